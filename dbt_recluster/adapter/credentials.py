@@ -1,0 +1,79 @@
+"""The profile: dbt-spark's methods and one more, ``embedded``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dbt.adapters.spark.connections import SparkCredentials
+from dbt_common.dataclass_schema import StrEnum
+from dbt_common.exceptions import DbtRuntimeError
+
+_ANSI = "spark.sql.ansi.enabled"
+
+
+class ConnectionMethod(StrEnum):
+    """How to reach Spark."""
+
+    EMBEDDED = "embedded"
+    SESSION = "session"
+    THRIFT = "thrift"
+    HTTP = "http"
+    ODBC = "odbc"
+
+    @property
+    def in_process(self) -> bool:
+        """Whether Spark's driver runs in this Python process, which reclustering needs."""
+        return self in (ConnectionMethod.EMBEDDED, ConnectionMethod.SESSION)
+
+
+@dataclass
+class ReclusterCredentials(SparkCredentials):
+    """A profile of ``type: recluster``.
+
+    Attributes:
+        path: ``method: embedded`` only: the directory of the lake.
+        spark_log_level: ``method: embedded`` only: a level of log4j, to see Spark's log on standard error.
+    """
+
+    method: ConnectionMethod = None  # type: ignore[assignment]
+    path: str | None = None
+    spark_log_level: str | None = None
+
+    def __post_init__(self) -> None:
+        """Fill what the method implies and check what it needs."""
+        chosen_ansi = self.server_side_parameters.get(_ANSI)
+        if self.method is not None and self.method.in_process:
+            self.host = self.host or "localhost"
+        if self.method == ConnectionMethod.EMBEDDED and not self.path:
+            raise DbtRuntimeError("`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse")
+        if self.method != ConnectionMethod.EMBEDDED and (self.path or self.spark_log_level):
+            raise DbtRuntimeError(f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`")
+        super().__post_init__()
+        if chosen_ansi is not None:
+            # dbt-spark writes its own value over the profile's; here a Spark setting of the profile wins, always.
+            self.server_side_parameters[_ANSI] = str(chosen_ansi)
+
+    @property
+    def type(self) -> str:
+        """Return the name by which profiles ask for this adapter."""
+        return "recluster"
+
+    @property
+    def unique_field(self) -> str:
+        """Return what tells one connection's target from another's (dbt hashes it)."""
+        return self.path if self.path is not None else str(self.host)
+
+    def _connection_keys(self) -> tuple[str, ...]:
+        if self.method is not None and self.method.in_process:
+            return ("method", "path", "schema") if self.path else ("method", "schema")
+        return ("method", *super()._connection_keys())
+
+    @classmethod
+    def __pre_deserialize__(cls, data: Any) -> Any:
+        """Report a method that does not exist in words, not as a schema violation."""
+        data = super().__pre_deserialize__(data)
+        methods = [str(m.value) for m in ConnectionMethod]
+        if data.get("method") not in methods:
+            raise DbtRuntimeError(f"method: {data.get('method')!r} is not one of {', '.join(methods)}")
+        return data

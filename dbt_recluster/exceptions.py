@@ -1,0 +1,43 @@
+"""Every error of dbt-recluster, in one flat list. Messages say what is wrong and what to do next."""
+
+from __future__ import annotations
+
+
+class ReclusterError(Exception):
+    """Base of every error that dbt-recluster raises itself."""
+
+
+class ClusterKeyError(ReclusterError):
+    """A cluster key names an unknown column, an expression that is not supported, or a type that cannot be ordered."""
+
+
+class OptionError(ReclusterError):
+    """An option has the wrong type or a value outside its range."""
+
+
+class PredicateError(ReclusterError):
+    """A ``where`` predicate cannot be parsed or cannot be used to choose blocks."""
+
+
+class NotAnIcebergTableError(ReclusterError):
+    """The name is not one of an Iceberg table."""
+
+
+class JavaNotFoundError(ReclusterError):
+    """The machine has no Java that Spark can run on."""
+
+
+class LakeInUseError(ReclusterError):
+    """Another process works in the same lake directory."""
+
+
+class SparkEnvironmentError(ReclusterError):
+    """Spark lacks something that dbt-recluster needs: Iceberg's classes, its SQL extensions, or a catalog that answers."""
+
+
+class ConcurrentChangeError(ReclusterError):
+    """Other writers changed the chosen blocks more often than a recluster may start again. Nothing was changed."""
+
+
+class CommitStateUnknownError(ReclusterError):
+    """The catalog did not say whether the commit took place. The new files are kept; the table is before or after, never between."""

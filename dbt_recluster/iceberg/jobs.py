@@ -1,0 +1,38 @@
+"""Name and cancel the Spark jobs of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_GROUP = "spark.jobGroup.id"
+_DESCRIPTION = "spark.job.description"
+_INTERRUPT = "spark.job.interruptOnCancel"
+
+
+@contextmanager
+def job_group(spark: SparkSession, group: str, description: str | None = None) -> Iterator[None]:
+    """Run the jobs of this thread under ``group``, so that :func:`cancel_jobs` finds them; then restore what was set."""
+    context = spark.sparkContext
+    values = {_GROUP: group, _INTERRUPT: "true"}
+    if description is not None:
+        values[_DESCRIPTION] = description
+    before = {name: context.getLocalProperty(name) for name in values}
+    for name, value in values.items():
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            context.setLocalProperty(name, old)
+
+
+def cancel_jobs(spark: SparkSession, group: str) -> None:
+    """Cancel the running jobs of ``group``; does nothing when Spark has stopped already."""
+    context = spark.sparkContext
+    if context._jsc is not None and not context._jsc.sc().isStopped():
+        context.cancelJobGroup(group)

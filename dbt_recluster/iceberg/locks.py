@@ -1,0 +1,51 @@
+"""Serialise the commits that threads of this process make to one table.
+
+Iceberg's Hive catalog without the metastore's locks (``method: embedded``) checks that the table has not changed and then
+swaps its metadata pointer, in two steps: two threads between the same two steps would lose one commit. With catalogs that
+swap atomically the lock costs nothing, since it is held for a commit only.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+_locks: dict[str, threading.RLock] = {}
+_registry = threading.Lock()
+
+_IDENTIFIER = r"((?:`(?:[^`]|``)+`|[\w]+)(?:\s*\.\s*(?:`(?:[^`]|``)+`|[\w]+))*)"
+_WRITES = re.compile(
+    r"\b(?:insert\s+(?:into|overwrite)|merge\s+(?:with\s+schema\s+evolution\s+)?into|delete\s+from|update|truncate\s+table"
+    r"|(?:create|replace|drop|alter)\s+(?:or\s+replace\s+)?(?:external\s+)?table)\s+"
+    r"(?:table\s+)?(?:if\s+(?:not\s+)?exists\s+)?" + _IDENTIFIER,
+    re.IGNORECASE,
+)
+_COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+
+
+@contextmanager
+def table_lock(*tables: str) -> Iterator[None]:
+    """Hold the locks of ``tables`` (names as in :func:`canonical_name`), always taken in the same order."""
+    with ExitStack() as held:
+        for table in sorted(set(tables)):
+            with _registry:
+                lock = _locks.setdefault(table, threading.RLock())
+            held.enter_context(lock)
+        yield
+
+
+def canonical_name(identifier: str) -> str:
+    """Return one spelling for every way of writing a table's name: no quotes, lower case, schema and table only."""
+    parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", identifier)
+    names = [(quoted or plain).replace("``", "`").lower() for quoted, plain in parts]
+    return ".".join(names[-2:])
+
+
+def written_tables(sql: str) -> list[str]:
+    """Return the canonical names of the tables that a statement may write.
+
+    A word in a string literal may add a name too many, which costs a moment of waiting and nothing else.
+    """
+    return [canonical_name(name) for name in _WRITES.findall(_COMMENTS.sub(" ", sql))]
