@@ -1,10 +1,52 @@
-"""The adapter."""
+"""The adapter: dbt-spark, and the methods that the clustering macros call."""
 
 from __future__ import annotations
 
-from dbt.adapters.spark.impl import SparkAdapter
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
+from dbt.adapters.base.impl import BaseRelation
+from dbt.adapters.base.meta import available
+from dbt.adapters.contracts.connection import AdapterResponse
+from dbt.adapters.spark.impl import SparkAdapter
+from dbt_common.exceptions import CompilationError, DbtRuntimeError
+
+from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
+from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.relation import (
+    ClusteringChange,
+    TableClustering,
+    clustering_change,
+    creation_properties,
+    restored_order,
+)
+from dbt_recluster.adapter.response import ReclusterResponse, respond
+from dbt_recluster.exceptions import ReclusterError
+
+if TYPE_CHECKING:
+    import agate
+    from dbt.adapters.contracts.relation import RelationConfig
+    from pyspark.sql import SparkSession
+
+    from dbt_recluster.maintenance import ReclusterReport
+
+DEFAULT_FILE_FORMAT = "iceberg"
+# How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table, elsewhere by
+# their provider. dbt-spark looks for the provider only (dbt-spark#870).
+_ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
+
+
+@dataclass
+class Outcome:
+    """What came of reclustering one relation: a report or an error message."""
+
+    report: ReclusterReport | None = None
+    error: str | None = None
 
 
 class ReclusterAdapter(SparkAdapter):
@@ -14,3 +56,181 @@ class ReclusterAdapter(SparkAdapter):
     """
 
     ConnectionManager = ReclusterConnectionManager
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._building = threading.local()  # a node is built by one thread from its first hook to its last
+        self._warned: set[str] = set()
+
+    # --- dbt-spark's ways with Iceberg tables, mended ---
+
+    def pre_model_hook(self, config: Any) -> Any:
+        """Before each node: what is not said to be in another format is Iceberg."""
+        self._building.clustering = None
+        node_config = getattr(getattr(config, "model", None), "config", None)
+        if node_config is not None and node_config.get("file_format") is None:
+            node_config["file_format"] = DEFAULT_FILE_FORMAT
+        return super().pre_model_hook(config)
+
+    def _build_spark_relation_list(
+        self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
+    ) -> list[BaseRelation]:
+        """List relations; recognise Iceberg tables of a Hive metastore and leave out temporary views."""
+        # A temporary view has no schema. It is not a relation that dbt manages, and dbt-spark never drops its own.
+        rows = [row for row in row_list if row[0]]
+        relations = super()._build_spark_relation_list(rows, relation_info_func)
+        return [
+            relation.incorporate(is_iceberg=True) if _looks_like_iceberg(relation) else relation for relation in relations
+        ]
+
+    @classmethod
+    def _get_adapter_specific_run_info(cls, config: RelationConfig) -> dict[str, Any]:
+        info: dict[str, Any] = super()._get_adapter_specific_run_info(config)
+        return {**info, "adapter_type": "recluster"}
+
+    def debug_query(self) -> None:
+        """``dbt debug``: can this Spark do what clustering needs?"""
+        super().debug_query()
+        if self.credentials.method.in_process:
+            from dbt_recluster.iceberg.environment import check_environment
+
+            with _as_dbt_errors():
+                check_environment(self.spark)
+
+    # --- what the macros call ---
+
+    @available.parse_none
+    def parse_clustering(self, config: Any) -> ClusteringConfig:
+        """Return the clustering that the node's configuration asks for; an error names what is wrong with it."""
+        node_config = config.model.config
+        with _as_dbt_errors(config.model):
+            return ClusteringConfig.parse(node_config.get, list(node_config))
+
+    @available.parse_none
+    def prepare_clustering(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> ClusteringConfig:
+        """Check the key against the columns of the model (name to Spark type) and remember it for this build."""
+        with _as_dbt_errors():
+            self._building.clustering = clustering.resolve(columns)
+        return self._building.clustering
+
+    @available.parse_none
+    def current_clustering(self) -> ClusteringConfig | None:
+        """Return the clustering of the model that this thread is building, None when it has none."""
+        return getattr(self._building, "clustering", None)
+
+    @available.parse_none
+    def clustering_creation_properties(self) -> dict[str, str]:
+        """Return the table properties to create the current model's table with."""
+        clustering = self.current_clustering()
+        return creation_properties(clustering) if clustering else {}
+
+    @available.parse_none
+    def table_clustering(self, rows: Iterable[Any]) -> TableClustering:
+        """Read ``SHOW TBLPROPERTIES``."""
+        return TableClustering.from_properties((row[0], row[1]) for row in rows)
+
+    @available.parse_none
+    def may_have_clustering(self, relation: BaseRelation | None) -> bool:
+        """Whether an existing relation is an Iceberg table with a sort order, as far as its listing tells.
+
+        It saves a statement for each model that has nothing to do with clustering.
+        """
+        information = getattr(relation, "information", None) or ""
+        return bool(getattr(relation, "is_iceberg", False)) and "sort-order=" in information
+
+    @available.parse_none
+    def clustering_change(
+        self, desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None
+    ) -> ClusteringChange:
+        """Return what to alter for the table to be clustered as configured."""
+        return clustering_change(desired, actual, table_properties)
+
+    @available.parse_none
+    def restored_order(self, before: TableClustering, after: TableClustering) -> ClusteringChange:
+        """Return what to alter for a replaced table to have the sort order it had."""
+        return restored_order(before, after)
+
+    @available.parse_none
+    def first_time(self, subject: str) -> bool:
+        """Whether this is the first call with ``subject`` in this invocation: each warning is given once."""
+        if subject in self._warned:
+            return False
+        self._warned.add(subject)
+        return True
+
+    @available.parse_none
+    def reaches(self, moment: Any, end: Any) -> bool:
+        """Whether ``moment`` is not before ``end``; both are times or their ISO text, and without a zone mean UTC."""
+        return _utc(moment) >= _utc(end)
+
+    @available.parse_none
+    def clustering_turned_off(self, variables: Any) -> str | None:
+        """Return what turns automatic clustering off for this run, or None."""
+        with _as_dbt_errors():
+            return clustering_turned_off(variables)
+
+    @available.parse_none
+    def recluster_relation(self, relation: BaseRelation, clustering: ClusteringConfig) -> Outcome:
+        """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
+        from dbt_recluster.maintenance import recluster
+
+        try:
+            report = recluster(
+                self.spark,
+                relation.render(),
+                final=clustering.final,
+                where=clustering.where,
+                max_bytes=clustering.max_bytes,
+                depth=clustering.depth,
+                block_rows=clustering.block_rows,
+            )
+        except Exception as e:
+            return Outcome(error=f"{relation} was built but not reclustered: {e}")
+        return Outcome(report=report)
+
+    @available.parse_none
+    def clustering_response(self, response: Any, report: ReclusterReport) -> ReclusterResponse:
+        """Return dbt's answer for a model with the figures of its recluster added."""
+        return respond(response if isinstance(response, AdapterResponse) else AdapterResponse(str(response)), report)
+
+    # --- the session ---
+
+    @property
+    def credentials(self) -> ReclusterCredentials:
+        """The profile."""
+        return self.config.credentials  # type: ignore[return-value]
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session of this process.
+
+        Raises:
+            DbtRuntimeError: The method reaches a Spark elsewhere.
+        """
+        if not self.credentials.method.in_process:
+            raise DbtRuntimeError(
+                f"reclustering needs a Spark session in dbt's own process, and `method: {self.credentials.method}` reaches "
+                "one elsewhere. Use `method: session` or `method: embedded`."
+            )
+        from dbt_recluster.adapter.session import spark_session
+
+        return spark_session(self.credentials)
+
+
+def _looks_like_iceberg(relation: BaseRelation) -> bool:
+    information = getattr(relation, "information", None) or ""
+    return not relation.is_view and any(mark in information for mark in _ICEBERG_MARKS)
+
+
+def _utc(moment: Any) -> datetime:
+    time = moment if isinstance(moment, datetime) else datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
+    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
+
+
+@contextmanager
+def _as_dbt_errors(node: Any = None) -> Iterator[None]:
+    """Raise this package's errors as dbt's, which knows how to show them beside the node."""
+    try:
+        yield
+    except ReclusterError as e:
+        raise CompilationError(str(e), node=node) from e

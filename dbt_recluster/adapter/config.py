@@ -1,0 +1,204 @@
+"""What a model's configuration says about clustering: one small pure function per key.
+
+dbt checks nothing about adapter configs, so every value is checked here, before any data is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.exceptions import OptionError
+
+AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
+AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
+DEFAULT_BLOCK_ROWS = 1_000_000
+
+_UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+Get = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class ClusteringConfig:
+    """The clustering that a model asks for.
+
+    Attributes:
+        cluster_by: The key, or None when the model is not clustered.
+        automatic_clustering: Whether a build is followed by a recluster.
+        depth: The average depth up to which the table counts as well clustered; None takes the planner's default.
+        final: Whether automatic reclustering repeats until there is nothing left to do.
+        max_bytes: The most bytes one automatic recluster rewrites.
+        where: A predicate that restricts automatic reclustering.
+        block_rows: The most rows in a new block.
+        sort_on_load: Whether each load arrives sorted by the key.
+        column_types: Spark's type of each column of the model, once known.
+    """
+
+    cluster_by: ClusterKey | None = None
+    automatic_clustering: bool = True
+    depth: float | None = None
+    final: bool = False
+    max_bytes: int | None = None
+    where: str | None = None
+    block_rows: int = DEFAULT_BLOCK_ROWS
+    sort_on_load: bool = True
+    column_types: Mapping[str, str] | None = None
+
+    @classmethod
+    def parse(cls, get: Get, keys: Iterable[str] = ()) -> ClusteringConfig:
+        """Read a model's configuration.
+
+        Args:
+            get: Returns the value of a config key, None where it is not set.
+            keys: All keys that are set, to find misspelt ones.
+
+        Raises:
+            OptionError, ClusterKeyError: A value has the wrong type or range, or a ``recluster_`` key does not exist.
+        """
+        unknown = sorted(key for key in keys if key.startswith("recluster_") and key not in PARSERS)
+        if unknown:
+            known = ", ".join(key for key in PARSERS if key.startswith("recluster_"))
+            raise OptionError(f"{unknown[0]} is not a config of dbt-recluster; there are {known}")
+        values = {key: parse(get(key)) for key, parse in PARSERS.items()}
+        return cls(**{key.removeprefix("recluster_"): value for key, value in values.items()})
+
+    def resolve(self, column_types: Mapping[str, str]) -> ClusteringConfig:
+        """Return this configuration with its key checked against the model's columns and spelled as they are.
+
+        Raises:
+            ClusterKeyError: An unknown column, or a type that the item cannot take.
+        """
+        if self.cluster_by is None:
+            return self
+        return replace(self, cluster_by=self.cluster_by.check(column_types), column_types=dict(column_types))
+
+    def order_by(self) -> str | None:
+        """Return the ``ORDER BY`` list that sorts a load, or None when loads are not sorted."""
+        if self.cluster_by is None or not self.sort_on_load:
+            return None
+        return self.cluster_by.order_by(self.column_types or {})
+
+
+def parse_cluster_by(value: Any) -> ClusterKey | None:
+    """``cluster_by``: a string or a list of strings (see :func:`parse_cluster_key`); an empty list is as good as none."""
+    return None if value is None or value == [] else parse_cluster_key(value)
+
+
+def parse_automatic_clustering(value: Any) -> bool:
+    """``automatic_clustering``: recluster after each build. Default true."""
+    return _boolean("automatic_clustering", value, default=True)
+
+
+def parse_recluster_depth(value: Any) -> float | None:
+    """``recluster_depth``: a number of at least 1, or a ratio of the number of blocks between 0 and 1."""
+    if value is None:
+        return None
+    number = _number(value)
+    if number is None or number <= 0:
+        raise OptionError(
+            "recluster_depth must be a number of at least 1, or one between 0 and 1 to mean a share of the number of "
+            f"blocks, not {value!r}"
+        )
+    return number
+
+
+def parse_recluster_final(value: Any) -> bool:
+    """``recluster_final``: repeat rounds until there is nothing left to do. Default false."""
+    return _boolean("recluster_final", value, default=False)
+
+
+def parse_recluster_max_bytes(value: Any) -> int | None:
+    """``recluster_max_bytes``: a number of bytes, or a size such as ``10 GB`` (units of 1024)."""
+    return parse_bytes("recluster_max_bytes", value)
+
+
+def parse_recluster_where(value: Any) -> str | None:
+    """``recluster_where``: a SQL predicate on the table's columns."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise OptionError(f"recluster_where must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}")
+    return value
+
+
+def parse_block_rows(value: Any) -> int:
+    """``block_rows``: the most rows in a new block. Default 1,000,000."""
+    if value is None:
+        return DEFAULT_BLOCK_ROWS
+    number = _number(value)
+    if number is None or number < 1 or number != int(number):
+        raise OptionError(f"block_rows must be a whole number above 0, not {value!r}")
+    return int(number)
+
+
+def parse_sort_on_load(value: Any) -> bool:
+    """``sort_on_load``: sort each load by the key as it is written. Default true."""
+    return _boolean("sort_on_load", value, default=True)
+
+
+def parse_bytes(name: str, value: Any) -> int | None:
+    """Read a number of bytes: 1073741824, ``1073741824`` or ``1 GB``.
+
+    Raises:
+        OptionError: It is neither, or not above 0.
+    """
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or match.group(2).lower() not in _UNITS or float(match.group(1)) <= 0:
+        raise OptionError(f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r}")
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+
+
+def clustering_turned_off(variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return what turns automatic clustering off for this whole run, or None."""
+    value = variables.get(AUTOMATIC_CLUSTERING_VAR)
+    if not _boolean(f"var {AUTOMATIC_CLUSTERING_VAR}", value, default=True):
+        return f"var {AUTOMATIC_CLUSTERING_VAR}"
+    value = environment.get(AUTOMATIC_CLUSTERING_ENV) or None
+    if not _boolean(AUTOMATIC_CLUSTERING_ENV, value, default=True):
+        return f"environment variable {AUTOMATIC_CLUSTERING_ENV}"
+    return None
+
+
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "cluster_by": parse_cluster_by,
+    "automatic_clustering": parse_automatic_clustering,
+    "recluster_depth": parse_recluster_depth,
+    "recluster_final": parse_recluster_final,
+    "recluster_max_bytes": parse_recluster_max_bytes,
+    "recluster_where": parse_recluster_where,
+    "block_rows": parse_block_rows,
+    "sort_on_load": parse_sort_on_load,
+}
+
+
+def _boolean(name: str, value: Any, *, default: bool) -> bool:
+    """Read a boolean; strings come from env_var() and the command line."""
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower() if isinstance(value, (str, int)) else ""
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise OptionError(f"{name} must be true or false, not {value!r}")
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+

@@ -1,0 +1,105 @@
+"""The clustering that a table has, the one its model asks for, and the change from one to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.iceberg.levels import PREFIX as LEVEL_PREFIX
+from dbt_recluster.iceberg.sorting import metrics_properties
+
+# The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody set by hand.
+KEY_PROPERTY = "recluster.cluster_by"
+DISTRIBUTION_MODE = "write.distribution-mode"
+
+_METRICS_PREFIX = "write.metadata.metrics.column."
+
+
+@dataclass(frozen=True)
+class TableClustering:
+    """The clustering that a table has.
+
+    Attributes:
+        sort_order: Iceberg's text of it, empty when the table is unsorted.
+        properties: The table's properties.
+    """
+
+    sort_order: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_properties(cls, rows: Iterable[tuple[str, str]]) -> TableClustering:
+        """Read the rows of ``SHOW TBLPROPERTIES``, which lists the sort order among the properties."""
+        properties = {str(name): str(value) for name, value in rows}
+        return cls(properties.pop("sort-order", ""), properties)
+
+
+@dataclass(frozen=True)
+class ClusteringChange:
+    """What to alter. An empty change is false.
+
+    Attributes:
+        order: What to write behind ``ALTER TABLE ... WRITE``: ``ordered by ...``, ``locally ordered by ...`` or
+            ``unordered``; None leaves the order alone.
+        set_properties: Properties to set, after the order, which sets one itself.
+        unset_properties: Properties to unset.
+    """
+
+    order: str | None = None
+    set_properties: Mapping[str, str] = field(default_factory=dict)
+    unset_properties: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to alter."""
+        return bool(self.order or self.set_properties or self.unset_properties)
+
+
+def creation_properties(config: ClusteringConfig) -> dict[str, str]:
+    """Return the properties a clustered table is created with, so that its first blocks have whole bounds already."""
+    if config.cluster_by is None:
+        return {}
+    return {KEY_PROPERTY: str(config.cluster_by), **metrics_properties(config.cluster_by)}
+
+
+def clustering_change(
+    desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None = None
+) -> ClusteringChange:
+    """Return what has to be altered for a table to have the clustering its model asks for.
+
+    Args:
+        desired: The model's configuration, its key resolved.
+        actual: The table as it is.
+        table_properties: The ``tblproperties`` of the model, which win over ours.
+    """
+    chosen = dict(table_properties or {})
+    if desired.cluster_by is None:
+        return _removal(actual, chosen)
+    mode = str(chosen.get(DISTRIBUTION_MODE) or ("range" if desired.sort_on_load else "none"))
+    order = None
+    if actual.sort_order != desired.cluster_by.description():
+        order = ("ordered by " if mode == "range" else "locally ordered by ") + desired.cluster_by.ddl()
+    wanted = creation_properties(desired)
+    kept = {name for name in wanted if name.startswith(_METRICS_PREFIX) and (name in actual.properties or name in chosen)}
+    changes = {name: value for name, value in wanted.items() if name not in kept and actual.properties.get(name) != value}
+    mode_after_order = "range" if order and mode == "range" else actual.properties.get(DISTRIBUTION_MODE)
+    if mode_after_order != mode:
+        changes[DISTRIBUTION_MODE] = mode
+    return ClusteringChange(order, changes)
+
+
+def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
+    """Return what gives a replaced table the sort order it had: Iceberg's ``create or replace`` drops it (iceberg#4889)."""
+    if not before.sort_order or after.sort_order == before.sort_order:
+        return ClusteringChange()
+    mode = before.properties.get(DISTRIBUTION_MODE)
+    changes = {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
+    return ClusteringChange(f"locally ordered by {before.sort_order}", changes)
+
+
+def _removal(actual: TableClustering, chosen: Mapping[str, str]) -> ClusteringChange:
+    if KEY_PROPERTY not in actual.properties:
+        return ClusteringChange()  # never ours: an order that somebody set by hand stays
+    ours = [KEY_PROPERTY] if DISTRIBUTION_MODE in chosen else [KEY_PROPERTY, DISTRIBUTION_MODE]
+    unset = [name for name in actual.properties if name in ours or name.startswith(LEVEL_PREFIX)]
+    return ClusteringChange("unordered" if actual.sort_order else None, {}, tuple(unset))

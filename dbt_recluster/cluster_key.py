@@ -1,0 +1,262 @@
+"""The cluster key: ordered columns or monotonic expressions of one column each, as Iceberg's sort order can hold them.
+
+What users write in ``cluster_by`` is read here, without Spark, so that a mistake is an error before anything runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dbt_recluster.exceptions import ClusterKeyError
+
+ALLOWED = (
+    "a column, days(ts), hours(ts), months(ts), years(ts), truncate(n, c), to_date(ts), cast(ts as date), "
+    "date_trunc('hour' | 'day' | 'month' | 'year', ts), substr(c, 1, n) or left(c, n)"
+)
+
+_PART = r"(?:`(?:[^`]|``)+`|\w+)"
+_COLUMN = re.compile(rf"{_PART}(?:\s*\.\s*{_PART})*")
+_CALL = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
+_CAST = re.compile(rf"({_COLUMN.pattern})\s+as\s+date", re.IGNORECASE)
+
+_TRUNC_UNITS = {
+    "hour": "hour",
+    "day": "day",
+    "dd": "day",
+    "month": "month",
+    "mon": "month",
+    "mm": "month",
+    "year": "year",
+    "yyyy": "year",
+    "yy": "year",
+}
+# Spark's functions of these names return a part of the time (the hour of the day), which is not monotonic.
+_PARTS_OF_TIME = {"hour": "hours", "day": "days", "month": "months"}
+
+_DATES = ("date", "timestamp", "timestamp_ntz")
+_INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
+_NESTED = ("struct", "map", "array")
+
+
+@dataclass(frozen=True)
+class KeyField:
+    """One item of a cluster key.
+
+    Attributes:
+        column: The column's name; a field of a struct is written ``parent.child``.
+        transform: One of Iceberg's: ``identity``, ``hour``, ``day``, ``month``, ``year`` or ``truncate``.
+        width: The width of ``truncate``, else None.
+    """
+
+    column: str
+    transform: str = "identity"
+    width: int | None = None
+
+    def __str__(self) -> str:
+        """Return the item as users write it."""
+        return self._render(self.column)
+
+    def ddl(self) -> str:
+        """Return the item for ``ALTER TABLE ... WRITE ORDERED BY``, its column quoted."""
+        return self._render(_quote(self.column))
+
+    def description(self) -> str:
+        """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        body = f"truncate({self.column}, {self.width})" if self.transform == "truncate" else str(self)
+        return f"{body} ASC NULLS FIRST"
+
+    def order_by(self, spark_type: str) -> str:
+        """Return a Spark SQL expression that orders rows as this item does.
+
+        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order differs, if at
+        all, within the hours around midnight, which costs a little overlap and nothing else.
+        """
+        column = _quote(self.column)
+        if self.transform == "day":
+            return f"cast({column} as date)"
+        if self.transform in ("hour", "month", "year"):
+            return f"date_trunc('{self.transform.upper()}', {column})"
+        if self.transform == "truncate":
+            if _base(spark_type) in (*_INTEGERS, "decimal"):
+                return f"{column} - pmod({column}, {self.width})"
+            return f"substr({column}, 1, {self.width})"
+        return column
+
+    def _render(self, column: str) -> str:
+        if self.transform == "identity":
+            return column
+        if self.transform == "truncate":
+            return f"truncate({self.width}, {column})"
+        return f"{self.transform}s({column})"
+
+    def check(self, types: Mapping[str, str]) -> KeyField:
+        """Return this item with its column spelled as the table does.
+
+        Args:
+            types: Spark's type of each top-level column, as ``DESCRIBE`` prints it.
+
+        Raises:
+            ClusterKeyError: There is no such column, or its type cannot be ordered or cannot take the transform.
+        """
+        top, dot, rest = self.column.partition(".")
+        matches = [name for name in types if name.lower() == self.column.lower()]
+        if matches:
+            top, dot, rest = matches[0], "", ""
+        else:
+            matches = [name for name in types if dot and name.lower() == top.lower()]
+        if not matches:
+            raise ClusterKeyError(f"{self}: there is no column {self.column!r}; the columns are {', '.join(types)}")
+        spark_type = types[matches[0]].lower()
+        resolved = KeyField(matches[0] + dot + rest, self.transform, self.width)
+        if rest:
+            if not spark_type.startswith("struct"):
+                raise ClusterKeyError(f"{self}: {top} is {spark_type} and has no fields")
+            return resolved  # Iceberg checks the field itself when the sort order is set
+        base = _base(spark_type)
+        if base in _NESTED or base in ("variant", "void", "interval"):
+            raise ClusterKeyError(f"{self}: a column of type {spark_type} has no order to cluster by")
+        needs = {
+            "hour": ("timestamp", "timestamp_ntz"),
+            "day": _DATES,
+            "month": _DATES,
+            "year": _DATES,
+            "truncate": (*_INTEGERS, "decimal", "string", "varchar", "char", "binary"),
+        }.get(self.transform)
+        if needs and base not in needs:
+            raise ClusterKeyError(f"{self}: {top} is {spark_type}, and this expression needs {' or '.join(needs)}")
+        return resolved
+
+
+@dataclass(frozen=True)
+class ClusterKey:
+    """The items of a cluster key, most significant first."""
+
+    fields: tuple[KeyField, ...]
+
+    def __str__(self) -> str:
+        """Return the key as users write it."""
+        return ", ".join(map(str, self.fields))
+
+    def ddl(self) -> str:
+        """Return the key for ``ALTER TABLE ... WRITE ORDERED BY``."""
+        return ", ".join(field.ddl() for field in self.fields)
+
+    def description(self) -> str:
+        """Return the key as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        return ", ".join(field.description() for field in self.fields)
+
+    def order_by(self, types: Mapping[str, str]) -> str:
+        """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`KeyField.order_by`)."""
+        return ", ".join(field.order_by(types.get(field.column, "")) for field in self.fields)
+
+    def check(self, types: Mapping[str, str]) -> ClusterKey:
+        """Return the key with columns spelled as the table does; raises as :meth:`KeyField.check`."""
+        return ClusterKey(tuple(field.check(types) for field in self.fields))
+
+
+def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
+    """Read ``cluster_by``: a string (items separated by commas) or a list of strings.
+
+    Raises:
+        ClusterKeyError: An item is empty, twice there, or not one of :data:`ALLOWED`; the type is neither.
+    """
+    if isinstance(cluster_by, str):
+        items = split_arguments(cluster_by)
+    elif isinstance(cluster_by, Sequence):
+        items = list(cluster_by)
+    else:
+        raise ClusterKeyError(f"cluster_by must be a string or a list of strings, not {cluster_by!r}")
+    for item in items:
+        if not isinstance(item, str):
+            raise ClusterKeyError(f"cluster_by must be a string or a list of strings; its item {item!r} is neither")
+    fields = tuple(_parse_item(item) for item in items)
+    if not fields:
+        raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
+    lowered = [(field.column.lower(), field.transform, field.width) for field in fields]
+    for position, field in enumerate(fields):
+        if lowered[position] in lowered[:position]:
+            raise ClusterKeyError(f"cluster_by names {field} twice")
+    return ClusterKey(fields)
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split at the commas outside parentheses and quotes; an empty text has no arguments."""
+    if not text.strip():
+        return []
+    parts, start, depth, quote = [], 0, 0, ""
+    for position, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"`":
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]
+
+
+def _parse_item(item: str) -> KeyField:
+    text = item.strip()
+    if _COLUMN.fullmatch(text):
+        return KeyField(_unquote(text))
+    call = _CALL.fullmatch(text)
+    field = _parse_call(call.group(1).lower(), call.group(2)) if call else None
+    if field is None:
+        raise ClusterKeyError(f"cluster_by item {text!r} is not supported. An item is {ALLOWED}.")
+    return field
+
+
+def _parse_call(function: str, inside: str) -> KeyField | None:
+    """Return the key field of ``function(inside)``, or None when it is not one that is allowed."""
+    arguments = [argument.strip() for argument in split_arguments(inside)]
+    columns = [argument for argument in arguments if _COLUMN.fullmatch(argument) and not argument.isdigit()]
+    if function == "cast":
+        cast = _CAST.fullmatch(inside.strip())
+        return KeyField(_unquote(cast.group(1)), "day") if cast else None
+    if len(columns) != 1:
+        return None
+    column = _unquote(columns[0])
+    others = [argument.strip("'\"").lower() for argument in arguments if argument != columns[0]]
+    if not others:
+        if function in ("hours", "days", "months", "years"):
+            return KeyField(column, function[:-1])
+        if function in ("to_date", "date"):
+            return KeyField(column, "day")
+        if function == "year":
+            return KeyField(column, "year")
+        if function in _PARTS_OF_TIME:
+            raise ClusterKeyError(
+                f"cluster_by item {function}({column}) is a part of the time that starts over, not an order of the rows; "
+                f"write {_PARTS_OF_TIME[function]}({column})"
+            )
+        return None
+    if function in ("date_trunc", "trunc") and len(others) == 1 and others[0] in _TRUNC_UNITS:
+        return KeyField(column, _TRUNC_UNITS[others[0]])
+    return _parse_truncate(function, column, others)
+
+
+def _parse_truncate(function: str, column: str, numbers: list[str]) -> KeyField | None:
+    if not all(number.isdigit() for number in numbers):
+        return None
+    from_start = function in ("substr", "substring") and len(numbers) == 2 and numbers[0] in ("0", "1")
+    if not from_start and not (function in ("truncate", "left") and len(numbers) == 1):
+        return None
+    width = int(numbers[-1])
+    return KeyField(column, "truncate", width) if width > 0 else None
+
+
+def _base(spark_type: str) -> str:
+    return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip()
+
+
+def _quote(column: str) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in column.split("."))
+
+
+def _unquote(column: str) -> str:
+    parts = re.findall(_PART, column)
+    return ".".join(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)

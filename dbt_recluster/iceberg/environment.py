@@ -1,0 +1,60 @@
+"""Can this Spark do what clustering needs?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.iceberg.errors import readable_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_CATALOGS = ("org.apache.iceberg.spark.SparkSessionCatalog", "org.apache.iceberg.spark.SparkCatalog")
+
+
+def check_environment(spark: SparkSession) -> None:
+    """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog is current and answers.
+
+    Raises:
+        SparkEnvironmentError: With every shortcoming found, and what to set for each.
+    """
+    missing = [problem for problem in (_classes(spark), _extensions(spark), _catalog(spark)) if problem]
+    if missing:
+        raise SparkEnvironmentError("This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing))
+
+
+def _classes(spark: SparkSession) -> str | None:
+    version = spark.version.rsplit(".", 1)[0]
+    try:
+        loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        spark._jvm.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, loader)
+    except Exception:
+        return (
+            f"Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime-{version}_<scala version> of Iceberg 1.10 "
+            "on spark.jars, or its coordinates on spark.jars.packages"
+        )
+    return None
+
+
+def _extensions(spark: SparkSession) -> str | None:
+    if _EXTENSIONS not in spark.conf.get("spark.sql.extensions", ""):
+        return f"Iceberg's SQL extensions are not loaded. Set spark.sql.extensions to {_EXTENSIONS} before the session starts"
+    return None
+
+
+def _catalog(spark: SparkSession) -> str | None:
+    name = spark.catalog.currentCatalog()
+    implementation = spark.conf.get(f"spark.sql.catalog.{name}", "")
+    if implementation not in _CATALOGS:
+        found = implementation or "Spark's built-in one"
+        return (
+            f"the current catalog {name} is {found}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
+            f"{_CATALOGS[0]}, or spark.sql.defaultCatalog to a catalog of {_CATALOGS[1]}"
+        )
+    try:
+        spark.sql("show namespaces").collect()
+    except Exception as e:
+        return f"the catalog {name} does not answer: {readable_message(e).splitlines()[0]}"
+    return None

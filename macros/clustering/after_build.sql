@@ -1,0 +1,17 @@
+{#- Recluster the table of the model that was just built, and put the figures into dbt's answer for it. -#}
+{% macro recluster_after_build(relation, clustering) %}
+  {%- if not clustering.cluster_by or not clustering.automatic_clustering or flags.EMPTY -%}
+    {{ return(none) }}
+  {%- endif -%}
+  {%- if not recluster_is_last_batch() or adapter.clustering_turned_off(recluster_run_vars()) -%}
+    {{ return(none) }}
+  {%- endif -%}
+
+  {%- set outcome = adapter.recluster_relation(relation, clustering) -%}
+  {%- if outcome.error -%}
+    {#- The data is in place, so this is a warning; it honours --warn-error. -#}
+    {%- do exceptions.warn(outcome.error) -%}
+  {%- else -%}
+    {%- do store_result('main', response=adapter.clustering_response(load_result('main').response, outcome.report)) -%}
+  {%- endif -%}
+{% endmacro %}

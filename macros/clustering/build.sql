@@ -1,0 +1,43 @@
+{#-
+  Build a model with dbt-spark's own materialization and keep its table clustered.
+
+  Before: check the configuration against the model's columns; give an existing table its sort order, so that this load
+  arrives sorted by it. After: give a new or replaced table its sort order, recluster, and answer with the figures.
+-#}
+{% macro recluster_build(parent) %}
+  {%- do recluster_warn_ignored() -%}
+  {%- set clustering = adapter.parse_clustering(config) -%}
+  {%- set existing = load_cached_relation(this) -%}
+
+  {%- if config.get('file_format') != 'iceberg' -%}
+    {{ return(parent()) }}
+  {%- endif -%}
+
+  {%- if clustering.cluster_by -%}
+    {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns()) -%}
+  {%- endif -%}
+
+  {%- set before = none -%}
+  {%- if existing is not none and existing.is_iceberg and (clustering.cluster_by or adapter.may_have_clustering(existing)) -%}
+    {%- set before = recluster_get_clustering(existing) -%}
+  {%- endif -%}
+
+  {%- set kept = recluster_keeps_table(existing) -%}
+  {%- if kept and before is not none -%}
+    {%- do recluster_alter_clustering(existing, adapter.clustering_change(clustering, before, config.get('tblproperties'))) -%}
+  {%- endif -%}
+
+  {%- set result = parent() -%}
+
+  {%- if not kept and (clustering.cluster_by or before is not none) -%}
+    {%- set after = recluster_get_clustering(this) -%}
+    {%- if clustering.cluster_by or 'recluster.cluster_by' in before.properties -%}
+      {%- do recluster_alter_clustering(this, adapter.clustering_change(clustering, after, config.get('tblproperties'))) -%}
+    {%- else -%}
+      {%- do recluster_alter_clustering(this, adapter.restored_order(before, after)) -%}
+    {%- endif -%}
+  {%- endif -%}
+
+  {%- do recluster_after_build(this, clustering) -%}
+  {{ return(result) }}
+{% endmacro %}

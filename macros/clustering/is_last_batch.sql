@@ -1,0 +1,12 @@
+{#-
+  Whether to recluster now: always, but for the earlier batches of a microbatch model. dbt runs the materialization once a
+  batch and does not say which one is the last; it is the one that reaches the end of the run's time range.
+-#}
+{% macro recluster_is_last_batch() %}
+  {%- set batch = model.get('batch') -%}
+  {%- if not batch -%}
+    {{ return(true) }}
+  {%- endif -%}
+  {%- set end = flags.EVENT_TIME_END or run_started_at -%}
+  {{ return(adapter.reaches(batch['event_time_end'], end)) }}
+{% endmacro %}

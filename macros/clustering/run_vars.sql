@@ -1,0 +1,4 @@
+{#- The vars that steer a whole run. -#}
+{% macro recluster_run_vars() %}
+  {{ return({'automatic_clustering': var('automatic_clustering', none)}) }}
+{% endmacro %}

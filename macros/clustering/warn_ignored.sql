@@ -1,0 +1,17 @@
+{#- Warn, once a run, of a cluster_by that has no effect: on this model, or on an ephemeral one that it is made from. -#}
+{% macro recluster_warn_ignored() %}
+  {%- if config.get('cluster_by') -%}
+    {%- if config.get('materialized') == 'view' and adapter.first_time(model.unique_id) -%}
+      {%- do exceptions.warn("cluster_by has no effect on " ~ model.name ~ ": a view has no data of its own to cluster.") -%}
+    {%- elif config.get('materialized') != 'view' and config.get('file_format') != 'iceberg' and adapter.first_time(model.unique_id) -%}
+      {%- do exceptions.warn("cluster_by has no effect on " ~ model.name ~ ": its file_format is " ~ config.get('file_format')
+        ~ ", and only Iceberg tables can be clustered.") -%}
+    {%- endif -%}
+  {%- endif -%}
+  {%- for id in (model.get('depends_on') or {}).get('nodes', []) -%}
+    {%- set parent = graph.nodes.get(id) -%}
+    {%- if parent and parent.config.materialized == 'ephemeral' and parent.config.get('cluster_by') and adapter.first_time(id) -%}
+      {%- do exceptions.warn("cluster_by has no effect on " ~ parent.name ~ ": an ephemeral model has no table.") -%}
+    {%- endif -%}
+  {%- endfor -%}
+{% endmacro %}

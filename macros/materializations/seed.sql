@@ -1,0 +1,3 @@
+{% materialization seed, adapter='recluster' %}
+  {{ return(recluster_build(materialization_seed_default)) }}
+{% endmaterialization %}

@@ -1,0 +1,3 @@
+{% materialization snapshot, adapter='recluster' %}
+  {{ return(recluster_build(materialization_snapshot_spark)) }}
+{% endmaterialization %}

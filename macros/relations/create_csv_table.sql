@@ -1,0 +1,10 @@
+{#- dbt-spark's; a clustered seed then gets its sort order before its rows, which come by inserts. -#}
+{% macro recluster__create_csv_table(model, agate_table) %}
+  {%- set sql = spark__create_csv_table(model, agate_table) -%}
+  {%- set clustering = adapter.current_clustering() -%}
+  {%- if clustering -%}
+    {%- set actual = recluster_get_clustering(this) -%}
+    {%- do recluster_alter_clustering(this, adapter.clustering_change(clustering, actual, none)) -%}
+  {%- endif -%}
+  {{ return(sql) }}
+{% endmacro %}

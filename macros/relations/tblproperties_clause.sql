@@ -1,0 +1,8 @@
+{#- The model's own tblproperties and, on a clustered model, those that keep whole bounds of the key from the first block on. -#}
+{% macro recluster__tblproperties_clause() -%}
+  {%- set properties = adapter.clustering_creation_properties() or {} -%}
+  {%- do properties.update(config.get('tblproperties') or {}) -%}
+  {%- if properties %}
+    tblproperties ({{ recluster_property_list(properties) }})
+  {%- endif %}
+{%- endmacro %}
