@@ -1,1 +1,25 @@
-"""What to rewrite: pure functions of arrays. NumPy only; no Spark, no Iceberg, no dbt."""
+"""Planner: how well clustered a table is, and which blocks to rewrite. Pure functions of arrays."""
+
+from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.depth import block_depths, block_overlaps, depth_curve
+from dbt_recluster.planner.errors import BoundsError, PlannerError, PolicyError
+from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information
+from dbt_recluster.planner.planning import Plan, Task, plan
+from dbt_recluster.planner.policy import STRATEGIES, Policy
+
+__all__ = [
+    "STRATEGIES",
+    "Blocks",
+    "BoundsError",
+    "ClusteringInformation",
+    "Plan",
+    "PlannerError",
+    "Policy",
+    "PolicyError",
+    "Task",
+    "block_depths",
+    "block_overlaps",
+    "clustering_information",
+    "depth_curve",
+    "plan",
+]

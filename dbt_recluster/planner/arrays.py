@@ -1,0 +1,80 @@
+"""Array types of the planner, and the few array operations that several of its files need."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+# A table of presence is cheaper than a sort while it has at most this many places a value.
+_PLACES_PER_VALUE = 4
+
+
+def dense_ranks(keys: IntArray) -> tuple[IntArray, int]:
+    """Replace each key by its place among the distinct keys.
+
+    Args:
+        keys: int64 (n,), any values.
+
+    Returns:
+        Ranks, int64 (n,), from 0, equal for equal keys and in the order of the keys; and the number of
+        distinct keys.
+    """
+    if len(keys) == 0:
+        return np.zeros(0, np.int64), 0
+    least, greatest = int(keys.min()), int(keys.max())
+    places = greatest - least + 1
+    if places <= _PLACES_PER_VALUE * len(keys):
+        offset = keys - least
+        place = np.zeros(places, np.bool_)
+        place[offset] = True
+        rank_of_place = np.cumsum(place, dtype=np.int64)
+        count = int(rank_of_place[-1])
+        rank_of_place -= 1
+        return rank_of_place[offset], count
+    order = np.argsort(keys)
+    arranged = keys[order]
+    rank_in_order = np.zeros(len(keys), np.int64)
+    np.cumsum(arranged[1:] != arranged[:-1], out=rank_in_order[1:])
+    del arranged
+    ranks = np.empty(len(keys), np.int64)
+    ranks[order] = rank_in_order
+    return ranks, int(rank_in_order[-1]) + 1
+
+
+def combined_ranks(codes: list[IntArray], sizes: list[int]) -> tuple[IntArray, int]:
+    """Rank tuples, compared left to right, given one array of codes for each of their places.
+
+    Args:
+        codes: one int64 (n,) for each place, values from 0.
+        sizes: for each place, a number greater than all its codes.
+
+    Returns:
+        Dense ranks of the tuples, int64 (n,), and the number of distinct tuples.
+    """
+    key, size = codes[0], sizes[0]
+    for code, width in zip(codes[1:], sizes[1:], strict=True):
+        if size * width >= 2**62:
+            key, size = dense_ranks(key)
+        key = key * width + code
+        size *= width
+    return dense_ranks(key)
+
+
+def group_starts(keys: IntArray) -> IntArray:
+    """Positions at which a new value begins, in keys that stand in groups of equal values.
+
+    Args:
+        keys: int64 (n,).
+
+    Returns:
+        int64 (groups,): 0 and every i with keys[i] != keys[i - 1]; empty when there are no keys.
+    """
+    if len(keys) == 0:
+        return np.zeros(0, np.int64)
+    return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1]).astype(np.int64)

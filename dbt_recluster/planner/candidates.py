@@ -1,0 +1,115 @@
+"""Candidates: the blocks that planning may choose, and where on the key axis they count.
+
+Reported depth counts touching bounds as overlap; planning must not, or a perfectly sorted table whose blocks
+share boundary values would never come to rest. So planning works on cells. Every distinct bound is a cell,
+and so is every gap between two neighbouring bounds. A block covers the cells strictly between its bounds, a
+constant block the cell of its only key. Two blocks that share one boundary value thus have no cell in common,
+however many of them meet there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import BoolArray, IntArray, dense_ranks, group_starts
+from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.depth import Sweep
+from dbt_recluster.planner.policy import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Blocks that may be rewritten, in an order that does not depend on the order in which they were given.
+
+    Attributes:
+        position: where each stands in the `Blocks` they come from, int64 (c,).
+        first: its first cell, int64 (c,), ascending.
+        last: its last cell, int64 (c,), at least first.
+        level: int64 (c,).
+        rows: int64 (c,); where rows are not known, a full block's.
+        bytes: int64 (c,); 0 where not known.
+        partition: int64 (c,).
+    """
+
+    position: IntArray
+    first: IntArray
+    last: IntArray
+    level: IntArray
+    rows: IntArray
+    bytes: IntArray
+    partition: IntArray
+
+    def __len__(self) -> int:
+        """Number of candidates."""
+        return len(self.position)
+
+    def sweep(self, members: IntArray) -> Sweep:
+        """Sweep over some candidates, by cells made dense.
+
+        Args:
+            members: int64 (m,), places in these candidates.
+
+        Returns:
+            A sweep over m intervals.
+        """
+        cells, points = dense_ranks(np.concatenate([self.first[members], self.last[members]]))
+        return Sweep.over(cells[: len(members)], cells[len(members) :], points)
+
+
+def full_constants(blocks: Blocks, policy: Policy) -> BoolArray:
+    """Constant blocks with full row count, level -1 of the RFC: rewriting them gains nothing.
+
+    Full means at least half of `Policy.block_rows`: two such blocks of one key would not fit into one.
+    Databend's code asks for 0.8 of it, with blocks cut no smaller. Blocks whose rows are not known count as
+    full.
+
+    Returns:
+        bool (n,).
+    """
+    return blocks.constant & (True if blocks.rows is None else 2 * blocks.rows >= policy.block_rows)
+
+
+def candidates(blocks: Blocks, policy: Policy) -> Candidates:
+    """Choose the blocks that planning may rewrite.
+
+    Left out are levels below 0 and of `Policy.max_level` and above, full constant blocks, and blocks whose
+    upper bound is still not known after they have been reclustered: rewriting has not given them bounds, so
+    it never will.
+    """
+    eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~full_constants(blocks, policy)
+    eligible &= ~blocks.unbounded | (blocks.level == 0)
+    eligible &= blocks.extent_lower <= blocks.extent_upper
+    position = np.flatnonzero(eligible)
+    lower, upper = blocks.extent_lower[position], blocks.extent_upper[position]
+    inside = lower < upper
+    first, last = 2 * lower + inside, 2 * upper - inside
+    rows = np.full(len(position), policy.block_rows) if blocks.rows is None else blocks.rows[position]
+    size = np.zeros(len(position), np.int64) if blocks.bytes is None else blocks.bytes[position]
+    order = _order(first, last, [blocks.level[position], rows, size, blocks.run[position]])
+    position = position[order]
+    return Candidates(
+        position,
+        first[order],
+        last[order],
+        blocks.level[position],
+        rows[order],
+        size[order],
+        blocks.partition[position],
+    )
+
+
+def _order(first: IntArray, last: IntArray, others: list[IntArray]) -> IntArray:
+    """Order by first, last and then the others, which are only looked at where first and last tie."""
+    if len(first) == 0:
+        return np.zeros(0, np.int64)
+    key = first * (int(last.max()) + 1) + last
+    order = np.argsort(key)
+    starts = group_starts(key[order])
+    sizes = np.diff(np.append(starts, len(order)))
+    if len(starts) < len(order):
+        tied = np.repeat(sizes > 1, sizes)
+        block = order[tied]
+        order[tied] = block[np.lexsort([*(other[block] for other in reversed(others)), key[block]])]
+    return order

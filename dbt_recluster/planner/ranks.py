@@ -1,0 +1,275 @@
+"""Ranks: every bound of whatever type becomes an integer, once, and nothing later sees the key itself.
+
+Order of a key column, least first: NULL, the values (booleans, numbers, text and bytes by byte, dates,
+timestamps, decimals, or anything Python can sort), NaN, and last an upper bound that is not known. This is
+Spark's order with NULLS FIRST.
+
+Arrow arrays are read through their own methods and buffers, so that Arrow itself is not needed here.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dbt_recluster.planner.arrays import BoolArray, IntArray, dense_ranks
+from dbt_recluster.planner.errors import BoundsError
+
+Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
+
+_EXACT_IN_FLOAT = 2**53
+_FLIP_SIGN = np.int64(-(2**63))
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Byte strings end to end: string i is ``data[offsets[i]:offsets[i] + lengths[i]]``."""
+
+    data: npt.NDArray[np.uint8]
+    offsets: IntArray
+    lengths: IntArray
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One sequence of keys: which are NULL, and those that are not, as numbers, text or Python objects."""
+
+    null: BoolArray
+    values: npt.NDArray[Any] | _Text
+
+
+def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray) -> tuple[IntArray, int]:
+    """Give one key column's lower and upper bounds their common codes.
+
+    Args:
+        lower: the lower bounds, length n.
+        upper: the upper bounds, length n, of the same type.
+        unbounded: bool (n,), where the upper bound is not known or lies above every value.
+
+    Returns:
+        Codes, int64 (2n,), first those of the lower bounds, then those of the upper ones; and a number
+        greater than all codes.
+
+    Raises:
+        BoundsError: the lengths differ, or the keys cannot be compared with each other.
+    """
+    low, high = _column(lower), _column(upper)
+    n = len(unbounded)
+    if len(low.null) != n or len(high.null) != n:
+        raise BoundsError(
+            f"bounds must be of one length: {len(low.null)} lower, {len(high.null)} upper, {n} blocks"
+        )
+    ranks, distinct = _rank_values(low, high)
+    known = ~np.concatenate([low.null, high.null])
+    if known.all():
+        codes = ranks
+        codes += 1
+    else:
+        codes = np.zeros(2 * n, np.int64)
+        codes[known] = ranks + 1
+    codes[n:][unbounded] = distinct + 1
+    return codes, distinct + 2
+
+
+def length(keys: Keys) -> int:
+    """Number of keys in a sequence, NumPy array or Arrow array."""
+    try:
+        return len(keys)
+    except TypeError:
+        raise BoundsError(
+            f"bounds must be a list, a NumPy array or an Arrow array, not {type(keys).__name__}"
+        ) from None
+
+
+def _column(keys: Keys) -> _Column:
+    if hasattr(keys, "null_count") and hasattr(keys, "to_pylist"):
+        return _arrow_column(keys)
+    if isinstance(keys, np.ma.MaskedArray):
+        null = np.ma.getmaskarray(keys).astype(np.bool_)
+        return _Column(null, np.asarray(keys.data)[~null])
+    array = keys if isinstance(keys, np.ndarray) else keys.to_numpy() if hasattr(keys, "to_numpy") else None
+    if array is not None and array.dtype.kind in "biuf":
+        return _Column(np.zeros(len(array), np.bool_), array)
+    if array is not None and array.dtype.kind in "mM":
+        null = np.isnat(array)
+        return _Column(null, array[~null])
+    return _object_column(list(array.tolist() if array is not None else keys))
+
+
+def _arrow_column(keys: Any) -> _Column:
+    array = keys.combine_chunks() if hasattr(keys, "combine_chunks") else keys
+    if hasattr(array, "dictionary_decode"):
+        array = array.dictionary_decode()
+    kind = str(array.type)
+    if kind in ("string_view", "binary_view"):
+        array = array.cast("large_string" if kind == "string_view" else "large_binary")
+        kind = str(array.type)
+    null = np.zeros(len(array), np.bool_)
+    if array.null_count:
+        null = array.is_null().to_numpy(zero_copy_only=False)
+        array = array.drop_null()
+    if kind in ("string", "binary", "large_string", "large_binary"):
+        return _Column(null, _arrow_text(array, np.dtype(np.int64 if kind.startswith("large") else np.int32)))
+    if kind.startswith(
+        ("int", "uint", "float", "double", "halffloat", "bool", "date", "timestamp", "duration")
+    ):
+        return _Column(null, array.to_numpy(zero_copy_only=False))
+    if kind == "null":
+        return _Column(null, np.zeros(0, np.int64))
+    # Times, decimals and everything rarer: as Python objects.
+    column = _object_column(array.to_pylist())
+    return _Column(null, column.values)
+
+
+def _arrow_text(array: Any, offset_type: np.dtype[Any]) -> _Text:
+    _, offset_buffer, data_buffer = array.buffers()
+    n = len(array)
+    if n == 0 or data_buffer is None:
+        return _Text(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
+    ends = np.frombuffer(offset_buffer, offset_type)[array.offset : array.offset + n + 1].astype(np.int64)
+    return _Text(np.frombuffer(data_buffer, np.uint8), ends[:-1], np.diff(ends))
+
+
+def _object_column(values: list[Any]) -> _Column:
+    null = np.fromiter((value is None for value in values), np.bool_, len(values))
+    if null.any():
+        values = [value for value in values if value is not None]
+    types = set(map(type, values))
+    if not types:
+        return _Column(null, np.zeros(0, np.int64))
+    if types == {str}:
+        return _Column(null, _text([value.encode("utf-8", "surrogatepass") for value in values]))
+    if all(issubclass(kind, bytes | bytearray | memoryview) for kind in types):
+        return _Column(null, _text([bytes(value) for value in values]))
+    if types == {datetime.date}:
+        return _Column(null, np.array(values, "datetime64[D]"))
+    if types == {datetime.datetime} and all(value.tzinfo is None for value in values):
+        return _Column(null, np.array(values, "datetime64[us]"))
+    if all(issubclass(kind, int | np.integer | np.bool_) for kind in types):
+        try:
+            return _Column(null, np.fromiter(map(int, values), np.int64, len(values)))
+        except OverflowError:
+            pass
+    elif all(issubclass(kind, float | np.floating) for kind in types):
+        return _Column(null, np.array(values, np.float64))
+    objects = np.empty(len(values), np.object_)
+    objects[:] = values
+    return _Column(null, objects)
+
+
+def _text(values: list[bytes]) -> _Text:
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    data = np.frombuffer(b"".join(values), np.uint8)
+    return _Text(data, np.cumsum(lengths) - lengths, lengths)
+
+
+def _rank_values(low: _Column, high: _Column) -> tuple[IntArray, int]:
+    """Dense ranks of the keys that are not NULL, the lower bounds' first, and how many are distinct."""
+    first, second = low.values, high.values
+    # A column without any value takes the type of the other one.
+    if _count(first) == 0:
+        first = _empty_like(second)
+    if _count(second) == 0:
+        second = _empty_like(first)
+    if isinstance(first, _Text) and isinstance(second, _Text):
+        both = _Text(
+            np.concatenate([first.data, second.data]),
+            np.concatenate([first.offsets, second.offsets + len(first.data)]),
+            np.concatenate([first.lengths, second.lengths]),
+        )
+        return dense_ranks(_text_order(both))
+    if isinstance(first, _Text) or isinstance(second, _Text):
+        raise BoundsError(
+            "bounds cannot be compared: text in one of lower and upper, something else in the other"
+        )
+    keys = _sortable(first, second)
+    return dense_ranks(keys) if keys is not None else _rank_objects([*first.tolist(), *second.tolist()])
+
+
+def _count(values: npt.NDArray[Any] | _Text) -> int:
+    return len(values.lengths if isinstance(values, _Text) else values)
+
+
+def _empty_like(values: npt.NDArray[Any] | _Text) -> npt.NDArray[Any] | _Text:
+    return _text([]) if isinstance(values, _Text) else values[:0]
+
+
+def _sortable(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> IntArray | None:
+    """The same order as int64, or None where only Python can compare these types without loss."""
+    kinds = {first.dtype.kind, second.dtype.kind}
+    if kinds <= set("bi"):
+        return np.concatenate([first, second]).astype(np.int64, copy=False)
+    if kinds == {"u"}:
+        flipped: IntArray = np.concatenate([first, second]).astype(np.uint64).view(np.int64) ^ _FLIP_SIGN
+        return flipped
+    if kinds in ({"m"}, {"M"}):
+        return np.concatenate([first, second]).view(np.int64)
+    if kinds <= set("biuf") and all(
+        part.dtype.kind == "f" or len(part) == 0 or max(-int(part.min()), int(part.max())) <= _EXACT_IN_FLOAT
+        for part in (first, second)
+    ):
+        return _float_order(np.concatenate([first.astype(np.float64), second.astype(np.float64)]))
+    return None
+
+
+def _float_order(values: npt.NDArray[np.float64]) -> IntArray:
+    """Bits of floats, arranged so that integers compare as the floats do; NaN is one value, the greatest."""
+    values += 0.0  # -0.0 and 0.0 are one value
+    values[np.isnan(values)] = np.nan
+    bits = values.view(np.int64)
+    order: IntArray = bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+    return order
+
+
+def _rank_objects(values: list[Any]) -> tuple[IntArray, int]:
+    # NaN compares with nothing, so it is ranked apart.
+    nan = np.fromiter((value != value for value in values), np.bool_, len(values))
+    try:
+        distinct = sorted({value for value in values if value == value})
+    except TypeError as error:
+        raise BoundsError(f"bounds cannot be compared: {error}") from None
+    place = {value: rank for rank, value in enumerate(distinct)}
+    ranks = np.fromiter((place.get(value, len(distinct)) for value in values), np.int64, len(values))
+    return ranks, len(distinct) + int(nan.any())
+
+
+def _text_order(text: _Text) -> IntArray:
+    """Integers in the order of the byte strings, equal for equal strings; found eight bytes at a time.
+
+    Only strings that are still equal to another one are looked at again, so that the cost follows the bytes
+    that tell them apart.
+    """
+    n = len(text.lengths)
+    place = np.zeros(n, np.int64)  # how many strings are known to be less
+    padded = np.concatenate([text.data, np.zeros(8, np.uint8)])
+    words = np.ndarray((len(padded) - 7,), np.dtype(">u8"), padded.data, 0, (1,))
+    tied = np.arange(n)
+    at = 0
+    while len(tied):
+        left = np.clip(text.lengths[tied] - at, 0, 9)  # bytes left, 9 for more than a word
+        used = np.minimum(left, 8).astype(np.uint64)
+        word = words[np.minimum(text.offsets[tied] + at, len(words) - 1)].astype(np.uint64)
+        word = np.where(
+            used == 0, np.uint64(0), word >> ((np.uint64(8) - used) % np.uint64(8) * np.uint64(8))
+        )
+        word <<= (np.uint64(8) - used) % np.uint64(8) * np.uint64(8)
+        order = np.lexsort((left, word, place[tied])) if at else np.lexsort((left, word))
+        tied, word, left = tied[order], word[order], left[order]
+        base = place[tied]
+        new_base = np.concatenate([[True], base[1:] != base[:-1]])
+        new = new_base.copy()
+        new[1:] |= (word[1:] != word[:-1]) | (left[1:] != left[:-1])
+        position = np.arange(len(tied))
+        start_of_base = np.maximum.accumulate(np.where(new_base, position, 0))
+        start = np.maximum.accumulate(np.where(new, position, 0))
+        place[tied] = base + start - start_of_base
+        group = np.cumsum(new) - 1
+        open_ended = (left == 9) & (np.bincount(group)[group] > 1)
+        tied = tied[open_ended]
+        at += 8
+    return place

@@ -1,0 +1,102 @@
+"""Naive twins of the planner's arithmetic: straight from the definitions, quadratic, without NumPy tricks."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_UP, Decimal
+
+
+class Top:
+    """Above everything."""
+
+    def __repr__(self):
+        return "TOP"
+
+
+TOP = Top()
+
+
+def key_order(value):
+    """A Python sort key for one key column's value: NULL, values, NaN, unknown upper bound."""
+    if value is None:
+        return (0, 0)
+    if value is TOP:
+        return (3, 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (2, 0)
+    return (1, value)
+
+
+def tuple_order(key):
+    """A Python sort key for a compound key."""
+    return tuple(key_order(part) for part in key) if isinstance(key, tuple) else key_order(key)
+
+
+def overlaps(bounds):
+    """Number of others that each closed interval intersects."""
+    return [
+        sum(1 for j, (low, high) in enumerate(bounds) if i != j and low <= upper and lower <= high)
+        for i, (lower, upper) in enumerate(bounds)
+    ]
+
+
+def point_depths(bounds):
+    """{point: number of closed intervals that cover it} over all bounds."""
+    points = {point for pair in bounds for point in pair}
+    return {point: sum(1 for low, high in bounds if low <= point <= high) for point in points}
+
+
+def depths(bounds):
+    """Greatest point depth inside each closed interval."""
+    at = point_depths(bounds)
+    return [max(depth for point, depth in at.items() if low <= point <= high) for low, high in bounds]
+
+
+def rounded(value):
+    return float(Decimal(value).quantize(Decimal("0.0001"), ROUND_HALF_UP))
+
+
+def mean(values):
+    return rounded(Decimal(sum(values)) / Decimal(len(values))) if values else 0.0
+
+
+def percentile(values, percent):
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[math.ceil(len(ordered) * percent / 100) - 1] if ordered else 0
+
+
+def bucket(depth):
+    if depth <= 16:
+        return depth
+    power = 16
+    while power < depth:
+        power *= 2
+    return power
+
+
+def information(bounds, constant):
+    """The metrics that depend on bounds alone."""
+    depth = depths(bounds)
+    met = [d for d in point_depths(bounds).values() if d >= 2]
+    histogram = {}
+    for d in depth:
+        histogram[f"{bucket(d):05d}"] = histogram.get(f"{bucket(d):05d}", 0) + 1
+    overlapping = [d for d, c in zip(depth, constant, strict=True) if d > 1 and not c]
+    divisor = sum(constant)
+    if overlapping:
+        divisor += len(overlapping) * math.log(sum(overlapping) / len(overlapping))
+    n = len(bounds)
+    return {
+        "total_block_count": n,
+        "constant_block_count": sum(constant),
+        "average_overlaps": mean(overlaps(bounds)),
+        "average_depth": mean(depth),
+        "p95_depth": percentile(depth, 95),
+        "p99_depth": percentile(depth, 99),
+        "max_depth": max(depth, default=0),
+        "block_depth_histogram": dict(sorted(histogram.items())),
+        "clustering_ratio": max(0.0, 100 * (1 - sum(map(math.log10, depth)) / n)) if n > 1 else 100.0,
+        "relative_clustering_ratio": 1 - sum(map(math.log, overlapping)) / divisor if divisor else 1.0,
+        "overlap_point_depth": mean(met) if met else 1.0,
+    }

@@ -1,0 +1,111 @@
+"""Metrics against their definitions."""
+
+import naive
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.planner import Blocks, block_depths, block_overlaps, clustering_information, depth_curve
+
+PAIRS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: tuple(sorted(pair)))
+BOUNDS = st.lists(PAIRS, max_size=40)
+
+
+def build(bounds, **more):
+    return Blocks.build([low for low, _ in bounds], [high for _, high in bounds], **more)
+
+
+@given(BOUNDS)
+def test_every_metric_equals_its_naive_twin(bounds):
+    found = clustering_information(build(bounds)).as_dict()
+    expected = naive.information(bounds, [low == high for low, high in bounds])
+    for name, value in expected.items():
+        assert found[name] == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), name
+    for name in ("average_overlaps", "average_depth", "overlap_point_depth"):
+        assert found[name] == expected[name], name
+
+
+@given(BOUNDS)
+def test_depth_and_overlap_of_each_block(bounds):
+    blocks = build(bounds)
+    assert block_depths(blocks).tolist() == naive.depths(bounds)
+    assert block_overlaps(blocks).tolist() == naive.overlaps(bounds)
+
+
+@given(BOUNDS)
+def test_depth_curve(bounds):
+    points, depths = depth_curve(build(bounds))
+    assert points.tolist() == list(range(len(points)))
+    assert depths.tolist() == [depth for _, depth in sorted(naive.point_depths(bounds).items())]
+
+
+@given(BOUNDS, st.lists(st.integers(0, 3), min_size=40, max_size=40))
+def test_partitions_never_meet(bounds, partitions):
+    partitions = partitions[: len(bounds)]
+    placed = [((part, low), (part, high)) for (low, high), part in zip(bounds, partitions, strict=True)]
+    blocks = build(bounds, partition=partitions)
+    assert block_depths(blocks).tolist() == naive.depths(placed)
+    assert block_overlaps(blocks).tolist() == naive.overlaps(placed)
+
+
+@given(st.integers(1, 200))
+def test_histogram_and_percentiles_of_a_tall_stack(count):
+    bounds = [(0, 1)] * count + [(5, 6)] * 7
+    found = clustering_information(build(bounds)).as_dict()
+    expected = naive.information(bounds, [False] * len(bounds))
+    for name in ("block_depth_histogram", "p95_depth", "p99_depth", "max_depth"):
+        assert found[name] == expected[name], name
+
+
+def test_documented_values_of_snowflakes_and_databends_pages():
+    # The patent's figure 5: five partitions, all, three, a chain of three, and none of them overlapping.
+    for bounds, ratio in [
+        ([(0, 9)] * 5, 30.1),
+        ([(0, 2)] * 3 + [(4, 5), (7, 8)], 71.4),
+        ([(0, 2), (1, 4), (3, 6), (8, 9), (11, 12)], 81.9),
+        ([(2 * i, 2 * i + 1) for i in range(5)], 100.0),
+    ]:
+        assert round(clustering_information(build(bounds)).clustering_ratio, 1) == ratio
+    # Databend's own test of touching bounds.
+    blocks = build([(1, 2), (2, 3), (4, 5)])
+    assert (block_overlaps(blocks).tolist(), block_depths(blocks).tolist()) == ([1, 1, 0], [2, 2, 1])
+
+
+def test_empty_and_single():
+    assert clustering_information(build([])).as_dict() == {
+        "total_block_count": 0,
+        "constant_block_count": 0,
+        "average_overlaps": 0.0,
+        "average_depth": 0.0,
+        "p95_depth": 0,
+        "p99_depth": 0,
+        "max_depth": 0,
+        "block_depth_histogram": {},
+        "clustering_ratio": 100.0,
+        "relative_clustering_ratio": 1.0,
+        "overlap_point_depth": 1.0,
+        "level_histogram": {},
+        "total_rows": 0,
+        "total_bytes": 0,
+    }
+    one = clustering_information(build([(1, 3)], rows=[7], bytes=[70], level=[2]))
+    assert (one.average_overlaps, one.average_depth, one.block_depth_histogram) == (0.0, 1.0, {"00001": 1})
+    assert (one.level_histogram, one.total_rows, one.total_bytes) == ({"2": 1}, 7, 70)
+    assert one.clustering_ratio == 100.0
+
+
+def test_averages_are_rounded_half_away_from_zero():
+    # 160,000 blocks of which 40,008 meet in pairs: 1.25005, whose binary fraction lies below the half.
+    pairs, alone = 20_004, 119_992
+    bounds = [(i, i) for i in range(pairs)] * 2 + [(pairs + i, pairs + i) for i in range(alone)]
+    assert clustering_information(build(bounds)).average_depth == 1.2501
+
+
+def test_the_ratio_is_never_below_zero():
+    assert clustering_information(build([(0, 1)] * 20)).clustering_ratio == 0.0
+
+
+def test_constant_blocks_are_not_expected_to_improve():
+    # Two constant blocks on one key, and two ordinary ones that overlap: only the latter enter the sum.
+    found = clustering_information(build([(1, 1), (1, 1), (4, 6), (5, 7)])).relative_clustering_ratio
+    assert found == pytest.approx(1 - 2 * 0.693147 / (2 + 2 * 0.693147), abs=1e-4)

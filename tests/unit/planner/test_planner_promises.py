@@ -1,0 +1,177 @@
+"""The promises that every strategy keeps, whatever the table."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tables
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.planner import STRATEGIES, Policy, PolicyError, plan
+from dbt_recluster.planner.simulation import simulate, simulate_final
+
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
+
+
+@every_strategy
+@given(table=tables.TABLES, policy=tables.POLICIES)
+def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
+    policy = replace(policy, strategy=strategy)
+    blocks = tables.describe(table)
+    found = plan(blocks, policy)
+    chosen = [int(place) for task in found.tasks for place in task.blocks]
+    assert len(chosen) == len(set(chosen))
+    for task in found.tasks:
+        members = task.blocks.tolist()
+        assert members == sorted(members)
+        assert len(members) >= 2
+        assert task.bytes == blocks.bytes[members].sum()
+        assert task.rows == blocks.rows[members].sum()
+        assert task.bytes <= (policy.max_merge_bytes or task.bytes)
+        assert len(members) <= (policy.max_blocks or len(members))
+        assert task.level > blocks.level[members].max()
+        assert {table[place].partition for place in members} == {table[members[0]].partition}
+        assert task.partition == blocks.partition[members[0]]
+        assert task.lower_block in members
+        assert task.upper_block in members
+        assert blocks.lower[task.lower_block] == blocks.lower[members].min()
+        assert blocks.upper[task.upper_block] == blocks.upper[members].max()
+        assert task.expected_blocks == -(-task.rows // policy.block_rows)
+        assert policy.overlap_threshold < task.depth <= len(members)
+    assert found.bytes == sum(task.bytes for task in found.tasks)
+    assert found.rows == sum(task.rows for task in found.tasks)
+    if policy.max_bytes is not None:
+        assert found.bytes <= policy.max_bytes
+
+
+@every_strategy
+@given(table=tables.TABLES, policy=tables.POLICIES)
+def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
+    policy = replace(policy, strategy=strategy)
+    found = plan(tables.describe(table), policy)
+    after = tables.merge(table, found, policy, 1)
+    heavy = tables.heavy_keys(table, policy.block_rows)
+    for partition in (0, 1):
+        for point in tables.points(table + after):
+            if (partition, point) not in heavy:
+                depth = tables.depth_at(table, partition, point)
+                assert tables.depth_at(after, partition, point) <= depth, point
+
+
+@every_strategy
+@given(table=tables.TABLES, policy=tables.POLICIES)
+def test_tasks_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy):
+    blocks = tables.describe(table)
+    tasks = plan(blocks, replace(policy, strategy=strategy)).tasks
+    for place, one in enumerate(tasks):
+        for other in tasks[:place]:
+            if one.run == other.run:
+                assert one.level == other.level
+                first, second = sorted((one, other), key=lambda task: blocks.lower[task.lower_block])
+                assert blocks.upper[first.upper_block] <= blocks.lower[second.lower_block]
+
+
+@every_strategy
+@given(table=tables.TABLES, policy=tables.POLICIES, levels=st.booleans(), runs=st.booleans())
+def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, levels, runs):
+    policy = replace(policy, strategy=strategy, max_bytes=None)
+    last = tables.final(table, policy, levels, runs)[-1]
+    assert sum(len(block.keys) for block in last) == sum(len(block.keys) for block in table)
+
+
+@every_strategy
+@given(table=tables.TABLES, policy=tables.POLICIES)
+def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy):
+    blocks = tables.describe(table)
+    final = simulate_final(blocks, replace(policy, strategy=strategy), rounds=500)
+    assert len(final.plans) < 500
+    assert final.blocks.rows.sum() == blocks.rows.sum()
+    assert final.bytes <= (final.bytes if policy.max_bytes is None else policy.max_bytes)
+    assert final.rows == sum(found.rows for found in final.plans)
+
+
+@every_strategy
+@given(table=tables.TABLES, policy=tables.POLICIES, seed=st.integers(0, 2**32 - 1))
+def test_the_order_of_blocks_does_not_matter(strategy, table, policy, seed):
+    policy = replace(policy, strategy=strategy)
+    order = np.random.default_rng(seed).permutation(len(table))
+
+    def contents(blocks):
+        tasks = plan(tables.describe(blocks), policy).tasks
+        return [(task.level, task.run, sorted(map(repr, (blocks[i] for i in task.blocks)))) for task in tasks]
+
+    # Only what the planner is told of a block can tell it apart.
+    told = [replace(block, keys=block.keys[:1] * (len(block.keys) - 1) + block.keys[-1:]) for block in table]
+    assert contents(told) == contents([told[place] for place in order])
+
+
+@every_strategy
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param([(1, 2)] * 50, id="identical ranges"),
+        pytest.param([(7,)] * 50, id="one key, tiny blocks"),
+        pytest.param([(7,) * 4] * 50, id="one key, full blocks"),
+        pytest.param([(1, 5), (4, 9)], id="two blocks"),
+        pytest.param([(1, 2)], id="one block"),
+        pytest.param([], id="no block"),
+        pytest.param([(i, 500) for i in range(500)] + [(500, 501 + i) for i in range(500)], id="one shared"),
+        pytest.param([(i, i + 1) for i in range(200)], id="a chain of touching blocks"),
+        pytest.param([(0, 1000), *[(i, i + 1) for i in range(0, 900, 2)]], id="one block over many"),
+        pytest.param([(i, 1000 - i) for i in range(300)], id="nested blocks"),
+    ],
+)
+def test_hard_tables_come_to_rest(strategy, keys, runs):
+    policy = Policy(depth=1, strategy=strategy, block_rows=4)
+    table = [tables.Block(tuple(pair)) for pair in keys]
+    tables.final(table, policy, levels=runs, runs=runs)
+
+
+@every_strategy
+def test_unknown_upper_bounds_are_rewritten_once(strategy):
+    from dbt_recluster.planner import Blocks
+
+    def blocks(level):
+        return Blocks.build([None] * 9, [None] * 9, rows=[5] * 9, level=[level] * 9, unbounded=[True] * 9)
+
+    policy = Policy(depth=1, strategy=strategy, block_rows=5)
+    assert plan(blocks(0), policy).tasks
+    assert not plan(blocks(1), policy).tasks
+
+
+def test_limits_in_bytes_need_bytes():
+    from dbt_recluster.planner import Blocks
+
+    blocks = Blocks.build([1, 1], [2, 2])
+    with pytest.raises(PolicyError, match="need the blocks' bytes"):
+        plan(blocks, Policy(max_bytes=5))
+    with pytest.raises(PolicyError, match="need the blocks' bytes"):
+        plan(blocks, Policy(max_merge_bytes=5))
+
+
+@given(table=tables.TABLES, policy=tables.POLICIES)
+def test_prediction_keeps_levels_runs_and_partitions(table, policy):
+    blocks = tables.describe(table)
+    found = plan(blocks, policy)
+    after = simulate(blocks, found, policy)
+    touched = {int(place) for task in found.tasks for place in task.blocks}
+    kept = [place for place in range(len(table)) if place not in touched]
+    n = len(kept)
+    for name in ("rows", "bytes", "level", "run", "partition"):
+        assert getattr(after, name)[:n].tolist() == getattr(blocks, name)[kept].tolist()
+    assert (after.lower <= after.upper).all()
+    assert (after.rows > 0).all()
+    written = 0
+    for task in found.tasks:
+        start = n + written
+        new = slice(start, start + np.count_nonzero(after.rows[start:].cumsum() <= task.rows))
+        assert after.rows[new].sum() == task.rows
+        assert (after.level[new] == task.level).all()
+        assert (after.partition[new] == task.partition).all()
+        assert (after.run[new] > blocks.run.max()).all()
+        # In the order of the key, and apart but for keys that fill a block.
+        assert (after.upper[new][:-1] <= after.lower[new][1:]).all()
+        written = new.stop - n
+    assert n + written == len(after)
