@@ -1,6 +1,7 @@
-"""The cluster key: ordered columns or monotonic expressions of one column each, as Iceberg's sort order can hold them.
+"""The cluster key: ordered columns or monotonic expressions of one column each, as a sort order holds them.
 
-What users write in ``cluster_by`` is read here, without Spark, so that a mistake is an error before anything runs.
+What users write in ``cluster_by`` is read here, without Spark, so that a mistake is an error before anything
+runs.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class KeyField:
     def order_by(self, spark_type: str) -> str:
         """Return a Spark SQL expression that orders rows as this item does.
 
-        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order differs, if at
-        all, within the hours around midnight, which costs a little overlap and nothing else.
+        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order
+        differs, if at all, within the hours around midnight, which costs a little overlap and nothing else.
         """
         column = _quote(self.column)
         if self.transform == "day":
@@ -98,7 +99,8 @@ class KeyField:
             types: Spark's type of each top-level column, as ``DESCRIBE`` prints it.
 
         Raises:
-            ClusterKeyError: There is no such column, or its type cannot be ordered or cannot take the transform.
+            ClusterKeyError: There is no such column, or its type cannot be ordered or cannot take the
+                transform.
         """
         top, dot, rest = self.column.partition(".")
         matches = [name for name in types if name.lower() == self.column.lower()]
@@ -107,7 +109,9 @@ class KeyField:
         else:
             matches = [name for name in types if dot and name.lower() == top.lower()]
         if not matches:
-            raise ClusterKeyError(f"{self}: there is no column {self.column!r}; the columns are {', '.join(types)}")
+            raise ClusterKeyError(
+                f"{self}: there is no column {self.column!r}; the columns are {', '.join(types)}"
+            )
         spark_type = types[matches[0]].lower()
         resolved = KeyField(matches[0] + dot + rest, self.transform, self.width)
         if rest:
@@ -125,7 +129,9 @@ class KeyField:
             "truncate": (*_INTEGERS, "decimal", "string", "varchar", "char", "binary"),
         }.get(self.transform)
         if needs and base not in needs:
-            raise ClusterKeyError(f"{self}: {top} is {spark_type}, and this expression needs {' or '.join(needs)}")
+            raise ClusterKeyError(
+                f"{self}: {top} is {spark_type}, and this expression needs {' or '.join(needs)}"
+            )
         return resolved
 
 
@@ -170,7 +176,9 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
         raise ClusterKeyError(f"cluster_by must be a string or a list of strings, not {cluster_by!r}")
     for item in items:
         if not isinstance(item, str):
-            raise ClusterKeyError(f"cluster_by must be a string or a list of strings; its item {item!r} is neither")
+            raise ClusterKeyError(
+                f"cluster_by must be a string or a list of strings; its item {item!r} is neither"
+            )
     fields = tuple(_parse_item(item) for item in items)
     if not fields:
         raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
@@ -230,7 +238,7 @@ def _parse_call(function: str, inside: str) -> KeyField | None:
             return KeyField(column, "year")
         if function in _PARTS_OF_TIME:
             raise ClusterKeyError(
-                f"cluster_by item {function}({column}) is a part of the time that starts over, not an order of the rows; "
+                f"cluster_by item {function}({column}) is a part of the time that starts over, not an order of rows; "
                 f"write {_PARTS_OF_TIME[function]}({column})"
             )
         return None

@@ -32,7 +32,7 @@ class LakeInUseError(ReclusterError):
 
 
 class SparkEnvironmentError(ReclusterError):
-    """Spark lacks something that dbt-recluster needs: Iceberg's classes, its SQL extensions, or a catalog that answers."""
+    """Spark lacks Iceberg's classes, its SQL extensions, or an Iceberg catalog that answers."""
 
 
 class ConcurrentChangeError(ReclusterError):
@@ -40,4 +40,4 @@ class ConcurrentChangeError(ReclusterError):
 
 
 class CommitStateUnknownError(ReclusterError):
-    """The catalog did not say whether the commit took place. The new files are kept; the table is before or after, never between."""
+    """The catalog did not say whether the commit took place. The table is as before or as after; no file is deleted."""

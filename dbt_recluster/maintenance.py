@@ -1,9 +1,9 @@
 """The loop: read the blocks, plan, merge, commit, again. Knows the planner and Iceberg; knows nothing of dbt.
 
-    from dbt_recluster.maintenance import recluster, clustering_information
+from dbt_recluster.maintenance import recluster, clustering_information
 
-    report = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
-    print(report.depth_before, report.depth_after)
+report = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
+print(report.depth_before, report.depth_after)
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, OptionError
-from dbt_recluster.iceberg.blocks import BlockMetadata, read_blocks
+from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.commit import commit_merges
 from dbt_recluster.iceberg.levels import levels_and_runs
-from dbt_recluster.iceberg.merge import MergedSet, merge_set
+from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
 from dbt_recluster.iceberg.predicates import may_match
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sorting import set_cluster_key, table_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.planner import Blocks, Plan, Policy, plan
+from dbt_recluster.planner import Blocks, Plan, Policy, PolicyError, plan
 from dbt_recluster.planner import clustering_information as planner_information
 
 if TYPE_CHECKING:
@@ -143,12 +143,14 @@ def recluster(
     Args:
         spark: A session with Iceberg's extensions.
         table: ``schema.table`` or ``catalog.schema.table``.
-        cluster_by: The cluster key. None takes the table's sort order; another key than that becomes its sort order.
+        cluster_by: The cluster key. None takes the table's sort order; another key than that becomes its sort
+            order.
         final: Repeat rounds until there is nothing left to do. Otherwise one round.
-        where: A predicate; only blocks that may hold a matching row are looked at and rewritten, as whole blocks.
+        where: A predicate; only blocks that may hold a matching row are looked at and rewritten, as whole
+            blocks.
         max_bytes: The most bytes to rewrite in this call, over all rounds.
-        depth: The average depth up to which the table counts as well clustered; below 1, a ratio of the number of blocks.
-            None takes the planner's default.
+        depth: The average depth up to which the table counts as well clustered; below 1, a ratio of the
+            number of blocks. None takes the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
 
@@ -156,7 +158,8 @@ def recluster(
         The report; its ``rounds`` are empty when there was nothing to do.
 
     Raises:
-        NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input, found before anything is written.
+        NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input, found before anything
+            is written.
         ConcurrentChangeError: Other writers were faster five times in a row.
         CommitStateUnknownError: The catalog did not say whether a commit took place.
     """
@@ -171,14 +174,14 @@ def recluster(
     report = ReclusterReport(table, str(key))
     attempts = 0
     while True:
-        metadata, blocks = _read(target, key, where)
-        report.depth_after = planner_information(blocks).average_depth
-        report.blocks_after = len(metadata)
+        seen = _observe(target, key, where)
+        report.depth_after = planner_information(seen.blocks).average_depth
+        report.blocks_after = len(seen.metadata)
         if not report.rounds:
             report.depth_before, report.blocks_before = report.depth_after, report.blocks_after
         if budget is not None:
-            policy = _policy(depth, budget - report.bytes_in, policy.block_rows)
-        chosen = plan(blocks, policy)
+            policy = replace(policy, max_bytes=max(0, budget - report.bytes_in))
+        chosen = plan(seen.blocks, policy)
         report.reason = chosen.reason
         if dry_run:
             report.plan = chosen
@@ -188,7 +191,7 @@ def recluster(
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
         try:
-            report.rounds.append(_round(target, key, metadata, chosen, policy.block_rows))
+            report.rounds.append(_round(target, key, seen, chosen, policy.block_rows))
             attempts = 0
         except ConcurrentChangeError:
             attempts += 1
@@ -218,13 +221,15 @@ def clustering_information(
     """
     target = IcebergTable.load(spark, table)
     key = _resolve_key(target, cluster_by)
-    _, blocks = _read(target, key, where)
-    return {"cluster_key": str(key), **planner_information(blocks).as_dict()}
+    return {"cluster_key": str(key), **planner_information(_observe(target, key, where).blocks).as_dict()}
 
 
 def _policy(depth: float | None, max_bytes: int | None, block_rows: int) -> Policy:
     options: dict[str, Any] = {} if depth is None else {"depth": depth}
-    return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
+    try:
+        return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
+    except PolicyError as e:
+        raise OptionError(str(e)) from e
 
 
 def _positive(name: str, value: int | None) -> int | None:
@@ -242,29 +247,48 @@ def _resolve_key(table: IcebergTable, cluster_by: str | Sequence[str] | None) ->
     return key
 
 
-def _read(table: IcebergTable, key: ClusterKey, where: str | None) -> tuple[BlockMetadata, Blocks]:
+@dataclass(frozen=True)
+class _Observation:
+    """The table's blocks at one moment, and those of them that a plan may choose from.
+
+    Attributes:
+        metadata: All blocks.
+        eligible: Positions in ``metadata`` of the blocks that ``where`` admits.
+        blocks: The eligible blocks as the planner takes them, in the order of ``eligible``.
+    """
+
+    metadata: BlockMetadata
+    eligible: IntArray
+    blocks: Blocks
+
+
+def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> _Observation:
     metadata = read_blocks(table, key)
-    if where is not None:
-        metadata = metadata.take(may_match(table, metadata, where))
-    level, run = levels_and_runs(metadata, table.properties, int(table.java.sortOrder().orderId()))
+    eligible = (
+        np.arange(len(metadata)) if where is None else np.flatnonzero(may_match(table, metadata, where))
+    )
+    chosen = metadata if where is None else metadata.take(eligible)
+    level, run = levels_and_runs(chosen, table.properties, int(table.java.sortOrder().orderId()))
     blocks = Blocks.build(
-        lower=metadata.lower,
-        upper=metadata.upper,
-        rows=metadata.rows,
-        bytes=metadata.bytes,
+        lower=chosen.lower,
+        upper=chosen.upper,
+        rows=chosen.rows,
+        bytes=chosen.bytes,
         level=level,
         run=run,
-        partition=metadata.partition,
-        unbounded=metadata.unbounded,
+        partition=chosen.partition,
+        unbounded=chosen.unbounded,
     )
-    return metadata, blocks
+    return _Observation(metadata, eligible, blocks)
 
 
-def _round(table: IcebergTable, key: ClusterKey, metadata: BlockMetadata, chosen: Plan, block_rows: int) -> Round:
+def _round(table: IcebergTable, key: ClusterKey, seen: _Observation, chosen: Plan, block_rows: int) -> Round:
     started = time.monotonic()
+    metadata = seen.metadata
     assert metadata.snapshot_id is not None
-    merges = _merge(table, key, metadata, chosen, block_rows)
-    replaced = np.concatenate([task.blocks for task in chosen.tasks])
+    sets = [seen.eligible[task.blocks] for task in chosen.tasks]
+    merges = _merge(table, key, metadata, chosen, sets, block_rows)
+    replaced = np.concatenate(sets)
     stays = np.ones(len(metadata), dtype=bool)
     stays[replaced] = False
     figures = {
@@ -276,20 +300,32 @@ def _round(table: IcebergTable, key: ClusterKey, metadata: BlockMetadata, chosen
         "rows": sum(merge.rows for merge in merges),
     }
     summary = {f"recluster.{name}": str(value) for name, value in figures.items()}
-    snapshots = commit_merges(table, metadata.snapshot_id, merges, np.unique(metadata.added_by[stays]), summary)
+    live = np.unique(metadata.added_by[stays])
+    snapshots = commit_merges(table, metadata.snapshot_id, merges, live, summary)
     return Round(**figures, seconds=time.monotonic() - started, snapshot_ids=tuple(snapshots))
 
 
 def _merge(
-    table: IcebergTable, key: ClusterKey, metadata: BlockMetadata, chosen: Plan, block_rows: int
+    table: IcebergTable,
+    key: ClusterKey,
+    metadata: BlockMetadata,
+    chosen: Plan,
+    sets: Sequence[IntArray],
+    block_rows: int,
 ) -> list[MergedSet]:
-    paths = [metadata.path.take(task.blocks).to_pylist() for task in chosen.tasks]
-    by_path = scan_tasks(table, int(metadata.snapshot_id or 0), [path for each in paths for path in each])
+    paths = [metadata.path.take(positions).to_pylist() for positions in sets]
+    wanted = [path for each in paths for path in each]
+    by_path = scan_tasks(table, int(metadata.snapshot_id or 0), wanted)
     target_bytes = int(table.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES))
-    merges = []
-    for task, task_paths in zip(chosen.tasks, paths, strict=True):
-        blocks = max(1, -(-task.rows // block_rows), -(-task.bytes // target_bytes))
-        spec_id = int(metadata.spec_id[task.blocks[0]])
-        files = [by_path[path] for path in task_paths]
-        merges.append(merge_set(table, files, key, blocks, spec_id, task.level, task.run))
+    merges: list[MergedSet] = []
+    try:
+        for task, positions, task_paths in zip(chosen.tasks, sets, paths, strict=True):
+            blocks = max(1, -(-task.rows // block_rows), -(-task.bytes // target_bytes))
+            spec_id = int(metadata.spec_id[positions[0]])
+            files = [by_path[path] for path in task_paths]
+            merges.append(merge_set(table, files, key, blocks, spec_id, task.level, task.run))
+    except BaseException:
+        for merge in merges:
+            delete_files(table, merge.files)
+        raise
     return merges

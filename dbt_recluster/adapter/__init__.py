@@ -1,6 +1,6 @@
 """dbt's face of dbt-recluster: credentials, connections, configuration and the methods that macros call."""
 
-from dbt.adapters.base import AdapterPlugin
+from dbt.adapters.base.plugin import AdapterPlugin
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.impl import ReclusterAdapter

@@ -31,7 +31,8 @@ class ClusteringConfig:
     Attributes:
         cluster_by: The key, or None when the model is not clustered.
         automatic_clustering: Whether a build is followed by a recluster.
-        depth: The average depth up to which the table counts as well clustered; None takes the planner's default.
+        depth: The average depth up to which the table counts as well clustered; None takes the planner's
+            default.
         final: Whether automatic reclustering repeats until there is nothing left to do.
         max_bytes: The most bytes one automatic recluster rewrites.
         where: A predicate that restricts automatic reclustering.
@@ -59,7 +60,8 @@ class ClusteringConfig:
             keys: All keys that are set, to find misspelt ones.
 
         Raises:
-            OptionError, ClusterKeyError: A value has the wrong type or range, or a ``recluster_`` key does not exist.
+            OptionError, ClusterKeyError: A value has the wrong type or range, or a ``recluster_`` key does
+                not exist.
         """
         unknown = sorted(key for key in keys if key.startswith("recluster_") and key not in PARSERS)
         if unknown:
@@ -86,7 +88,7 @@ class ClusteringConfig:
 
 
 def parse_cluster_by(value: Any) -> ClusterKey | None:
-    """``cluster_by``: a string or a list of strings (see :func:`parse_cluster_key`); an empty list is as good as none."""
+    """``cluster_by``: a string or a list of strings (:func:`parse_cluster_key`); an empty list is none."""
     return None if value is None or value == [] else parse_cluster_key(value)
 
 
@@ -123,7 +125,9 @@ def parse_recluster_where(value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise OptionError(f"recluster_where must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}")
+        raise OptionError(
+            f"recluster_where must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}"
+        )
     return value
 
 
@@ -152,11 +156,15 @@ def parse_bytes(name: str, value: Any) -> int | None:
         return None
     match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     if match is None or match.group(2).lower() not in _UNITS or float(match.group(1)) <= 0:
-        raise OptionError(f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r}")
+        raise OptionError(
+            f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r}"
+        )
     return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
 
 
-def clustering_turned_off(variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> str | None:
+def clustering_turned_off(
+    variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> str | None:
     """Return what turns automatic clustering off for this whole run, or None."""
     value = variables.get(AUTOMATIC_CLUSTERING_VAR)
     if not _boolean(f"var {AUTOMATIC_CLUSTERING_VAR}", value, default=True):
@@ -200,5 +208,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except ValueError:
         return None
-
-

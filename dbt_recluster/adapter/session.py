@@ -1,7 +1,7 @@
 """The connection of the two methods whose Spark runs in this process.
 
-dbt-spark builds the session again for each statement, which sets every server-side parameter again (a `set` in a hook is
-undone at once) and prints a warning each time. Here the session is configured once.
+dbt-spark builds the session again for each statement, which sets every server-side parameter again (a `set`
+in a hook is undone at once) and prints a warning each time. Here the session is configured once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.iceberg.errors import readable_message
 from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.locks import table_lock, written_tables
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
 
     with _session_lock:
         session = _configured.get(id(parameters))
-        if session is None or session._jsc.sc().isStopped():
+        if session is None or is_stopped(session):
             builder = SparkSession.builder.enableHiveSupport()
             for name, value in parameters.items():
                 builder = builder.config(name, value)
@@ -52,7 +53,9 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
 class SessionCursor(Cursor):
     """Run statements in the one session of the process."""
 
-    def __init__(self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool) -> None:
+    def __init__(
+        self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool
+    ) -> None:
         super().__init__()
         self._session = session
         self._job_group_id = job_group_id
@@ -106,7 +109,8 @@ class SessionHandle(SessionConnectionWrapper):
     def _fix_binding(cls, value: Any) -> str:
         """Write a seed's value as a SQL literal.
 
-        dbt-spark's own writes NULL as the word 'None', breaks at a quote, and takes integers and decimals through floats.
+        dbt-spark's own writes NULL as the word 'None', breaks at a quote, and takes integers and decimals
+        through floats.
         """
         if value is None:
             return "NULL"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.bounds import BoolArray, key_bounds
+from dbt_recluster.iceberg.bounds import key_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dbt_recluster.iceberg.table import IcebergTable
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def read_blocks(table: IcebergTable, key: ClusterKey) -> BlockMetadata:
         return _empty(key)
     entries = table.metadata("entries", snapshot_id)
     data_file = F.col("data_file")
-    partitioned = "partition" in entries.schema["data_file"].dataType.fieldNames()
+    partitioned = "partition" in entries.select("data_file.*").columns
     columns = [
         data_file["file_path"].alias("path"),
         F.coalesce(data_file["spec_id"], F.lit(0)).cast("bigint").alias("spec_id"),
@@ -117,9 +118,9 @@ def read_blocks(table: IcebergTable, key: ClusterKey) -> BlockMetadata:
 
 
 def _collect(frame: DataFrame) -> pa.Table:
-    """Collect a DataFrame as Arrow. Spark 4 has a public method; 3.5 has the same under a private name, and needs no pandas."""
+    """Collect a DataFrame as Arrow: by Spark 4's public method, or by the private one that 3.5 has for it."""
     if hasattr(frame, "toArrow"):
-        return frame.toArrow()
+        return frame.toArrow()  # type: ignore[operator]  # unknown to the stubs of 3.5
     from pyspark.sql.pandas.types import to_arrow_schema
 
     batches = frame._collect_as_arrow()
@@ -132,7 +133,9 @@ def _empty(key: ClusterKey) -> BlockMetadata:
     none = np.zeros(0, dtype=np.int64)
     bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
     masks = [np.zeros(0, dtype=bool) for _ in key.fields]
-    return BlockMetadata(None, pa.array([], type=pa.string()), none, none, none, none, none, none, bounds, bounds, masks)
+    return BlockMetadata(
+        None, pa.array([], type=pa.string()), none, none, none, none, none, none, bounds, bounds, masks
+    )
 
 
 def _one_chunk(rows: pa.Table, name: str) -> pa.Array:

@@ -21,17 +21,19 @@ def key_bounds(metrics: pa.StructArray, field: KeyField) -> tuple[pa.Array, pa.A
     """Return the least and greatest value of a key item in each block, and where the greatest is not known.
 
     Args:
-        metrics: One struct a block, as Iceberg's ``readable_metrics`` has them: ``value_count``, ``null_value_count``,
-            ``nan_value_count``, ``lower_bound``, ``upper_bound``. Shape (n,).
+        metrics: One struct a block, as Iceberg's ``readable_metrics`` has them: ``value_count``,
+            ``null_value_count``, ``nan_value_count``, ``lower_bound``, ``upper_bound``. Shape (n,).
         field: The key item.
 
     Returns:
-        ``(lower, upper, unbounded)``, each of shape (n,). Iceberg's bounds leave out NULL and NaN; these do not:
+        ``(lower, upper, unbounded)``, each of shape (n,). Iceberg's bounds leave out NULL and NaN; these do
+        not:
 
-        - a NULL in the block makes its lower bound NULL (NULLS FIRST); a block of NULLs only has both bounds NULL;
+        - a NULL in the block makes its lower bound NULL (NULLS FIRST); a block of NULLs only has both bounds
+          NULL;
         - a NaN makes its upper bound NaN, which Spark sorts above every number;
-        - whatever is not recorded is assumed the worst of: an unknown count of NULLs may be some, and a block without
-          bounds has a NULL lower bound and is unbounded above.
+        - whatever is not recorded is assumed the worst of: an unknown count of NULLs may be some, and a block
+          without bounds has a NULL lower bound and is unbounded above.
     """
     lower, upper = metrics.field("lower_bound"), metrics.field("upper_bound")
     values = _counts(metrics, "value_count")
@@ -57,16 +59,18 @@ def key_bounds(metrics: pa.StructArray, field: KeyField) -> tuple[pa.Array, pa.A
 
 
 def transform_values(values: pa.Array, field: KeyField) -> pa.Array:
-    """Apply a key item's transform to values of its column, as Iceberg's specification defines it (NULL stays NULL).
+    """Apply a key item's transform to values of its column, as Iceberg's specification defines it.
 
-    Times come back as whole hours, days, months or years since 1970 (UTC), numbers and strings truncated.
+    NULL stays NULL. Times come back as whole hours, days, months or years since 1970 (UTC), numbers and
+    strings truncated.
     """
     kind = values.type
     if field.transform == "truncate":
         assert field.width is not None
         return _truncate(values, field.width)
     if field.transform == "identity":
-        return values.cast(pa.int64()) if pa.types.is_temporal(kind) and not pa.types.is_date32(kind) else values
+        is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
+        return values.cast(pa.int64()) if is_time else values
     is_date = pa.types.is_date32(kind)
     raw = _with_nulls_filled(values.cast(pa.int32()).cast(pa.int64()) if is_date else values.cast(pa.int64()))
     if field.transform == "hour":
@@ -86,8 +90,11 @@ def _truncate(values: pa.Array, width: int) -> pa.Array:
     if pa.types.is_decimal(values.type):
         scale = values.type.scale
         unscaled = [None if v is None else int(v.scaleb(scale)) for v in values.to_pylist()]
-        # Python's own integers: an unscaled decimal may have 38 digits. The order is all that the planner needs.
-        return pa.array([None if v is None else str(v - v % width) for v in unscaled]).cast(pa.decimal256(40, 0))
+        # Python's own integers: an unscaled decimal may have 38 digits. The order is all that the planner
+        # needs.
+        return pa.array([None if v is None else str(v - v % width) for v in unscaled]).cast(
+            pa.decimal256(40, 0)
+        )
     raw = _with_nulls_filled(values.cast(pa.int64()))
     return _like(raw - raw % width, values)
 

@@ -30,13 +30,14 @@ def commit_merges(
 ) -> list[int]:
     """Replace the blocks that were merged by the blocks that were written.
 
-    Merges of one run become one snapshot, so that a run is a snapshot; its level is set as a property of the table in the
-    same transaction. No data sequence number is set: with one, a row that an equality delete removed meanwhile comes back
-    (apache/iceberg#10312).
+    Merges of one run become one snapshot, so that a run is a snapshot; its level is set as a property of the
+    table in the same transaction. No data sequence number is set: with one, a row that an equality delete
+    removed meanwhile comes back (apache/iceberg#10312).
 
     Args:
         table: The table.
-        snapshot_id: The snapshot the blocks were chosen from; what others committed since is checked against it.
+        snapshot_id: The snapshot the blocks were chosen from; what others committed since is checked against
+            it.
         merges: What was merged.
         live_snapshots: The snapshots that added the blocks that stay; level properties of others are dropped.
         summary: Figures for the snapshots' summaries.
@@ -54,8 +55,9 @@ def commit_merges(
     except Exception as e:
         if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
             raise CommitStateUnknownError(
-                f"The catalog did not say whether the recluster of {table.name} took place: {readable_message(e)}. The table "
-                "is as before or as after. The new files are kept; if they are not used, remove_orphan_files removes them."
+                f"The catalog did not say whether the recluster of {table.name} took place: {readable_message(e)}. "
+                "The table is as before or as after. The new files are kept; if the table does not use them, "
+                "remove_orphan_files removes them."
             ) from e
         if is_caused_by(e, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
             for merge in merges:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,32 +16,33 @@ _CATALOGS = ("org.apache.iceberg.spark.SparkSessionCatalog", "org.apache.iceberg
 
 
 def check_environment(spark: SparkSession) -> None:
-    """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog is current and answers.
+    """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog answers.
 
     Raises:
         SparkEnvironmentError: With every shortcoming found, and what to set for each.
     """
     missing = [problem for problem in (_classes(spark), _extensions(spark), _catalog(spark)) if problem]
     if missing:
-        raise SparkEnvironmentError("This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing))
+        raise SparkEnvironmentError(
+            "This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing)
+        )
 
 
 def _classes(spark: SparkSession) -> str | None:
     version = spark.version.rsplit(".", 1)[0]
     try:
-        loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        spark._jvm.java.lang.Class.forName("org.apache.iceberg.spark.Spark3Util", True, loader)
+        java_class(spark, "org.apache.iceberg.spark.Spark3Util")
     except Exception:
         return (
-            f"Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime-{version}_<scala version> of Iceberg 1.10 "
-            "on spark.jars, or its coordinates on spark.jars.packages"
+            "Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime for Spark "
+            f"{version} on spark.jars, or its coordinates on spark.jars.packages"
         )
     return None
 
 
 def _extensions(spark: SparkSession) -> str | None:
-    if _EXTENSIONS not in spark.conf.get("spark.sql.extensions", ""):
-        return f"Iceberg's SQL extensions are not loaded. Set spark.sql.extensions to {_EXTENSIONS} before the session starts"
+    if _EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
+        return f"Iceberg's SQL extensions are not loaded. Start the session with spark.sql.extensions={_EXTENSIONS}"
     return None
 
 

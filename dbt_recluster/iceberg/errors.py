@@ -31,8 +31,8 @@ def is_caused_by(error: BaseException, *class_names: str) -> bool:
 def readable_message(error: BaseException) -> str:
     """Return what went wrong without Java's stack trace.
 
-    pyspark's own exceptions read well. A bare Py4JJavaError prints the whole trace: of it, the innermost message that says
-    anything is what the user needs.
+    pyspark's own exceptions read well. A bare Py4JJavaError prints the whole trace: of it, the innermost
+    message that says anything is what the user needs.
     """
     from py4j.protocol import Py4JJavaError
 

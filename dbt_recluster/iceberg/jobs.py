@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dbt_recluster.iceberg.jvm import is_stopped
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -16,7 +18,7 @@ _INTERRUPT = "spark.job.interruptOnCancel"
 
 @contextmanager
 def job_group(spark: SparkSession, group: str, description: str | None = None) -> Iterator[None]:
-    """Run the jobs of this thread under ``group``, so that :func:`cancel_jobs` finds them; then restore what was set."""
+    """Run the jobs of this thread under ``group``, for :func:`cancel_jobs` to find; then restore what was set."""
     context = spark.sparkContext
     values = {_GROUP: group, _INTERRUPT: "true"}
     if description is not None:
@@ -28,11 +30,10 @@ def job_group(spark: SparkSession, group: str, description: str | None = None) -
         yield
     finally:
         for name, old in before.items():
-            context.setLocalProperty(name, old)
+            context.setLocalProperty(name, old)  # type: ignore[arg-type]  # None unsets it
 
 
 def cancel_jobs(spark: SparkSession, group: str) -> None:
     """Cancel the running jobs of ``group``; does nothing when Spark has stopped already."""
-    context = spark.sparkContext
-    if context._jsc is not None and not context._jsc.sc().isStopped():
-        context.cancelJobGroup(group)
+    if not is_stopped(spark):
+        spark.sparkContext.cancelJobGroup(group)

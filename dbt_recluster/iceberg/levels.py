@@ -1,7 +1,8 @@
 """The level and run of each block, kept in table properties (DESIGN.md, section 6).
 
-Iceberg keeps the id of the snapshot that added each file through every rewrite of the manifests. So a run is a snapshot of
-ours, and its level one property of the table. Losing a property makes its blocks level 0, which costs work and nothing else.
+Iceberg keeps the id of the snapshot that added each file through every rewrite of the manifests. So a run is
+a snapshot of ours, and its level one property of the table. Losing a property makes its blocks level 0, which
+costs work and nothing else.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ def recorded_levels(properties: Mapping[str, str]) -> dict[int, int]:
     return levels
 
 
-def levels_and_runs(blocks: BlockMetadata, properties: Mapping[str, str], sort_order_id: int) -> tuple[IntArray, IntArray]:
+def levels_and_runs(
+    blocks: BlockMetadata, properties: Mapping[str, str], sort_order_id: int
+) -> tuple[IntArray, IntArray]:
     """Return the level and the run of each block, both of shape (n,).
 
-    A block of a snapshot that is not ours, or sorted by another key than today's (``sort_order_id``), has level 0 and
-    run 0, which means that nothing is known of it.
+    A block of a snapshot that is not ours, or sorted by another key than today's (``sort_order_id``), has
+    level 0 and run 0, which means that nothing is known of it.
     """
     levels = recorded_levels(properties)
     known = np.array(sorted(levels), dtype=np.int64)

@@ -1,8 +1,9 @@
 """Serialise the commits that threads of this process make to one table.
 
-Iceberg's Hive catalog without the metastore's locks (``method: embedded``) checks that the table has not changed and then
-swaps its metadata pointer, in two steps: two threads between the same two steps would lose one commit. With catalogs that
-swap atomically the lock costs nothing, since it is held for a commit only.
+Iceberg's Hive catalog without the metastore's locks (``method: embedded``) checks that the table has not
+changed and then
+swaps its metadata pointer, in two steps: two threads between the same two steps would lose one commit. With
+catalogs that swap atomically the lock costs nothing, since it is held for a commit only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Merge a block set: read its files, sort them by the cluster key, cut them into new blocks. Nothing is committed here.
+"""Merge a block set: read its files, sort them by the cluster key, cut them into new blocks.
 
-The parts are Iceberg's own, the ones its ``rewrite_data_files`` is made of: a staged set of scan tasks is read through
-``scan-task-set-id``, and a write with ``rewritten-file-scan-task-set-id`` leaves files and no snapshot.
+Nothing is committed here. The parts are Iceberg's own, those its ``rewrite_data_files`` is made of: a staged
+set of scan tasks is read through ``scan-task-set-id``, and a write with ``rewritten-file-scan-task-set-id``
+leaves files and no snapshot.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from dbt_recluster.iceberg.sorting import sort_columns
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.table import IcebergTable
 
-# Blocks are cut by rows. The writer's own limit by bytes is an estimate that rolls over too early (twice the files in a
-# trial), so it is set out of reach.
+# Blocks are cut by rows. The writer's own limit by bytes is an estimate that rolls over too early (twice the
+# files in a trial), so it is set out of reach.
 _NO_LIMIT_BYTES = 1 << 50
 _TEMPORARY = "__recluster_key_"
 
@@ -46,7 +47,13 @@ class MergedSet:
 
 
 def merge_set(
-    table: IcebergTable, tasks: Sequence[Any], key: ClusterKey, blocks: int, spec_id: int, level: int, run: int
+    table: IcebergTable,
+    tasks: Sequence[Any],
+    key: ClusterKey,
+    blocks: int,
+    spec_id: int,
+    level: int,
+    run: int,
 ) -> MergedSet:
     """Merge the files of ``tasks`` into about ``blocks`` new files, sorted by ``key`` and disjoint.
 
@@ -106,7 +113,7 @@ def delete_files(table: IcebergTable, files: Sequence[Any]) -> None:
     for file in files:
         try:
             io.deleteFile(file.location())
-        except Exception:  # noqa: S112, PERF203 - an orphan file is no reason to fail; remove_orphan_files takes it
+        except Exception:
             continue
 
 
@@ -117,6 +124,6 @@ def _check_rows(table: IcebergTable, merged: MergedSet) -> None:
     if merged.rows > before or (merged.rows < before and not has_deletes):
         delete_files(table, merged.files)
         raise ReclusterError(
-            f"Merging {len(merged.tasks)} blocks of {table.name} read {before} rows and wrote {merged.rows}. The new files "
-            "were deleted and the table is unchanged. This is a fault of dbt-recluster; please report it."
+            f"Merging {len(merged.tasks)} blocks of {table.name} read {before} rows and wrote {merged.rows}. "
+            "The new files were deleted and the table is unchanged. This is a fault of dbt-recluster; please report it."
         )

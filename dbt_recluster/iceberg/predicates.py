@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.blocks import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.jvm import jvm
 from dbt_recluster.iceberg.scan import file_paths
 
 if TYPE_CHECKING:
@@ -20,9 +22,10 @@ def parse_predicate(table: IcebergTable, where: str) -> Any:
     """Return the Iceberg expression of a SQL predicate on the table's columns.
 
     Raises:
-        PredicateError: It does not parse, names an unknown column, or holds something that Iceberg cannot push down.
+        PredicateError: It does not parse, names an unknown column, or holds something that Iceberg cannot
+            push down.
     """
-    converter = table.spark._jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    converter = jvm(table.spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     try:
         resolved = converter.collectResolvedSparkExpression(table.spark._jsparkSession, table.name, where)
         return converter.convertToIcebergExpression(resolved)
@@ -41,7 +44,7 @@ def may_match(table: IcebergTable, blocks: BlockMetadata, where: str) -> BoolArr
     """
     expression = parse_predicate(table, where)
     if blocks.snapshot_id is None:
-        return pa.array([], type=pa.bool_()).to_numpy(zero_copy_only=False)
+        return np.zeros(0, dtype=bool)
     paths = file_paths(table, blocks.snapshot_id, expression)
-    mask: BoolArray = pc.is_in(blocks.path, value_set=pa.array(paths, type=pa.string())).to_numpy(zero_copy_only=False)
-    return mask
+    found = pc.is_in(blocks.path, value_set=pa.array(paths, type=pa.string()))
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)

@@ -1,13 +1,15 @@
 """Iceberg's own scan planning: which files a query opens, and the scan tasks of chosen files.
 
-A call from Python into the JVM costs a tenth of a millisecond, so nothing here calls once per file of the table: Iceberg's
-lazy iterables do, fed with functions made from Java's own method handles.
+A call from Python into the JVM costs a tenth of a millisecond, so nothing here calls once per file of the
+table: Iceberg's lazy iterables do, fed with functions made from Java's own method handles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.iceberg.jvm import java_array, java_class, jvm
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.table import IcebergTable
@@ -24,7 +26,9 @@ def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[s
     return joined.split("\0") if joined else []
 
 
-def scan_tasks(table: IcebergTable, snapshot_id: int, paths: Sequence[str], expression: Any | None = None) -> dict[str, Any]:
+def scan_tasks(
+    table: IcebergTable, snapshot_id: int, paths: Sequence[str], expression: Any | None = None
+) -> dict[str, Any]:
     """Return the scan tasks of the files at ``paths``, with their delete files, by path.
 
     Args:
@@ -36,7 +40,7 @@ def scan_tasks(table: IcebergTable, snapshot_id: int, paths: Sequence[str], expr
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
     if expression is not None:
         scan = scan.filter(expression)
-    wanted = table.spark._jvm.java.util.HashSet()
+    wanted = jvm(table.spark).java.util.HashSet()
     for path in paths:
         wanted.add(path)
     tasks = scan.planFiles()
@@ -54,41 +58,37 @@ def _guava(table: IcebergTable) -> Any:
 
 def _path_handle(table: IcebergTable) -> Any:
     """Return a method handle that takes a scan task to its file's path."""
-    invoke = table.spark._jvm.java.lang.invoke
+    invoke = jvm(table.spark).java.lang.invoke
     lookup = invoke.MethodHandles.publicLookup()
-    content_file = _class(table, "org.apache.iceberg.ContentFile")
-    to_file = lookup.findVirtual(
-        _class(table, "org.apache.iceberg.ContentScanTask"), "file", invoke.MethodType.methodType(content_file)
-    )
-    to_path = lookup.findVirtual(
-        content_file, "location", invoke.MethodType.methodType(_class(table, "java.lang.String"))
-    )
+    content_file = java_class(table.spark, "org.apache.iceberg.ContentFile")
+    scan_task = java_class(table.spark, "org.apache.iceberg.ContentScanTask")
+    string = java_class(table.spark, "java.lang.String")
+    to_file = lookup.findVirtual(scan_task, "file", invoke.MethodType.methodType(content_file))
+    to_path = lookup.findVirtual(content_file, "location", invoke.MethodType.methodType(string))
     return invoke.MethodHandles.filterReturnValue(to_file, to_path)
 
 
 def _path_function(table: IcebergTable) -> Any:
-    invoke = table.spark._jvm.java.lang.invoke
-    function = _class(table, "java.util.function.Function")
-    return invoke.MethodHandleProxies.asInterfaceInstance(function, _path_handle(table))
+    function = java_class(table.spark, "java.util.function.Function")
+    return jvm(table.spark).java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
+        function, _path_handle(table)
+    )
 
 
 def _path_predicate(table: IcebergTable, wanted: Any) -> Any:
-    invoke = table.spark._jvm.java.lang.invoke
-    java_object = _class(table, "java.lang.Object")
+    """Return a Java predicate of scan tasks: is the path of the task's file in the set ``wanted``?"""
+    invoke = jvm(table.spark).java.lang.invoke
+    boolean = java_class(table.spark, "java.lang.Boolean").getField("TYPE").get(None)
+    any_object = java_class(table.spark, "java.lang.Object")
+    java_set = java_class(table.spark, "java.util.Set")
     contains = invoke.MethodHandles.publicLookup().findVirtual(
-        _class(table, "java.util.Set"),
-        "contains",
-        invoke.MethodType.methodType(_class(table, "java.lang.Boolean").getField("TYPE").get(None), java_object),
+        java_set, "contains", invoke.MethodType.methodType(boolean, any_object)
     )
     contains = contains.bindTo(wanted)
-    string = _class(table, "java.lang.String")
-    contains = contains.asType(contains.type().changeParameterType(0, string))
-    filters = table.spark.sparkContext._gateway.new_array(invoke.MethodHandle, 1)
-    filters[0] = _path_handle(table)
-    handle = invoke.MethodHandles.filterArguments(contains, 0, filters)
-    return invoke.MethodHandleProxies.asInterfaceInstance(_class(table, "java.util.function.Predicate"), handle)
-
-
-def _class(table: IcebergTable, name: str) -> Any:
-    loader = table.java.getClass().getClassLoader()
-    return table.spark._jvm.java.lang.Class.forName(name, True, loader)
+    contains = contains.asType(
+        contains.type().changeParameterType(0, java_class(table.spark, "java.lang.String"))
+    )
+    path = java_array(table.spark, invoke.MethodHandle, [_path_handle(table)])
+    handle = invoke.MethodHandles.filterArguments(contains, 0, path)
+    predicate = java_class(table.spark, "java.util.function.Predicate")
+    return invoke.MethodHandleProxies.asInterfaceInstance(predicate, handle)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from dbt_recluster.iceberg.table import IcebergTable
 
-# Iceberg's own transforms as SQL functions. They are looked up through a catalog, and the session catalog has no place for
-# them, so a catalog that holds nothing else is registered under a name of ours.
+# Iceberg's own transforms as SQL functions. They are looked up through a catalog, and the session catalog has
+# no place for them, so a catalog that holds nothing else is registered under a name of ours.
 _FUNCTIONS = "recluster_iceberg_functions"
 _FUNCTION_CATALOG = "org.apache.iceberg.spark.SparkFunctionCatalog"
 
@@ -43,12 +43,14 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
                 f"{table.name} is sorted by {order}, which is not a cluster key: every item of one is ascending, nulls "
                 "first, by a column or a monotonic expression. Set another with cluster_by."
             )
-        fields.append(KeyField(column, "truncate", int(truncate.group(1))) if truncate else KeyField(column, transform))
+        fields.append(
+            KeyField(column, "truncate", int(truncate.group(1))) if truncate else KeyField(column, transform)
+        )
     return ClusterKey(tuple(fields))
 
 
 def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
-    """Make ``key`` the table's sort order and have Iceberg keep whole bounds of its columns; commits only what differs."""
+    """Make ``key`` the table's sort order and keep whole bounds of its columns; commits only what differs."""
     with table_lock(table.lock_name):
         table.refresh()
         transaction = table.java.newTransaction()
@@ -57,7 +59,11 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
             for field in key.fields:
                 order.asc(_term(table, field), table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
-        missing = {name: value for name, value in metrics_properties(key).items() if table.properties.get(name) is None}
+        missing = {
+            name: value
+            for name, value in metrics_properties(key).items()
+            if table.properties.get(name) is None
+        }
         if missing:
             update = transaction.updateProperties()
             for name, value in missing.items():
@@ -70,8 +76,8 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
 def metrics_properties(key: ClusterKey) -> dict[str, str]:
     """Return the table properties that keep whole bounds of the key's columns.
 
-    By default Iceberg cuts string bounds to 16 characters, which makes keys with a long common prefix look as if they all
-    overlapped, and keeps none beyond the first 100 columns.
+    By default Iceberg cuts string bounds to 16 characters, which makes keys with a long common prefix look as
+    if they all overlapped, and keeps none beyond the first 100 columns.
     """
     return {f"write.metadata.metrics.column.{field.column}": "full" for field in key.fields}
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.jvm import jvm
 from dbt_recluster.iceberg.locks import canonical_name
 
 if TYPE_CHECKING:
@@ -34,9 +35,11 @@ class IcebergTable:
             NotAnIcebergTableError: There is no such table, or it is a view or a table of another format.
         """
         try:
-            java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+            java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         except Exception as e:
-            raise NotAnIcebergTableError(f"{name} is not an Iceberg table that this session can load: {readable_message(e)}") from e
+            raise NotAnIcebergTableError(
+                f"{name} is not an Iceberg table that this session can load: {readable_message(e)}"
+            ) from e
         table = cls(spark, name, java)
         table.refresh()
         return table
@@ -48,7 +51,7 @@ class IcebergTable:
     @property
     def iceberg(self) -> Any:
         """The Java package ``org.apache.iceberg``."""
-        return self.spark._jvm.org.apache.iceberg
+        return jvm(self.spark).org.apache.iceberg
 
     @property
     def lock_name(self) -> str:
@@ -68,7 +71,9 @@ class IcebergTable:
 
     def column_types(self) -> dict[str, str]:
         """Return Spark's type of each top-level column, in order."""
-        return {field.name: field.dataType.simpleString() for field in self.spark.table(self.name).schema.fields}
+        return {
+            field.name: field.dataType.simpleString() for field in self.spark.table(self.name).schema.fields
+        }
 
     def metadata(self, which: str, snapshot_id: int | None = None) -> DataFrame:
         """Return a metadata table (``entries``, ``files``, ``snapshots``...), as of ``snapshot_id`` if given."""

@@ -1,4 +1,4 @@
-"""The door dbt knocks at: ``type: recluster`` imports this module and reads ``Plugin``. Everything lives in dbt_recluster."""
+"""What ``type: recluster`` imports. Everything lives in :mod:`dbt_recluster`."""
 
 from dbt_recluster.adapter import Plugin
 
