@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from dbt_common.exceptions import CompilationError, DbtRuntimeError
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.operations import ReclusterOptions, Target, targets
 from dbt_recluster.adapter.relation import (
     ClusteringChange,
     TableClustering,
@@ -27,6 +28,8 @@ from dbt_recluster.adapter.relation import (
 )
 from dbt_recluster.adapter.response import ReclusterResponse, respond
 from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
+from dbt_recluster.report.text import plan_table, recluster_line
 
 if TYPE_CHECKING:
     import agate
@@ -39,14 +42,22 @@ DEFAULT_FILE_FORMAT = "iceberg"
 # How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table,
 # elsewhere by their provider. dbt-spark looks for the provider only (dbt-spark#870).
 _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
+_ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
 
 @dataclass
 class Outcome:
-    """What came of reclustering one relation: a report or an error message."""
+    """What came of reclustering one relation.
+
+    Attributes:
+        report: What was done, None when it failed or was passed over.
+        error: Why it failed.
+        text: What to print.
+    """
 
     report: ReclusterReport | None = None
     error: str | None = None
+    text: str = ""
 
 
 class ReclusterAdapter(SparkAdapter):
@@ -95,10 +106,17 @@ class ReclusterAdapter(SparkAdapter):
         """``dbt debug``: can this Spark do what clustering needs?"""
         super().debug_query()
         if self.credentials.method.in_process:
-            from dbt_recluster.iceberg.environment import check_environment
-
             with _as_dbt_errors():
                 check_environment(self.spark)
+
+    @available.parse(lambda *_: False)
+    def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
+        """Whether ``create or replace view`` would leave the view as it is (macros/materializations/view.sql)."""
+        if relation is None or not relation.is_view:
+            return False
+        if _ICEBERG_VIEW in (getattr(relation, "information", None) or ""):
+            return True
+        return self.credentials.method.in_process and uses_session_catalog(self.spark)
 
     # --- what the macros call ---
 
@@ -177,27 +195,67 @@ class ReclusterAdapter(SparkAdapter):
     @available.parse_none
     def recluster_relation(self, relation: BaseRelation, clustering: ClusteringConfig) -> Outcome:
         """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
-        from dbt_recluster.maintenance import recluster
-
         try:
-            report = recluster(
-                self.spark,
-                relation.render(),
-                final=clustering.final,
-                where=clustering.where,
-                max_bytes=clustering.max_bytes,
-                depth=clustering.depth,
-                block_rows=clustering.block_rows,
-            )
+            return Outcome(report=self._recluster(relation.render(), clustering))
         except Exception as e:
             return Outcome(error=f"{relation} was built but not reclustered: {e}")
-        return Outcome(report=report)
 
     @available.parse_none
     def clustering_response(self, response: Any, report: ReclusterReport) -> ReclusterResponse:
         """Return dbt's answer for a model with the figures of its recluster added."""
         return respond(
             response if isinstance(response, AdapterResponse) else AdapterResponse(str(response)), report
+        )
+
+    # --- run-operation recluster ---
+
+    @available.parse_none
+    def recluster_options(self, arguments: Mapping[str, Any]) -> ReclusterOptions:
+        """Check the arguments of the operation."""
+        with _as_dbt_errors():
+            return ReclusterOptions.parse(arguments)
+
+    @available.parse_list
+    def recluster_targets(self, table: Any, nodes: Iterable[Any]) -> list[Target]:
+        """Return the tables that the operation is to work on."""
+        with _as_dbt_errors():
+            return targets(table, nodes)
+
+    @available.parse_none
+    def recluster_target(self, target: Target, options: ReclusterOptions) -> Outcome:
+        """Recluster one table; a failure is reported, so that the next table has its turn."""
+        try:
+            if not target.required and not self._exists(target.relation):
+                return Outcome(text=f"{target.relation}: not built yet")
+            given = {name: value for name, value in asdict(options).items() if value is not None}
+            dry_run = given.pop("dry_run")
+            report = self._recluster(target.relation, replace(target.config, **given), dry_run=dry_run)
+        except Exception as e:
+            return Outcome(error=str(e), text=f"{target.relation}: failed: {e}")
+        return Outcome(
+            report=report, text="\n".join(filter(None, (recluster_line(report), plan_table(report))))
+        )
+
+    def _exists(self, relation: str) -> bool:
+        schema, _, identifier = relation.rpartition(".")
+        return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
+
+    def _recluster(
+        self, relation: str, clustering: ClusteringConfig, *, dry_run: bool = False
+    ) -> ReclusterReport:
+        from dbt_recluster.maintenance import recluster
+
+        key = clustering.cluster_by
+        return recluster(
+            self.spark,
+            relation,
+            cluster_by=[str(field) for field in key.fields] if key else None,
+            final=clustering.final,
+            where=clustering.where,
+            max_bytes=clustering.max_bytes,
+            depth=clustering.depth,
+            block_rows=clustering.block_rows,
+            dry_run=dry_run,
         )
 
     # --- the session ---

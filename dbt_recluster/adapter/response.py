@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from dbt.adapters.contracts.connection import AdapterResponse
 
+from dbt_recluster.report.text import summary
+
 if TYPE_CHECKING:
     from dbt_recluster.maintenance import ReclusterReport
 
@@ -49,12 +51,4 @@ def respond(response: AdapterResponse, report: ReclusterReport) -> ReclusterResp
         recluster_rounds=len(report.rounds),
         recluster_conflicts=report.conflicts,
         recluster_seconds=round(report.seconds, 3),
-    )
-
-
-def summary(report: ReclusterReport) -> str:
-    """Return one phrase: ``reclustered 42 blocks into 12, depth 8.3 -> 1.4``."""
-    return (
-        f"reclustered {report.blocks_in} blocks into {report.blocks_out}, "
-        f"depth {report.depth_before:.1f} -> {report.depth_after:.1f}"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dbt_recluster.exceptions import CommitStateUnknownError, ConcurrentChangeError
-from dbt_recluster.iceberg.errors import is_caused_by, readable_message
+from dbt_recluster.iceberg.errors import is_caused_by, short_message
 from dbt_recluster.iceberg.levels import obsolete_properties, property_name
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.merge import MergedSet, delete_files
@@ -55,7 +55,7 @@ def commit_merges(
     except Exception as e:
         if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
             raise CommitStateUnknownError(
-                f"The catalog did not say whether the recluster of {table.name} took place: {readable_message(e)}. "
+                f"The catalog did not say whether the recluster of {table.name} took place: {short_message(e)}. "
                 "The table is as before or as after. The new files are kept; if the table does not use them, "
                 "remove_orphan_files removes them."
             ) from e
@@ -63,7 +63,7 @@ def commit_merges(
             for merge in merges:
                 delete_files(table, merge.files)
             raise ConcurrentChangeError(
-                f"Another writer changed blocks of {table.name} while they were merged: {readable_message(e)}"
+                f"Another writer changed blocks of {table.name} while they were merged: {short_message(e)}"
             ) from e
         raise
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-_CATALOGS = ("org.apache.iceberg.spark.SparkSessionCatalog", "org.apache.iceberg.spark.SparkCatalog")
+_SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
+_CATALOGS = (_SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
 
 
 def check_environment(spark: SparkSession) -> None:
@@ -26,6 +27,15 @@ def check_environment(spark: SparkSession) -> None:
         raise SparkEnvironmentError(
             "This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing)
         )
+
+
+def uses_session_catalog(spark: SparkSession) -> bool:
+    """Whether the current catalog is Iceberg's face of Spark's own catalog, which keeps other tables and views too."""
+    return _implementation(spark) == _SESSION_CATALOG
+
+
+def _implementation(spark: SparkSession) -> str:
+    return str(spark.conf.get(f"spark.sql.catalog.{spark.catalog.currentCatalog()}", ""))
 
 
 def _classes(spark: SparkSession) -> str | None:
@@ -48,7 +58,7 @@ def _extensions(spark: SparkSession) -> str | None:
 
 def _catalog(spark: SparkSession) -> str | None:
     name = spark.catalog.currentCatalog()
-    implementation = spark.conf.get(f"spark.sql.catalog.{name}", "")
+    implementation = _implementation(spark)
     if implementation not in _CATALOGS:
         found = implementation or "Spark's built-in one"
         return (
@@ -58,5 +68,5 @@ def _catalog(spark: SparkSession) -> str | None:
     try:
         spark.sql("show namespaces").collect()
     except Exception as e:
-        return f"the catalog {name} does not answer: {readable_message(e).splitlines()[0]}"
+        return f"the catalog {name} does not answer: {short_message(e)}"
     return None

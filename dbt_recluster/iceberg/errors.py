@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,12 @@ def causes(error: BaseException) -> Iterator[Any]:
 def is_caused_by(error: BaseException, *class_names: str) -> bool:
     """Whether a Java exception of one of these classes (fully qualified, exact) is in the chain of ``error``."""
     return any(cause.getClass().getName() in class_names for cause in causes(error))
+
+
+def short_message(error: BaseException) -> str:
+    """Return the first sentence or two of :func:`readable_message`, without the plan that Spark adds to it."""
+    text = readable_message(error).strip()
+    return re.split(r"\n|; line \d+", text, maxsplit=1)[0].strip()
 
 
 def readable_message(error: BaseException) -> str:

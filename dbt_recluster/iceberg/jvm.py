@@ -14,6 +14,15 @@ def jvm(spark: SparkSession) -> Any:
     return spark._jvm
 
 
+def activate(spark: SparkSession) -> None:
+    """Make ``spark`` the active session of this thread.
+
+    Spark's SQL does so by itself. Java classes called directly read the configuration of the thread's active
+    session, and a thread without one sees Spark's defaults: no Iceberg catalog, for a start.
+    """
+    jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def java_class(spark: SparkSession, name: str) -> Any:
     """Return the ``java.lang.Class`` of this name, found where Spark finds the jars it was given."""
     java_lang = jvm(spark).java.lang

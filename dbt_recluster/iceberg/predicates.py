@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.blocks import BlockMetadata, BoolArray
-from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jvm import jvm
 from dbt_recluster.iceberg.scan import file_paths
 
@@ -31,7 +31,7 @@ def parse_predicate(table: IcebergTable, where: str) -> Any:
         return converter.convertToIcebergExpression(resolved)
     except Exception as e:
         raise PredicateError(
-            f"where: {where!r} cannot choose blocks of {table.name}: {readable_message(e)}. Use comparisons of columns "
+            f"where: {where!r} cannot choose blocks of {table.name}: {short_message(e)}. Use comparisons of columns "
             "with constants, IN, IS NULL and LIKE 'prefix%', joined by AND, OR and NOT."
         ) from e
 

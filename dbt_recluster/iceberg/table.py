@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import NotAnIcebergTableError
-from dbt_recluster.iceberg.errors import readable_message
-from dbt_recluster.iceberg.jvm import jvm
+from dbt_recluster.iceberg.errors import short_message
+from dbt_recluster.iceberg.jvm import activate, jvm
 from dbt_recluster.iceberg.locks import canonical_name
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ class IcebergTable:
         Raises:
             NotAnIcebergTableError: There is no such table, or it is a view or a table of another format.
         """
+        activate(spark)
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         except Exception as e:
-            raise NotAnIcebergTableError(
-                f"{name} is not an Iceberg table that this session can load: {readable_message(e)}"
-            ) from e
+            raise NotAnIcebergTableError(_why_not(name, short_message(e))) from e
         table = cls(spark, name, java)
         table.refresh()
         return table
@@ -81,3 +80,9 @@ class IcebergTable:
         if snapshot_id is not None:
             reader = reader.option("snapshot-id", snapshot_id)
         return reader.load(f"{self.name}.{which}")
+
+
+def _why_not(name: str, message: str) -> str:
+    if "not an Iceberg table" in message:
+        return f"{name} is not an Iceberg table: it is a view, or a table of another format"
+    return f"{name} cannot be loaded: {message}"

@@ -1,0 +1,119 @@
+"""What ``dbt run-operation`` works on: the tables that a user names, and what their models say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dbt_recluster.adapter.config import (
+    ClusteringConfig,
+    parse_bytes,
+    parse_recluster_depth,
+    parse_recluster_final,
+    parse_recluster_where,
+)
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.locks import canonical_name
+
+# The materializations that make tables; an ephemeral model or a view has no blocks.
+_TABLES = ("table", "incremental", "snapshot", "seed")
+
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table to work on.
+
+    Attributes:
+        relation: Its identifier.
+        config: What its model says about clustering; without a key for a table that is no model of the project.
+        required: Whether the user named it. One of "every model" that is not built yet is passed over.
+    """
+
+    relation: str
+    config: ClusteringConfig
+    required: bool
+
+
+@dataclass(frozen=True)
+class ReclusterOptions:
+    """The arguments of ``run-operation recluster``; None where not given."""
+
+    final: bool | None = None
+    where: str | None = None
+    max_bytes: int | None = None
+    depth: float | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def parse(cls, arguments: Mapping[str, Any]) -> ReclusterOptions:
+        """Check the arguments.
+
+        Raises:
+            OptionError: A wrong type or range; the message speaks of the argument by its own name.
+        """
+        try:
+            return cls(
+                final=None if arguments.get("final") is None else parse_recluster_final(arguments["final"]),
+                where=parse_recluster_where(arguments.get("where")),
+                max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
+                depth=parse_recluster_depth(arguments.get("depth")),
+                dry_run=parse_recluster_final(arguments.get("dry_run")),
+            )
+        except OptionError as e:
+            raise OptionError(str(e).replace("recluster_", "")) from None
+
+
+def targets(table: str | Iterable[str] | None, nodes: Iterable[Node]) -> list[Target]:
+    """Return the tables that an operation is to work on.
+
+    Args:
+        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both. None means
+            every one of the project that has ``cluster_by``.
+        nodes: The project's nodes, as dbt's ``graph`` holds them.
+
+    Raises:
+        OptionError: A name is unknown or stands for several nodes, or nothing in the project is clustered.
+        ClusterKeyError: The key of a chosen node is not one.
+    """
+    built = [node for node in nodes if node["config"].get("materialized") in _TABLES]
+    if table is None:
+        clustered = [node for node in built if node["config"].get("cluster_by")]
+        if not clustered:
+            raise OptionError(
+                "No model of this project has cluster_by; name a table: --args '{table: schema.name}'"
+            )
+        return [_target(node, required=False) for node in clustered]
+    names = [table] if isinstance(table, str) else list(table)
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        raise OptionError(f"table must be a relation, the name of a model, or a list of them, not {table!r}")
+    return [_named_target(name.strip(), built) for name in names]
+
+
+def _named_target(name: str, nodes: list[Node]) -> Target:
+    if "." in name:
+        for node in nodes:
+            if canonical_name(_relation(node)) == canonical_name(name):
+                return _target(node, required=True)
+        return Target(name, ClusteringConfig(), required=True)
+    matches = [node for node in nodes if name in (node["name"], node["alias"])]
+    if not matches:
+        known = ", ".join(sorted(node["name"] for node in nodes))
+        raise OptionError(
+            f"{name} is no model, seed or snapshot of this project with a table of its own: {known}"
+        )
+    if len(matches) > 1:
+        relations = ", ".join(_relation(node) for node in matches)
+        raise OptionError(f"{name} stands for several tables, {relations}; name the one you mean")
+    return _target(matches[0], required=True)
+
+
+def _target(node: Node, *, required: bool) -> Target:
+    config = node["config"]
+    return Target(_relation(node), ClusteringConfig.parse(config.get, config), required)
+
+
+def _relation(node: Node) -> str:
+    return str(node.get("relation_name") or f"{node['schema']}.{node['alias']}")

@@ -1,0 +1,78 @@
+"""Reports as lines and tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dbt_recluster.maintenance import ReclusterReport
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
+
+
+def summary(report: ReclusterReport) -> str:
+    """Return what was done in one phrase: ``reclustered 42 blocks into 12, depth 8.3 -> 1.4``."""
+    return (
+        f"reclustered {report.blocks_in} blocks into {report.blocks_out}, "
+        f"depth {report.depth_before:.1f} -> {report.depth_after:.1f}"
+    )
+
+
+def recluster_line(report: ReclusterReport) -> str:
+    """Return one line: the table, counts, bytes, depths and seconds."""
+    if report.plan is not None:
+        sets = len(report.plan.tasks)
+        if not sets:
+            return f"{report.table}: nothing to do, {report.reason}"
+        blocks = sum(len(task.blocks) for task in report.plan.tasks)
+        return (
+            f"{report.table}: would recluster {blocks} blocks ({size(report.plan.bytes)}) in {plural(sets, 'set')}, "
+            f"since {report.reason}"
+        )
+    if not report.rounds:
+        return f"{report.table}: nothing to do, {report.reason}"
+    rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
+    return f"{report.table}: {summary(report)}, {size(report.bytes_in)} rewritten{rounds} in {report.seconds:.1f}s"
+
+
+def plan_table(report: ReclusterReport) -> str:
+    """Return the plan of a dry run as a table, one line a block set; empty when there is nothing to do."""
+    if report.plan is None or not report.plan.tasks:
+        return ""
+    rows = [
+        (
+            str(number),
+            str(task.level - 1),
+            str(len(task.blocks)),
+            str(task.expected_blocks),
+            f"{task.rows:,}",
+            size(task.bytes),
+            str(task.depth),
+            str(task.expected_depth),
+        )
+        for number, task in enumerate(report.plan.tasks, start=1)
+    ]
+    return table(("set", "level", "blocks", "into", "rows", "size", "depth", "after"), rows)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned columns under a header, numbers to the right."""
+    lines = [tuple(header), *map(tuple, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
+    amount, unit = float(count), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{count} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``1 set`` or ``3 sets``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,22 @@
+{#-
+  dbt run-operation recluster --args '{table: analytics.events, final: true}'
+
+  Recluster tables by hand: one line for each, and exit code 1 when any failed, after the rest was tried.
+-#}
+{% macro recluster(table=none, final=none, where=none, max_bytes=none, depth=none, dry_run=false) %}
+  {%- set options = adapter.recluster_options({
+    'final': final, 'where': where, 'max_bytes': max_bytes, 'depth': depth, 'dry_run': dry_run
+  }) -%}
+  {%- set failed = [] -%}
+  {%- set targets = adapter.recluster_targets(table, graph.nodes.values()) -%}
+  {%- for target in targets -%}
+    {%- set outcome = adapter.recluster_target(target, options) -%}
+    {%- do log(loop.index ~ ' of ' ~ loop.length ~ ' ' ~ outcome.text, info=true) -%}
+    {%- if outcome.error -%}
+      {%- do failed.append(target.relation) -%}
+    {%- endif -%}
+  {%- endfor -%}
+  {%- if failed -%}
+    {%- do exceptions.raise_compiler_error(failed | length ~ ' of ' ~ targets | length ~ ' tables failed: ' ~ failed | join(', ')) -%}
+  {%- endif -%}
+{% endmacro %}
