@@ -22,8 +22,8 @@ from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.commit import commit_merges
 from dbt_recluster.iceberg.levels import levels_and_runs
 from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
-from dbt_recluster.iceberg.predicates import may_match
-from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.predicates import may_match, parse_predicate
+from dbt_recluster.iceberg.scan import file_paths, scan_tasks
 from dbt_recluster.iceberg.sorting import set_cluster_key, table_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.planner import Blocks, Plan, Policy, PolicyError, plan
@@ -222,6 +222,18 @@ def clustering_information(
     target = IcebergTable.load(spark, table)
     key = _resolve_key(target, cluster_by)
     return {"cluster_key": str(key), **planner_information(_observe(target, key, where).blocks).as_dict()}
+
+
+def blocks_opened(spark: SparkSession, table: str, where: str) -> int:
+    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
+
+    Raises:
+        NotAnIcebergTableError, PredicateError: Bad input.
+    """
+    target = IcebergTable.load(spark, table)
+    if target.snapshot_id is None:
+        return 0
+    return len(file_paths(target, target.snapshot_id, parse_predicate(target, where)))
 
 
 def _policy(depth: float | None, max_bytes: int | None, block_rows: int) -> Policy:

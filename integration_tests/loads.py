@@ -1,0 +1,168 @@
+"""Run this project's loads one after the other and show what clustering did to the tables.
+
+    python loads.py                             # the demo
+    python loads.py --scale 1 --block-rows 100000 --models lineitem lineitem_not_reclustered lineitem_sorted_nightly
+
+Each load is one `dbt run`. All of them share this process, so that Spark starts once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+FIRST_DAY, LAST_DAY = date(1992, 1, 2), date(1998, 12, 1)  # of l_shipdate in TPC-H
+QUERIES = 100
+
+
+def main() -> None:
+    options = parse_arguments()
+    os.chdir(HERE)
+    source = make_source(options.scale)
+    lakehouse = Path(options.lakehouse).resolve()
+    shutil.rmtree(lakehouse, ignore_errors=True)
+    os.environ["LAKEHOUSE"] = str(lakehouse)
+    os.environ["DO_NOT_TRACK"] = "1"
+
+    from dbt_recluster.adapter import embedded
+
+    spark = embedded.start(str(lakehouse))
+    variables: dict[str, Any] = {
+        "lineitem": str(source),
+        "scale_factor": options.scale,
+        "loads": options.loads,
+        "block_rows": options.block_rows,
+    }
+    names = " and ".join(options.models) if len(options.models) < 3 else f"{len(options.models)} models"
+    print(
+        f"TPC-H lineitem, scale {options.scale:g}, in {options.loads} loads: dbt run of {names}\n", flush=True
+    )
+    seconds = dict.fromkeys(options.models, 0.0)
+    for load in range(1, options.loads + 1):
+        results = run_load({**variables, "load": load}, options.models)
+        for name, result in results.items():
+            seconds[name] += result["execution_time"]
+        print(f"load {load:2}  {results[options.models[0]]['message']}", flush=True)
+        if load == 1:
+            variables["sorted_file_bytes"] = bytes_per_block(spark, options)
+    figures = {name: measure(spark, f"analytics.{name}", seconds[name]) for name in options.models}
+    show(figures)
+    if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(json.dumps({"options": vars(options), "figures": figures}, indent=2))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor (0.1 is 600,000 rows)")
+    parser.add_argument("--loads", type=int, default=20)
+    parser.add_argument("--block-rows", type=int, default=10_000)
+    parser.add_argument("--models", nargs="+", default=["lineitem", "lineitem_not_reclustered"])
+    parser.add_argument("--lakehouse", default="lakehouse", help="where the tables go; emptied first")
+    parser.add_argument("--json", help="also write the figures to this file")
+    return parser.parse_args()
+
+
+def make_source(scale: float) -> Path:
+    """Return TPC-H's lineitem as a Parquet file, made on the first call."""
+    path = HERE / "data" / f"sf{scale:g}" / "lineitem.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        generator = Path(sys.executable).with_name("tpchgen-cli")
+        command = [
+            str(generator),
+            "parquet",
+            "-s",
+            f"{scale:g}",
+            "--tables",
+            "lineitem",
+            "--output-dir",
+            str(path.parent),
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
+def run_load(variables: dict[str, Any], models: list[str]) -> dict[str, dict[str, Any]]:
+    """Run one load and return dbt's result of each model."""
+    from dbt.cli.main import dbtRunner
+
+    done = dbtRunner().invoke(["--quiet", "run", "--select", *models, "--vars", json.dumps(variables)])
+    if not done.success:
+        raise SystemExit(
+            f"dbt run failed at load {variables['load']}: {done.exception or 'see the lines above'}"
+        )
+    return {result.node.name: result.to_dict() for result in done.result}
+
+
+def bytes_per_block(spark: Any, options: argparse.Namespace) -> int:
+    """How large a file of Iceberg's own sort has to be to hold as many rows as one of our blocks."""
+    from dbt_recluster.maintenance import clustering_information
+
+    info = clustering_information(spark, f"analytics.{options.models[0]}")
+    return int(info["total_bytes"] / info["total_rows"] * options.block_rows)
+
+
+def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
+    """Return what a table's users feel: its depth, the blocks their queries open, and what keeping it so took."""
+    from dbt_recluster.maintenance import blocks_opened, clustering_information
+
+    info = clustering_information(spark, table)
+    days = random.Random(1)
+    span = (LAST_DAY - FIRST_DAY).days
+    queries = [FIRST_DAY + timedelta(days=days.randint(0, span)) for _ in range(QUERIES)]
+    started = time.monotonic()
+    opened = [blocks_opened(spark, table, f"l_shipdate = date '{day}'") for day in queries]
+    rewritten = spark.sql(
+        f"select coalesce(sum(cast(summary['deleted-records'] as bigint)), 0) from {table}.snapshots "
+        "where operation = 'replace'"
+    ).first()[0]
+    return {
+        "blocks": info["total_block_count"],
+        "average_depth": info["average_depth"],
+        "max_depth": info["max_depth"],
+        "blocks_opened": sum(opened) / QUERIES,
+        "rewritten_per_row": rewritten / info["total_rows"],
+        "seconds": seconds,
+        "planning_seconds": time.monotonic() - started,
+    }
+
+
+def show(figures: dict[str, dict[str, float]]) -> None:
+    """Print one line a table."""
+    from dbt_recluster.report.text import table
+
+    rows = [
+        (
+            name,
+            f"{each['blocks']:.0f}",
+            f"{each['average_depth']:.2f}",
+            f"{each['blocks_opened']:.2f}",
+            f"{each['rewritten_per_row']:.2f}",
+            f"{each['seconds']:.0f}",
+        )
+        for name, each in figures.items()
+    ]
+    header = (
+        "table",
+        "blocks",
+        "average depth",
+        "opened by a one-day query",
+        "rows rewritten per row",
+        "seconds",
+    )
+    print("\n" + table(header, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+{{ config(materialized='incremental', cluster_by='l_shipdate') }}
+
+select * from {{ lineitem() }} where {{ in_this_load() }}

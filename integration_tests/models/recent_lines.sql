@@ -1,0 +1,1 @@
+select * from {{ ref('lineitem') }} where l_shipdate >= date '1998-01-01'
