@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from dbt_recluster.exceptions import ClusterKeyError
 
@@ -17,7 +18,7 @@ ALLOWED = (
     "date_trunc('hour' | 'day' | 'month' | 'year', ts), substr(c, 1, n) or left(c, n)"
 )
 
-_PART = r"(?:`(?:[^`]|``)+`|\w+)"
+_PART = r"(?:`(?:[^`]|``)+`|(?!\d+(?:\W|$))\w+)"  # a number alone is no name
 _COLUMN = re.compile(rf"{_PART}(?:\s*\.\s*{_PART})*")
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
 _CAST = re.compile(rf"({_COLUMN.pattern})\s+as\s+date", re.IGNORECASE)
@@ -56,8 +57,8 @@ class KeyField:
     width: int | None = None
 
     def __str__(self) -> str:
-        """Return the item as users write it."""
-        return self._render(self.column)
+        """Return the item as users write it, quoted where it has to be."""
+        return self._render(".".join(_quote_if_needed(part) for part in self.column.split(".")))
 
     def ddl(self) -> str:
         """Return the item for ``ALTER TABLE ... WRITE ORDERED BY``, its column quoted."""
@@ -65,8 +66,8 @@ class KeyField:
 
     def description(self) -> str:
         """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
-        body = f"truncate({self.column}, {self.width})" if self.transform == "truncate" else str(self)
-        return f"{body} ASC NULLS FIRST"
+        truncate = f"truncate({self.column}, {self.width})"
+        return f"{truncate if self.transform == 'truncate' else self._render(self.column)} ASC NULLS FIRST"
 
     def order_by(self, spark_type: str) -> str:
         """Return a Spark SQL expression that orders rows as this item does.
@@ -80,7 +81,11 @@ class KeyField:
         if self.transform in ("hour", "month", "year"):
             return f"date_trunc('{self.transform.upper()}', {column})"
         if self.transform == "truncate":
-            if _base(spark_type) in (*_INTEGERS, "decimal"):
+            if _base(spark_type) == "decimal":
+                # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
+                width = Decimal(self.width or 0).scaleb(-_scale(spark_type))
+                return f"{column} - pmod({column}, {width:f})"
+            if _base(spark_type) in _INTEGERS:
                 return f"{column} - pmod({column}, {self.width})"
             return f"substr({column}, 1, {self.width})"
         return column
@@ -221,7 +226,7 @@ def _parse_item(item: str) -> KeyField:
 def _parse_call(function: str, inside: str) -> KeyField | None:
     """Return the key field of ``function(inside)``, or None when it is not one that is allowed."""
     arguments = [argument.strip() for argument in split_arguments(inside)]
-    columns = [argument for argument in arguments if _COLUMN.fullmatch(argument) and not argument.isdigit()]
+    columns = [argument for argument in arguments if _COLUMN.fullmatch(argument)]
     if function == "cast":
         cast = _CAST.fullmatch(inside.strip())
         return KeyField(_unquote(cast.group(1)), "day") if cast else None
@@ -259,6 +264,15 @@ def _parse_truncate(function: str, column: str, numbers: list[str]) -> KeyField 
 
 def _base(spark_type: str) -> str:
     return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip()
+
+
+def _scale(decimal_type: str) -> int:
+    _, comma, scale = decimal_type.rstrip(") ").partition(",")
+    return int(scale) if comma else 0
+
+
+def _quote_if_needed(part: str) -> str:
+    return part if re.fullmatch(r"[A-Za-z_]\w*", part) else _quote(part)
 
 
 def _quote(column: str) -> str:

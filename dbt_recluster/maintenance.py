@@ -168,6 +168,8 @@ def recluster(
     policy = _policy(depth, budget, _positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
     key = _resolve_key(target, cluster_by)
+    if where is not None:
+        parse_predicate(target, where)  # before anything is written
     if not dry_run and cluster_by is not None:
         set_cluster_key(target, key)
 

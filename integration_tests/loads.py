@@ -26,6 +26,7 @@ QUERIES = 100
 
 
 def main() -> None:
+    """Run all loads and print what came of them."""
     options = parse_arguments()
     os.chdir(HERE)
     source = make_source(options.scale)
@@ -63,6 +64,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor (0.1 is 600,000 rows)")
     parser.add_argument("--loads", type=int, default=20)

@@ -5,6 +5,7 @@ dbt checks nothing about adapter configs, so every value is checked here, before
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -94,7 +95,7 @@ def parse_cluster_by(value: Any) -> ClusterKey | None:
 
 def parse_automatic_clustering(value: Any) -> bool:
     """``automatic_clustering``: recluster after each build. Default true."""
-    return _boolean("automatic_clustering", value, default=True)
+    return parse_boolean("automatic_clustering", value, default=True)
 
 
 def parse_recluster_depth(value: Any) -> float | None:
@@ -112,7 +113,7 @@ def parse_recluster_depth(value: Any) -> float | None:
 
 def parse_recluster_final(value: Any) -> bool:
     """``recluster_final``: repeat rounds until there is nothing left to do. Default false."""
-    return _boolean("recluster_final", value, default=False)
+    return parse_boolean("recluster_final", value, default=False)
 
 
 def parse_recluster_max_bytes(value: Any) -> int | None:
@@ -143,7 +144,7 @@ def parse_block_rows(value: Any) -> int:
 
 def parse_sort_on_load(value: Any) -> bool:
     """``sort_on_load``: sort each load by the key as it is written. Default true."""
-    return _boolean("sort_on_load", value, default=True)
+    return parse_boolean("sort_on_load", value, default=True)
 
 
 def parse_bytes(name: str, value: Any) -> int | None:
@@ -167,10 +168,10 @@ def clustering_turned_off(
 ) -> str | None:
     """Return what turns automatic clustering off for this whole run, or None."""
     value = variables.get(AUTOMATIC_CLUSTERING_VAR)
-    if not _boolean(f"var {AUTOMATIC_CLUSTERING_VAR}", value, default=True):
+    if not parse_boolean(f"var {AUTOMATIC_CLUSTERING_VAR}", value, default=True):
         return f"var {AUTOMATIC_CLUSTERING_VAR}"
     value = environment.get(AUTOMATIC_CLUSTERING_ENV) or None
-    if not _boolean(AUTOMATIC_CLUSTERING_ENV, value, default=True):
+    if not parse_boolean(AUTOMATIC_CLUSTERING_ENV, value, default=True):
         return f"environment variable {AUTOMATIC_CLUSTERING_ENV}"
     return None
 
@@ -187,8 +188,12 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _boolean(name: str, value: Any, *, default: bool) -> bool:
-    """Read a boolean; strings come from env_var() and the command line."""
+def parse_boolean(name: str, value: Any, *, default: bool) -> bool:
+    """Read true or false; strings come from env_var() and the command line.
+
+    Raises:
+        OptionError: It is neither.
+    """
     if value is None:
         return default
     if isinstance(value, bool):
@@ -205,6 +210,7 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        return float(value)
+        number = float(value)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

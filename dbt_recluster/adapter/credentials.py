@@ -76,9 +76,16 @@ class ReclusterCredentials(SparkCredentials):
 
     @classmethod
     def __pre_deserialize__(cls, data: Any) -> Any:
-        """Report a method that does not exist in words, not as a schema violation."""
+        """Take settings as YAML has them, and report a method that does not exist in words."""
         data = super().__pre_deserialize__(data)
+        parameters = data.get("server_side_parameters") or {}
+        # YAML reads `false` and `4` as what they look like; Spark's settings are text, and so is dbt's schema of them.
+        data["server_side_parameters"] = {str(name): _text(value) for name, value in parameters.items()}
         methods = [str(m.value) for m in ConnectionMethod]
         if data.get("method") not in methods:
             raise DbtRuntimeError(f"method: {data.get('method')!r} is not one of {', '.join(methods)}")
         return data
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dbt_recluster.adapter.config import (
     ClusteringConfig,
+    parse_boolean,
     parse_bytes,
     parse_recluster_depth,
     parse_recluster_final,
@@ -60,7 +61,7 @@ class ReclusterOptions:
                 where=parse_recluster_where(arguments.get("where")),
                 max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
                 depth=parse_recluster_depth(arguments.get("depth")),
-                dry_run=parse_recluster_final(arguments.get("dry_run")),
+                dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
             )
         except OptionError as e:
             raise OptionError(str(e).replace("recluster_", "")) from None

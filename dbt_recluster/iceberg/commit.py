@@ -49,32 +49,56 @@ def commit_merges(
         ConcurrentChangeError: Another writer changed one of the blocks. The new files are deleted.
         CommitStateUnknownError: The catalog did not answer. The new files are kept.
     """
-    try:
-        with table_lock(table.lock_name):
-            return _commit(table, snapshot_id, merges, live_snapshots, summary)
-    except Exception as e:
-        if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
-            raise CommitStateUnknownError(
-                f"The catalog did not say whether the recluster of {table.name} took place: {short_message(e)}. "
-                "The table is as before or as after. The new files are kept; if the table does not use them, "
-                "remove_orphan_files removes them."
-            ) from e
-        if is_caused_by(e, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
-            for merge in merges:
-                delete_files(table, merge.files)
-            raise ConcurrentChangeError(
-                f"Another writer changed blocks of {table.name} while they were merged: {short_message(e)}"
-            ) from e
-        raise
+    with table_lock(table.lock_name):
+        try:
+            transaction, snapshots = _prepare(table, snapshot_id, merges, live_snapshots, summary)
+        except BaseException as e:
+            _give_up(table, merges, e)
+            raise
+        try:
+            transaction.commitTransaction()
+        except Exception as e:
+            _explain(table, merges, e)
+            raise
+    return snapshots
 
 
-def _commit(
+def _give_up(table: IcebergTable, merges: Sequence[MergedSet], error: BaseException) -> None:
+    """Nothing is committed yet, so the new files belong to nobody."""
+    for merge in merges:
+        delete_files(table, merge.files)
+    if is_caused_by(error, f"{_EXCEPTIONS}ValidationException"):
+        raise _conflict(table, error) from error
+
+
+def _explain(table: IcebergTable, merges: Sequence[MergedSet], error: Exception) -> None:
+    """Raise what a failed commit means; an error that tells nothing of the outcome is left to the caller."""
+    if is_caused_by(error, f"{_EXCEPTIONS}CommitStateUnknownException"):
+        raise CommitStateUnknownError(
+            f"The catalog did not say whether the recluster of {table.name} took place: {short_message(error)}. "
+            "The table is as before or as after. The new files are kept; if the table does not use them, "
+            "remove_orphan_files removes them."
+        ) from error
+    if is_caused_by(error, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
+        for merge in merges:
+            delete_files(table, merge.files)
+        raise _conflict(table, error) from error
+
+
+def _conflict(table: IcebergTable, error: BaseException) -> ConcurrentChangeError:
+    return ConcurrentChangeError(
+        f"Another writer changed blocks of {table.name} while they were merged: {short_message(error)}"
+    )
+
+
+def _prepare(
     table: IcebergTable,
     snapshot_id: int,
     merges: Sequence[MergedSet],
     live_snapshots: IntArray,
     summary: Mapping[str, str],
-) -> list[int]:
+) -> tuple[Any, list[int]]:
+    """Return the transaction with everything in it, and the ids of its snapshots."""
     order = table.java.sortOrder()
     transaction = table.java.newTransaction()
     levels: dict[int, int] = {}
@@ -95,21 +119,17 @@ def _commit(
     for name in obsolete_properties(table.properties, np.append(live_snapshots, list(levels))):
         update.remove(name)
     update.commit()
-    transaction.commitTransaction()
-    return list(levels)
+    return transaction, list(levels)
 
 
 def _replace(table: IcebergTable, rewrite: Any, merge: MergedSet, order: Any) -> None:
     for task in merge.tasks:
         rewrite.deleteFile(task.file())
         for delete in task.deletes():
-            if _belongs_to_one_file(table, delete):
+            # Deletes of this one file have been applied and would dangle: v3's deletion vectors, and v2's
+            # position deletes where the writer keeps them by file. Others may still be needed elsewhere.
+            if table.iceberg.util.ContentFileUtil.isFileScoped(delete):
                 rewrite.deleteFile(delete)
     for file in merge.files:
         spec = table.java.specs().get(file.specId())
         rewrite.addFile(table.iceberg.DataFiles.builder(spec).copy(file).withSortOrder(order).build())
-
-
-def _belongs_to_one_file(table: IcebergTable, delete: Any) -> bool:
-    """Deletion vectors (v3) go with their data file; position deletes of one file are dropped by Iceberg itself."""
-    return bool(table.iceberg.util.ContentFileUtil.isDV(delete))

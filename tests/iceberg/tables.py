@@ -1,0 +1,38 @@
+"""Helpers of the tests that work on real tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def checksum(spark: Any, table: str) -> tuple[int, int]:
+    """Count and an order-independent checksum of all rows."""
+    columns = ", ".join(f"`{name}`" for name in spark.table(table).columns)
+    row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
+    return int(row[0]), int(row[1] or 0)
+
+
+def append(
+    spark: Any, table: str, start: int, rows: int, *, files: int = 1, seed: int = 0, keys: int = 1000
+) -> None:
+    """Append rows with random keys: ``id`` unique, ``k`` between 0 and ``keys``, ``v`` a word."""
+    spark.sql(
+        f"insert into {table} select /*+ repartition({files}) */ id, cast(rand({seed + start}) * {keys} as int) k, "
+        f"concat('row ', id) v from range({start}, {start + rows})"
+    )
+
+
+def make_table(
+    spark: Any, schema: str, *, loads: int = 6, rows: int = 1000, name: str = "t", **options: Any
+) -> str:
+    """A table of ``id, k, v`` in overlapping loads, left as they come."""
+    table = f"{schema}.{name}"
+    properties = {"write.distribution-mode": "none", **options.get("properties", {})}
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    partitioned = f"partitioned by ({options['partitioned']})" if "partitioned" in options else ""
+    spark.sql(
+        f"create table {table} (id bigint, k int, v string) using iceberg {partitioned} tblproperties ({listed})"
+    )
+    for load in range(loads):
+        append(spark, table, load * rows, rows)
+    return table

@@ -1,0 +1,466 @@
+"""Reclustering real tables: what it must never change, and what it must."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tables import append, checksum, make_table
+
+from dbt_recluster import maintenance
+from dbt_recluster.exceptions import (
+    ClusterKeyError,
+    ConcurrentChangeError,
+    NotAnIcebergTableError,
+    OptionError,
+    PredicateError,
+)
+from dbt_recluster.iceberg.blocks import read_blocks
+from dbt_recluster.iceberg.levels import levels_and_runs, recorded_levels
+from dbt_recluster.iceberg.sorting import table_cluster_key
+from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
+
+
+def levels(spark: Any, name: str) -> list[int]:
+    table = IcebergTable.load(spark, name)
+    key = table_cluster_key(table)
+    assert key is not None
+    found, _ = levels_and_runs(read_blocks(table, key), table.properties, table.java.sortOrder().orderId())
+    return sorted(found.tolist())
+
+
+def snapshot(spark: Any, name: str) -> Any:
+    return IcebergTable.load(spark, name).snapshot_id
+
+
+def metadata_file(spark: Any, name: str) -> str:
+    return str(
+        spark.sql(f"select file from {name}.metadata_log_entries order by timestamp desc, file desc").first()[
+            0
+        ]
+    )
+
+
+def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert checksum(spark, name) == before
+    assert (report.depth_before, report.blocks_in, report.blocks_before) == (6.0, 6, 6)
+    assert report.depth_after < 2
+    assert (report.rows, report.conflicts, len(report.rounds)) == (6000, 0, 1)
+    assert (
+        report.blocks_after == report.blocks_out == clustering_information(spark, name)["total_block_count"]
+    )
+    assert blocks_opened(spark, name, "k = 500") <= 2
+    assert levels(spark, name) == [1] * report.blocks_out
+
+
+def test_each_commit_tells_what_it_did(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000)
+    row = spark.sql(f"select operation, summary from {name}.snapshots order by committed_at desc").first()
+    assert row.operation == "replace"
+    summary = {key: value for key, value in row.summary.items() if key.startswith("recluster.")}
+    assert summary["recluster.level"] == "1"
+    assert int(summary["recluster.blocks_in"]) == 6
+    assert int(summary["recluster.bytes_in"]) == report.bytes_in
+
+
+def test_new_blocks_record_the_sort_order_and_keep_their_bounds(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=2, block_rows=1000)
+    rows = spark.sql(
+        f"select sort_order_id, readable_metrics.k.lower_bound lo, readable_metrics.k.upper_bound hi from {name}.files"
+    )
+    files = sorted(rows.collect(), key=lambda row: row.lo)
+    assert {row.sort_order_id for row in files} == {1}
+    assert all(left.hi <= right.lo for left, right in pairwise(files))
+
+
+def test_blocks_are_sorted_inside(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, ["truncate(10, k)", "id"], depth=2, block_rows=1000)
+    rows = spark.sql(
+        f"select _file, _pos, k - pmod(k, 10) as t, id from {name} order by _file, _pos"
+    ).collect()
+    for left, right in pairwise(rows):
+        assert left._file != right._file or (left.t, left.id) <= (right.t, right.id)
+
+
+def test_nothing_to_do_writes_nothing(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=2, block_rows=1000)
+    before = metadata_file(spark, name)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000, final=True)
+    assert report.rounds == []
+    assert metadata_file(spark, name) == before
+
+
+def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = metadata_file(spark, name)
+    report = recluster(spark, name, "k", depth=2, dry_run=True)
+    assert report.plan is not None
+    assert [len(task.blocks) for task in report.plan.tasks] == [6]
+    assert metadata_file(spark, name) == before
+    assert table_cluster_key(IcebergTable.load(spark, name)) is None
+
+
+def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    for start in range(10_000, 40_000, 1000):
+        append(spark, name, start, 1000)
+        recluster(spark, name, "k", depth=2, block_rows=1000, final=True)
+    assert max(levels(spark, name)) >= 2
+    before = levels(spark, name)
+    spark.sql(f"call system.rewrite_manifests('{name}')")
+    assert levels(spark, name) == before
+    spark.sql(
+        f"call system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1)"
+    )
+    assert levels(spark, name) == before
+
+
+def test_level_properties_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=2, block_rows=1000)
+    spark.sql(f"delete from {name}")
+    append(spark, name, 0, 1000, files=3)
+    recluster(spark, name, depth=2, block_rows=1000)
+    table = IcebergTable.load(spark, name)
+    live = {row[0] for row in spark.sql(f"select snapshot_id from {name}.entries where status < 2").collect()}
+    assert set(recorded_levels(table.properties)) <= live
+
+
+def test_a_changed_key_makes_old_blocks_level_0_and_moves_them(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=2, block_rows=1000)
+    before = checksum(spark, name)
+    report = recluster(spark, name, "v", depth=2, block_rows=1000, final=True)
+    assert report.depth_before > 4
+    assert report.depth_after <= 2
+    assert checksum(spark, name) == before
+    assert set(levels(spark, name)) == {1}
+
+
+def test_where_chooses_whole_blocks(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, partitioned="truncate(500, k)")
+    before = checksum(spark, name)
+    report = recluster(spark, name, "k", depth=2, where="k < 100", block_rows=1000)
+    assert report.blocks_in == 6
+    assert checksum(spark, name) == before
+    assert levels(spark, name).count(0) == 6  # the other partition
+    assert recluster(spark, name, "k", depth=2, where="k < 100", block_rows=1000).rounds == []
+    assert recluster(spark, name, "k", depth=2, where="k = -1", block_rows=1000).rounds == []
+
+
+def test_the_budget_is_kept(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=8)
+    size = spark.sql(f"select max(file_size_in_bytes) from {name}.files").first()[0]
+    report = recluster(spark, name, "k", depth=1, max_bytes=3 * size, final=True, block_rows=1000)
+    assert 0 < report.bytes_in <= 3 * size
+    assert recluster(spark, name, "k", depth=1, max_bytes=1).rounds == []
+
+
+@pytest.mark.parametrize("partitioned", ["bucket(3, id)", "truncate(500, k), bucket(2, id)", "v"])
+def test_partitions_are_kept_apart(spark: Any, schema: str, partitioned: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (id bigint, k int, v string) using iceberg partitioned by ({partitioned})"
+    )
+    for load in range(5):
+        spark.sql(
+            f"insert into {name} select id, cast(rand({load}) * 1000 as int), "
+            f"if(id % 3 = 0, null, cast(id % 3 as string)) from range({load * 900}, {load * 900 + 900})"
+        )
+    before = checksum(spark, name)
+    partitions = spark.sql(
+        f"select partition, sum(record_count) from {name}.files group by 1 order by 1"
+    ).collect()
+    report = recluster(spark, name, "k", depth=2, block_rows=500, final=True)
+    assert report.blocks_in > 0
+    assert checksum(spark, name) == before
+    assert (
+        spark.sql(f"select partition, sum(record_count) from {name}.files group by 1 order by 1").collect()
+        == partitions
+    )
+    assert clustering_information(spark, name)["max_depth"] <= 2
+
+
+def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=4)
+    spark.sql(f"alter table {name} add partition field bucket(2, id)")
+    for load in range(4, 8):
+        append(spark, name, load * 1000, 1000)
+    before = checksum(spark, name)
+    recluster(spark, name, "k", depth=2, block_rows=1000, final=True)
+    assert checksum(spark, name) == before
+    specs = spark.sql(f"select spec_id, sum(record_count) from {name}.files group by 1 order by 1").collect()
+    assert [tuple(row) for row in specs] == [(0, 4000), (1, 4000)]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_format_versions(spark: Any, schema: str, version: int) -> None:
+    name = make_table(spark, schema, properties={"format-version": version})
+    before = checksum(spark, name)
+    lineage = "select id, _row_id, _last_updated_sequence_number from {} order by id"
+    rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
+    recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert checksum(spark, name) == before
+    if rows is not None:
+        assert spark.sql(lineage.format(name)).collect() == rows
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletes_are_applied_and_not_lost(spark: Any, schema: str, version: int) -> None:
+    properties = {
+        "format-version": version,
+        **{f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")},
+    }
+    name = make_table(spark, schema, properties=properties)
+    spark.sql(f"delete from {name} where id % 7 = 0")
+    spark.sql(f"update {name} set v = 'changed' where id % 11 = 0")
+    before = checksum(spark, name)
+    recluster(spark, name, "k", depth=2, block_rows=1000, final=True)
+    assert checksum(spark, name) == before
+    assert spark.sql(f"select count(*) from {name}.delete_files").first()[0] == 0
+    append(spark, name, 100_000, 1000)
+    assert checksum(spark, name)[0] == before[0] + 1000
+
+
+def test_nulls_and_nans_have_their_place(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k double, id bigint) using iceberg")
+    for load in range(5):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ case id % 10 when 0 then null when 1 then double('NaN') "
+            f"else rand({load}) end, id from range(0, 500)"
+        )
+    before = checksum(spark, name)
+    report = recluster(spark, name, "k", depth=2, block_rows=200, final=True)
+    assert checksum(spark, name) == before
+    assert report.reason
+    assert blocks_opened(spark, name, "k = 0.5") <= 2
+    assert blocks_opened(spark, name, "k is null") <= 3
+
+
+def test_one_value_everywhere_comes_to_rest(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    spark.sql(f"update {name} set k = 1")
+    before = checksum(spark, name)
+    for _ in range(3):
+        recluster(spark, name, "k", depth=1, block_rows=500, final=True)
+    assert recluster(spark, name, "k", depth=1, block_rows=500, final=True).rounds == []
+    assert checksum(spark, name) == before
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_an_empty_table(spark: Any, schema: str, written: bool) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int) using iceberg")
+    if written:
+        spark.sql(f"insert into {name} values (1)")
+        spark.sql(f"delete from {name}")
+    report = recluster(spark, name, "k", final=True)
+    assert (report.rounds, report.blocks_before, report.depth_after) == ([], 0, 0.0)
+    assert clustering_information(spark, name)["total_block_count"] == 0
+    assert blocks_opened(spark, name, "k = 1") == 0
+
+
+def test_keys_with_odd_names(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (`a key` int, `Order` int, `sum(x)` int) using iceberg")
+    for _ in range(4):
+        spark.sql(f"insert into {name} select id, id, id from range(100)")
+    before = checksum(spark, name)
+    for key in ("`a key`", "order", "`sum(x)`"):
+        assert recluster(spark, name, key, depth=1, block_rows=50, final=True).depth_after <= 2
+    assert checksum(spark, name) == before
+
+
+def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, place struct<city: string, zip: int>) using iceberg")
+    for load in range(4):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ id, "
+            f"named_struct('city', 'x', 'zip', cast(rand({load}) * 99 as int)) from range(500)"
+        )
+    before = checksum(spark, name)
+    report = recluster(spark, name, "place.zip", depth=1, block_rows=500, final=True)
+    assert (report.depth_before, checksum(spark, name)) == (4.0, before)
+    assert report.depth_after <= 2
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"table": "nope.t"}, NotAnIcebergTableError, "nope.t cannot be loaded"),
+        ({"table": "a b"}, NotAnIcebergTableError, "cannot be loaded"),
+        ({}, ClusterKeyError, "has no sort order; name a cluster key with cluster_by"),
+        ({"cluster_by": "nope"}, ClusterKeyError, "there is no column 'nope'"),
+        ({"cluster_by": "bucket(2, k)"}, ClusterKeyError, "not supported"),
+        ({"cluster_by": "days(k)"}, ClusterKeyError, "needs date"),
+        ({"cluster_by": "k", "depth": 0}, OptionError, "depth must be"),
+        ({"cluster_by": "k", "max_bytes": 0}, OptionError, "max_bytes must be"),
+        ({"cluster_by": "k", "max_bytes": 1.5}, OptionError, "max_bytes must be"),
+        ({"cluster_by": "k", "block_rows": -1}, OptionError, "block_rows must be"),
+        ({"cluster_by": "k", "where": "nope = 1"}, PredicateError, "cannot be resolved"),
+        ({"cluster_by": "k", "where": "k ="}, PredicateError, "cannot choose blocks"),
+        ({"cluster_by": "k", "where": "rand() < 0.5"}, PredicateError, "Cannot convert"),
+        ({"cluster_by": "k", "where": "1=1; drop table x"}, PredicateError, "cannot choose blocks"),
+    ],
+)
+def test_bad_input_changes_nothing(
+    spark: Any, schema: str, call: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    name = make_table(spark, schema, loads=2, rows=10)
+    before = metadata_file(spark, name)
+    with pytest.raises(error, match=message):
+        recluster(spark, **{"table": name, **call})
+    assert metadata_file(spark, name) == before
+
+
+def test_a_sort_order_that_is_no_key(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, loads=2, rows=10)
+    spark.sql(f"alter table {name} write ordered by k desc")
+    with pytest.raises(ClusterKeyError, match="is not a cluster key"):
+        recluster(spark, name)
+
+
+@pytest.mark.parametrize(
+    "statement", ["delete from {} where id % 5 = 0", "update {} set v = 'x' where id % 5 = 0"]
+)
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_writer_that_was_faster(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str, mode: str
+) -> None:
+    """Another writer changes the chosen blocks while they are merged: plan again, from what is there now."""
+    name = make_table(spark, schema, properties={"write.delete.mode": mode, "write.update.mode": mode})
+    commit, seen = maintenance.commit_merges, []
+
+    def late(*args: Any) -> Any:
+        if not seen:
+            spark.sql(statement.format(name))
+            seen.append(checksum(spark, name))
+        return commit(*args)
+
+    monkeypatch.setattr(maintenance, "commit_merges", late)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert report.conflicts == 1
+    assert [checksum(spark, name)] == seen
+    assert report.depth_after <= 2
+    assert orphans(spark, name) == set()
+
+
+def test_writers_that_are_always_faster(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = make_table(spark, schema, properties={"write.update.mode": "merge-on-read"})
+    commit = maintenance.commit_merges
+
+    def late(*args: Any) -> Any:
+        spark.sql(f"update {name} set v = concat(v, '.') where id % 100 = 0")
+        return commit(*args)
+
+    monkeypatch.setattr(maintenance, "commit_merges", late)
+    with pytest.raises(ConcurrentChangeError, match="Another writer changed blocks"):
+        recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert orphans(spark, name) == set()
+
+
+def test_an_append_in_between_is_no_conflict(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_table(spark, schema)
+    commit = maintenance.commit_merges
+
+    def late(*args: Any) -> Any:
+        append(spark, name, 50_000, 100)
+        return commit(*args)
+
+    monkeypatch.setattr(maintenance, "commit_merges", late)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert report.conflicts == 0
+    assert checksum(spark, name)[0] == 6100
+
+
+def test_a_merge_that_fails_leaves_no_files(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = make_table(spark, schema, partitioned="truncate(500, k)")
+    before = checksum(spark, name)
+    merge, done = maintenance.merge_set, []
+
+    def interrupted(*args: Any) -> Any:
+        if done:
+            raise KeyboardInterrupt
+        done.append(merge(*args))
+        return done[0]
+
+    monkeypatch.setattr(maintenance, "merge_set", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert done[0].files
+    assert orphans(spark, name) == set()
+    assert checksum(spark, name) == before
+    assert staged_sets(spark, name) == (0, 0)
+
+
+def test_threads_of_one_process_lose_no_commit(spark: Any, schema: str) -> None:
+    """The embedded metastore has no locks: commits to one table are serialised by us."""
+    from dbt_recluster.adapter.session import SessionCursor
+
+    name = make_table(spark, schema, loads=1)
+    failures: list[BaseException] = []
+
+    def write(worker: int) -> None:
+        try:
+            for load in range(6):
+                start = 10_000 * (worker + 1) + 100 * load
+                SessionCursor(lambda: spark, f"writer {worker}", serialise_commits=True).execute(
+                    f"insert into {name} select id, cast(id % 100 as int), 'x' from range({start}, {start + 100})"
+                )
+        except BaseException as e:
+            failures.append(e)
+
+    def keep_clustered() -> None:
+        try:
+            for _ in range(4):
+                recluster(spark, name, "k", depth=1, block_rows=500)
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
+    threads.append(threading.Thread(target=keep_clustered))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert spark.sql(f"select count(*), count(distinct id) from {name}").first()[:] == (3400, 3400)
+
+
+def orphans(spark: Any, name: str) -> set[str]:
+    """Data files in the table's directory that no snapshot of it refers to."""
+    from pathlib import Path
+    from urllib.parse import unquote, urlparse
+
+    location = IcebergTable.load(spark, name).java.location()
+    root = Path(unquote(urlparse(location).path)) / "data"
+    known = {
+        Path(unquote(urlparse(row[0]).path))
+        for which in ("all_data_files", "all_delete_files")
+        for row in spark.sql(f"select file_path from {name}.{which}").collect()
+    }
+    return {
+        str(path) for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known
+    }
+
+
+def staged_sets(spark: Any, name: str) -> tuple[int, int]:
+    """Task sets and rewrites that a merge has left behind in the JVM."""
+    table = IcebergTable.load(spark, name)
+    manager = table.iceberg.spark.ScanTaskSetManager.get()
+    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+    return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dbt_recluster.adapter.operations import ReclusterOptions, targets
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
+
+
+def node(name: str, materialized: str = "table", schema: str = "analytics", **config: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "alias": config.pop("alias", name),
+        "schema": schema,
+        "relation_name": None,
+        "config": {"materialized": materialized, **config},
+    }
+
+
+NODES = [
+    node("events", "incremental", cluster_by="ts", block_rows=500),
+    node("users", cluster_by=["id"]),
+    node("plain"),
+    node("a_view", "view", cluster_by="id"),
+    node("inline", "ephemeral", cluster_by="id"),
+    node("days", "seed", cluster_by="day"),
+    node("twin", schema="one", alias="twin"),
+    node("twin", schema="two", alias="twin"),
+]
+
+
+def relations(table: Any) -> list[str]:
+    return [target.relation for target in targets(table, NODES)]
+
+
+def test_none_means_every_clustered_model() -> None:
+    assert relations(None) == ["analytics.events", "analytics.users", "analytics.days"]
+    assert not any(target.required for target in targets(None, NODES))
+
+
+def test_names_and_relations() -> None:
+    assert relations("events") == ["analytics.events"]
+    assert relations(["plain", "elsewhere.t"]) == ["analytics.plain", "elsewhere.t"]
+    found = targets("`Analytics`.EVENTS", NODES)[0]
+    assert (found.relation, found.config.block_rows, found.required) == ("analytics.events", 500, True)
+    assert targets("elsewhere.t", NODES)[0].config.cluster_by is None
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("nope", "nope is no model, seed or snapshot of this project"),
+        ("a_view", "a_view is no model"),
+        ("twin", r"twin stands for several tables, one\.twin, two\.twin"),
+        ([], "table must be a relation"),
+        ([3], "table must be a relation"),
+        (["  "], "table must be a relation"),
+    ],
+)
+def test_names_that_cannot_be(table: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        targets(table, NODES)
+
+
+def test_a_project_without_clustering() -> None:
+    with pytest.raises(OptionError, match="No model of this project has cluster_by"):
+        targets(None, [node("plain")])
+
+
+def test_a_broken_key_is_found_before_anything_runs() -> None:
+    with pytest.raises(ClusterKeyError):
+        targets(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
+
+
+def test_options() -> None:
+    assert ReclusterOptions.parse({}) == ReclusterOptions()
+    given = {"final": "true", "where": "a > 1", "max_bytes": "1 MB", "depth": 2, "dry_run": True}
+    assert ReclusterOptions.parse(given) == ReclusterOptions(True, "a > 1", 2**20, 2.0, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("final", "perhaps"), ("where", 3), ("max_bytes", "lots"), ("depth", "deep"), ("dry_run", 7)],
+)
+def test_wrong_options_are_named_as_they_were_given(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=f"^{name} must be"):
+        ReclusterOptions.parse({name: value})

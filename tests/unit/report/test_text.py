@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dbt_recluster.maintenance import ReclusterReport, Round
+from dbt_recluster.planner import Blocks, Policy, plan
+from dbt_recluster.report.text import plan_table, recluster_line, size, summary
+
+
+def report(rounds: int) -> ReclusterReport:
+    done = [Round(1, 40, 10, 3 * 2**30, 2 * 2**30, 500, 2.0, (1,)) for _ in range(rounds)]
+    return ReclusterReport(
+        "db.t",
+        "ts",
+        done,
+        depth_before=8.25,
+        depth_after=1.375,
+        seconds=6.08,
+        reason="average depth 1 is at most 4",
+    )
+
+
+def test_lines() -> None:
+    assert summary(report(1)) == "reclustered 40 blocks into 10, depth 8.2 -> 1.4"
+    assert recluster_line(report(0)) == "db.t: nothing to do, average depth 1 is at most 4"
+    assert recluster_line(report(1)) == (
+        "db.t: reclustered 40 blocks into 10, depth 8.2 -> 1.4, 3.0 GB rewritten in 6.1s"
+    )
+    assert recluster_line(report(2)).endswith("6.0 GB rewritten in 2 rounds in 6.1s")
+
+
+def test_sizes() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 1536 * 2**20, 2**60)] == [
+        "0 bytes",
+        "1023 bytes",
+        "1.0 KB",
+        "1.5 GB",
+        "1024.0 PB",
+    ]
+
+
+def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
+    blocks = Blocks.build(lower=[0] * 6, upper=[9] * 6, rows=[1000] * 6, bytes=[2**20] * 6)
+    planned = report(0)
+    planned.plan = plan(blocks, Policy(depth=2, strategy="peak", block_rows=2000))
+    planned.reason = planned.plan.reason
+    lines = plan_table(planned).splitlines()
+    assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "depth", "after"]
+    assert len(lines) == 1 + len(planned.plan.tasks) == 2
+    assert lines[1].split() == ["1", "0", "6", "3", "6,000", "6.0", "MB", "6", "1"]
+    assert recluster_line(planned).startswith(
+        "db.t: would recluster 6 blocks (6.0 MB) in 1 set, since average depth 6"
+    )

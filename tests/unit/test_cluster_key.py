@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key, split_arguments
+from dbt_recluster.exceptions import ClusterKeyError
+
+TYPES = {
+    "id": "bigint",
+    "Name": "string",
+    "ts": "timestamp",
+    "local": "timestamp_ntz",
+    "day": "date",
+    "price": "decimal(10,2)",
+    "ratio": "double",
+    "tags": "array<string>",
+    "place": "struct<city:string>",
+    "odd name": "int",
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "field"),
+    [
+        ("id", KeyField("id")),
+        ("  id ", KeyField("id")),
+        ("`odd name`", KeyField("odd name")),
+        ("place.city", KeyField("place.city")),
+        ("days(ts)", KeyField("ts", "day")),
+        ("HOURS( ts )", KeyField("ts", "hour")),
+        ("months(ts)", KeyField("ts", "month")),
+        ("years(ts)", KeyField("ts", "year")),
+        ("year(ts)", KeyField("ts", "year")),
+        ("to_date(ts)", KeyField("ts", "day")),
+        ("date(ts)", KeyField("ts", "day")),
+        ("cast(ts as date)", KeyField("ts", "day")),
+        ("CAST(`ts` AS DATE)", KeyField("ts", "day")),
+        ("date_trunc('hour', ts)", KeyField("ts", "hour")),
+        ('date_trunc("DAY", ts)', KeyField("ts", "day")),
+        ("date_trunc('month', ts)", KeyField("ts", "month")),
+        ("date_trunc('year', ts)", KeyField("ts", "year")),
+        ("trunc(day, 'MM')", KeyField("day", "month")),
+        ("truncate(4, name)", KeyField("name", "truncate", 4)),
+        ("truncate(name, 4)", KeyField("name", "truncate", 4)),
+        ("substr(name, 1, 8)", KeyField("name", "truncate", 8)),
+        ("substring(name, 0, 8)", KeyField("name", "truncate", 8)),
+        ("left(name, 3)", KeyField("name", "truncate", 3)),
+    ],
+)
+def test_what_users_write(written: str, field: KeyField) -> None:
+    assert parse_cluster_key(written) == ClusterKey((field,))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "bucket(4, id)",
+        "id + 1",
+        "id desc",
+        "substr(name, 2, 3)",
+        "substr(name, 2)",
+        "left(name, 0)",
+        "truncate(-1, id)",
+        "date_trunc('week', ts)",
+        "cast(ts as timestamp)",
+        "lower(name)",
+        "days(ts, 1)",
+        "days()",
+        "",
+        "1",
+        "id; drop table x",
+        "days(ts)) -- ",
+    ],
+)
+def test_what_is_not_a_key(written: str) -> None:
+    with pytest.raises(ClusterKeyError, match="cluster_by"):
+        parse_cluster_key([written])
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, 3, ["id", 3], ["id", None], [["id"]]])
+def test_wrong_types(value: object) -> None:
+    with pytest.raises(ClusterKeyError, match="must be a string or a list of strings"):
+        parse_cluster_key(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["hour", "day", "month"])
+def test_parts_of_time_are_explained(name: str) -> None:
+    with pytest.raises(ClusterKeyError, match=rf"write {name}s\(ts\)"):
+        parse_cluster_key(f"{name}(ts)")
+
+
+def test_a_string_may_hold_several_items() -> None:
+    assert parse_cluster_key("to_date(ts), truncate(2, name), id") == parse_cluster_key(
+        ["days(ts)", "left(name, 2)", "id"]
+    )
+
+
+def test_twice_the_same_item() -> None:
+    with pytest.raises(ClusterKeyError, match="twice"):
+        parse_cluster_key(["to_date(ts)", "days(TS)"])
+    assert len(parse_cluster_key(["days(ts)", "ts"]).fields) == 2
+
+
+def test_columns_are_spelled_as_the_table_does() -> None:
+    key = parse_cluster_key(["NAME", "to_date(TS)", "PLACE.city"]).check(TYPES)
+    assert [field.column for field in key.fields] == ["Name", "ts", "place.city"]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("nope", "there is no column 'nope'; the columns are id, Name"),
+        ("nope.city", "there is no column"),
+        ("id.x", "has no fields"),
+        ("tags", "has no order to cluster by"),
+        ("place", "has no order to cluster by"),
+        ("days(id)", "needs date or timestamp"),
+        ("hours(day)", "needs timestamp"),
+        ("truncate(3, ts)", "needs"),
+        ("truncate(3, ratio)", "needs"),
+    ],
+)
+def test_columns_that_cannot_be(written: str, message: str) -> None:
+    with pytest.raises(ClusterKeyError, match=message):
+        parse_cluster_key(written).check(TYPES)
+
+
+def test_the_sql_it_makes() -> None:
+    key = parse_cluster_key(
+        [
+            "to_date(ts)",
+            "hours(local)",
+            "left(name, 4)",
+            "truncate(10, id)",
+            "truncate(50, price)",
+            "`odd name`",
+        ]
+    ).check(TYPES)
+    assert (
+        str(key)
+        == "days(ts), hours(local), truncate(4, Name), truncate(10, id), truncate(50, price), `odd name`"
+    )
+    assert key.ddl() == (
+        "days(`ts`), hours(`local`), truncate(4, `Name`), truncate(10, `id`), truncate(50, `price`), `odd name`"
+    )
+    assert key.order_by(TYPES) == (
+        "cast(`ts` as date), date_trunc('HOUR', `local`), substr(`Name`, 1, 4), `id` - pmod(`id`, 10), "
+        "`price` - pmod(`price`, 0.50), `odd name`"
+    )
+    assert key.description().startswith(
+        "days(ts) ASC NULLS FIRST, hours(local) ASC NULLS FIRST, truncate(Name, 4) ASC"
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["id", "name", "a b", "x`y"]),
+            st.sampled_from(["identity", "day", "hour", "truncate"]),
+        ),
+        min_size=1,
+        max_size=4,
+        unique=True,
+    )
+)
+def test_what_is_printed_can_be_read_again(items: list[tuple[str, str]]) -> None:
+    key = ClusterKey(
+        tuple(KeyField(column, name, 7 if name == "truncate" else None) for column, name in items)
+    )
+    assert parse_cluster_key(key.ddl()) == key
+    assert parse_cluster_key(str(key)) == key
+
+
+@given(st.text(alphabet="ab(),`' .", max_size=20))
+def test_splitting_loses_nothing(text: str) -> None:
+    assert ",".join(split_arguments(text)) == (text if text.strip() else "")
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_key_or_a_clear_error(text: str) -> None:
+    with suppress(ClusterKeyError):
+        assert parse_cluster_key(text).fields

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from dbt_recluster.iceberg.locks import canonical_name, table_lock, written_tables
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("insert into a.t select * from a.u", ["a.t"]),
+        ('/* {"app": "dbt"} */\n insert overwrite a.t select 1', ["a.t"]),
+        ("INSERT INTO TABLE `a`.`T` VALUES (1)", ["a.t"]),
+        ("merge into a.t as d using s on d.id = s.id when matched then delete", ["a.t"]),
+        ("delete from spark_catalog.a.t where id = 1", ["a.t"]),
+        ("update a.t set id = 1", ["a.t"]),
+        ("create or replace table a.t using iceberg as select 1", ["a.t"]),
+        ("create table if not exists a.t (id int)", ["a.t"]),
+        ("alter table a.t write ordered by id", ["a.t"]),
+        ("drop table if exists a.t", ["a.t"]),
+        ("truncate table a.t", ["a.t"]),
+        ("with x as (select 1) insert into a.t select * from x", ["a.t"]),
+        ("select 1", []),
+        ("create or replace view a.v as select 1", []),
+        ("-- insert into a.t\nselect 1", []),
+        ("show tables in a", []),
+    ],
+)
+def test_the_tables_that_statements_write(sql: str, tables: list[str]) -> None:
+    assert written_tables(sql) == tables
+
+
+def test_one_name_for_every_spelling() -> None:
+    assert {canonical_name(name) for name in ("a.t", "`a`.`t`", "A.T", "spark_catalog.a.t", " a . t ")} == {
+        "a.t"
+    }
+
+
+def test_a_lock_keeps_others_out_and_its_own_thread_not() -> None:
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        with table_lock("a.t", "a.u"), table_lock("a.t"):
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.01)
+            inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_opposite_orders_do_not_deadlock() -> None:
+    def work(*names: str) -> None:
+        for _ in range(50):
+            with table_lock(*names):
+                time.sleep(0.0001)
+
+    threads = [
+        threading.Thread(target=work, args=names, daemon=True) for names in (("a.x", "a.y"), ("a.y", "a.x"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert not any(thread.is_alive() for thread in threads)
