@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
+from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dbt_recluster.maintenance import ReclusterReport
+
+logger = AdapterLogger("Recluster")
 
 DEFAULT_FILE_FORMAT = "iceberg"
 # How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table,
@@ -196,7 +199,9 @@ class ReclusterAdapter(SparkAdapter):
     def recluster_relation(self, relation: BaseRelation, clustering: ClusteringConfig) -> Outcome:
         """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
         try:
-            return Outcome(report=self._recluster(relation.render(), clustering))
+            report = self._recluster(relation.render(), clustering)
+            logger.debug(recluster_line(report))
+            return Outcome(report=report)
         except Exception as e:
             return Outcome(error=f"{relation} was built but not reclustered: {e}")
 

@@ -86,7 +86,9 @@ def targets(table: str | Iterable[str] | None, nodes: Iterable[Node]) -> list[Ta
             raise OptionError(
                 "No model of this project has cluster_by; name a table: --args '{table: schema.name}'"
             )
-        return [_target(node, required=False) for node in clustered]
+        return sorted(
+            (_target(node, required=False) for node in clustered), key=lambda target: target.relation
+        )
     names = [table] if isinstance(table, str) else list(table)
     if not names or not all(isinstance(name, str) and name.strip() for name in names):
         raise OptionError(f"table must be a relation, the name of a model, or a list of them, not {table!r}")

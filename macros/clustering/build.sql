@@ -39,5 +39,11 @@
   {%- endif -%}
 
   {%- do recluster_after_build(this, clustering) -%}
-  {{ return(result) }}
+
+  {#- dbt-spark's relations do not say what they are, and whoever meets them in the cache takes them for another format. -#}
+  {%- set relations = [] -%}
+  {%- for relation in result['relations'] -%}
+    {%- do relations.append(relation.incorporate(is_iceberg=true)) -%}
+  {%- endfor -%}
+  {{ return({'relations': relations}) }}
 {% endmacro %}

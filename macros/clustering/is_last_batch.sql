@@ -7,6 +7,6 @@
   {%- if not batch -%}
     {{ return(true) }}
   {%- endif -%}
-  {%- set end = flags.EVENT_TIME_END or run_started_at -%}
+  {%- set end = invocation_args_dict.get('event_time_end') or run_started_at -%}
   {{ return(adapter.reaches(batch['event_time_end'], end)) }}
 {% endmacro %}

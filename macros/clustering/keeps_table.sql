@@ -1,6 +1,6 @@
 {#- Whether the build about to run writes into the existing table, rather than dropping or replacing it. -#}
 {% macro recluster_keeps_table(existing) %}
-  {%- if existing is none or not existing.is_table -%}
+  {%- if existing is none or existing.is_view -%}
     {{ return(false) }}
   {%- endif -%}
   {%- set materialized = config.get('materialized') -%}

@@ -1,0 +1,378 @@
+"""Clustering through dbt, as users meet it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+
+EVENTS = """
+{{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=500) }}
+select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, timestamp_seconds(id * 1000) as ts, concat('v', id) as v
+from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
+"""
+
+
+def config(**items: Any) -> str:
+    return "{{ config(" + ", ".join(f"{key}={value!r}" for key, value in items.items()) + ") }}\n"
+
+
+def run_load(load: int, *more: str) -> tuple[Any, str]:
+    results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load}), *more])
+    return results, log
+
+
+class Clustering:
+    @pytest.fixture
+    def sql(self, project: Any) -> Any:
+        return lambda statement: project.run_sql(statement.format(schema=project.test_schema), fetch="all")
+
+    @staticmethod
+    def order(sql: Any, table: str) -> str:
+        rows = dict(tuple(row) for row in sql(f"show tblproperties {{schema}}.{table}"))
+        return str(rows.get("sort-order", ""))
+
+    @staticmethod
+    def depth(project: Any, spark: Any, table: str) -> float:
+        from dbt_recluster.maintenance import clustering_information
+
+        return float(clustering_information(spark, f"{project.test_schema}.{table}")["average_depth"])
+
+
+class TestLoads(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": EVENTS}
+
+    def test_a_table_stays_clustered(self, project: Any, sql: Any, spark: Any) -> None:
+        reclustered = 0
+        for load in range(6):
+            results, log = run_load(load)
+            response = results[0].adapter_response
+            if response["blocks_rewritten"]:
+                reclustered += 1
+                assert f"(reclustered {response['blocks_rewritten']} blocks into" in log
+                assert response["_message"] in log
+            assert response["average_depth"] == self.depth(project, spark, "events") <= 4
+            assert (
+                sql("select count(*), count(distinct id) from {schema}.events")[0][:]
+                == (1000 * (load + 1),) * 2
+            )
+        assert reclustered >= 1
+        stored = json.loads((Path(project.project_root) / "target" / "run_results.json").read_text())
+        assert isinstance(stored["results"][0]["adapter_response"]["average_depth"], float)
+        assert self.order(sql, "events") == "k ASC NULLS FIRST"
+
+
+class TestStatements(Clustering):
+    """The statements that a clustered model sends, and those that it does not."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": EVENTS, "plain.sql": "{{ config(materialized='incremental') }} select 1 as id"}
+
+    def test_no_alter_when_nothing_changed(self, project: Any) -> None:
+        _, first = run_load(0, "--log-level", "debug")
+        assert first.count("alter table") == 1
+        assert f"alter table {project.test_schema}.events write ordered by `k`" in first
+        assert "order by `k`" in first
+        _, second = run_load(1, "--log-level", "debug")
+        assert "alter table" not in second
+        plain = [line for line in second.splitlines() if "plain" in line]
+        assert not any("tblproperties" in line or "describe query" in line for line in plain)
+
+
+class TestMaterializations(Clustering):
+    """table, incremental by merge and by insert_overwrite, snapshot and seed: each twice, and each keeps its order."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select id, pmod(hash(id), 50) as k, id % 3 as p from range(300)"
+        return {
+            "a_table.sql": config(materialized="table", cluster_by=["k", "id"]) + rows,
+            "merged.sql": config(
+                materialized="incremental", incremental_strategy="merge", unique_key="id", cluster_by="k"
+            )
+            + rows,
+            "overwritten.sql": config(
+                materialized="incremental",
+                incremental_strategy="insert_overwrite",
+                partition_by="p",
+                cluster_by="k",
+            )
+            + rows,
+            "unsorted.sql": config(materialized="incremental", cluster_by="k", sort_on_load=False) + rows,
+            "replaced.sql": config(materialized="table") + rows,
+        }
+
+    @pytest.fixture(scope="class")
+    def snapshots(self) -> dict[str, str]:
+        return {
+            "history.sql": "{% snapshot history %}"
+            + config(strategy="check", unique_key="id", check_cols=["k"], cluster_by="dbt_valid_from")
+            + "select * from {{ ref('a_table') }}{% endsnapshot %}"
+        }
+
+    @pytest.fixture(scope="class")
+    def seeds(self) -> dict[str, str]:
+        return {
+            "days.csv": "day,name\n2026-01-03,it's\n2026-01-01,\n2026-01-02,100%\n",
+            "days.yml": "seeds: [{name: days, config: {cluster_by: day, column_types: {day: date, name: string}}}]",
+        }
+
+    def test_all(self, project: Any, sql: Any) -> None:
+        ids: dict[str, Any] = {}
+        for attempt in range(2):
+            results = run_dbt(["build"])
+            assert {result.status for result in results} == {"success"}
+            assert self.order(sql, "a_table") == "k ASC NULLS FIRST, id ASC NULLS FIRST"
+            for name in ("merged", "overwritten", "unsorted"):
+                assert self.order(sql, name) == "k ASC NULLS FIRST", name
+            assert self.order(sql, "history") == "dbt_valid_from ASC NULLS FIRST"
+            assert self.order(sql, "days") == "day ASC NULLS FIRST"
+            assert sql("select count(*) from {schema}.merged")[0][0] == 300
+            assert sql("select count(*) from {schema}.overwritten")[0][0] == 300
+            assert sql("select count(*) from {schema}.history")[0][0] == 300
+            rows = sql("select cast(day as string), name from {schema}.days order by day")
+            assert [tuple(row) for row in rows] == [
+                ("2026-01-01", None),
+                ("2026-01-02", "100%"),
+                ("2026-01-03", "it's"),
+            ]
+            # create or replace, not drop and create: the first snapshot is still there
+            snapshots = sql("select snapshot_id from {schema}.a_table.snapshots order by committed_at")
+            history = [row[0] for row in snapshots]
+            assert history[: len(ids.get("a_table", []))] == ids.get("a_table", [])
+            ids["a_table"] = history
+            if attempt == 0:
+                sql("alter table {schema}.replaced write ordered by id desc nulls last")
+        assert len(ids["a_table"]) >= 2
+        assert self.order(sql, "replaced") == "id DESC NULLS LAST"  # set by hand, and kept
+        properties = dict(tuple(row) for row in sql("show tblproperties {schema}.unsorted"))
+        assert properties["write.distribution-mode"] == "none"
+        assert properties["write.metadata.metrics.column.k"] == "full"
+
+    def test_a_load_arrives_sorted(self, project: Any, sql: Any) -> None:
+        rows = sql("select _file, _pos, k, id from {schema}.a_table order by _file, _pos")
+        for left, right in pairwise(rows):
+            assert left._file != right._file or (left.k, left.id) <= (right.k, right.id)
+
+
+class TestKeyChanges(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": EVENTS}
+
+    def test_changed_on_the_next_run_and_cleared_when_taken_away(self, project: Any, sql: Any) -> None:
+        run_load(0)
+        write_file(
+            EVENTS.replace("'k'", "['to_date(ts)', 'k']"), project.project_root, "models", "events.sql"
+        )
+        run_load(1)
+        assert self.order(sql, "events") == "days(ts) ASC NULLS FIRST, k ASC NULLS FIRST"
+        assert sql("select count(*) from {schema}.events")[0][0] == 2000
+
+        write_file(EVENTS.replace("cluster_by='k', ", ""), project.project_root, "models", "events.sql")
+        run_load(2)
+        properties = dict(tuple(row) for row in sql("show tblproperties {schema}.events"))
+        assert "sort-order" not in properties
+        assert not [name for name in properties if name.startswith("recluster.")]
+        assert sql("select count(*) from {schema}.events")[0][0] == 3000
+
+    def test_a_full_refresh_is_as_a_first_build(self, project: Any, sql: Any) -> None:
+        write_file(EVENTS, project.project_root, "models", "events.sql")
+        run_load(3, "--full-refresh")
+        assert self.order(sql, "events") == "k ASC NULLS FIRST"
+        assert sql("select count(*) from {schema}.events")[0][0] == 1000
+
+
+class TestWrongConfigs(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select 1 as id, timestamp '2026-01-01' as ts"
+        configs: dict[str, dict[str, Any]] = {
+            "wrong_type": {"cluster_by": {"a": 1}},
+            "unknown_column": {"cluster_by": "nope"},
+            "unsupported": {"cluster_by": "bucket(4, id)"},
+            "wrong_column_type": {"cluster_by": "days(id)"},
+            "wrong_depth": {"cluster_by": "id", "recluster_depth": "deep"},
+            "misspelt": {"cluster_by": "id", "recluster_depht": 3},
+        }
+        return {f"{name}.sql": config(materialized="table", **each) + rows for name, each in configs.items()}
+
+    def test_an_error_before_any_data_is_written(self, project: Any, sql: Any) -> None:
+        results = run_dbt(["run"], expect_pass=False)
+        messages = {result.node.name: result.message for result in results}
+        for name, text in {
+            "wrong_type": "cluster_by must be a string or a list of strings, not {'a': 1}",
+            "unknown_column": "nope: there is no column 'nope'; the columns are id, ts",
+            "unsupported": "cluster_by item 'bucket(4, id)' is not supported. An item is a column, days(ts)",
+            "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
+            "wrong_depth": "recluster_depth must be a number of at least 1",
+            "misspelt": "recluster_depht is not a config of dbt-recluster",
+        }.items():
+            assert text in messages[name], messages[name]
+            assert name in messages[name]  # the model
+        assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
+
+
+class TestNoEffect(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "inline.sql": config(materialized="ephemeral", cluster_by="id") + "select 1 as id",
+            "a_view.sql": config(materialized="view", cluster_by="id") + "select * from {{ ref('inline') }}",
+            "files.sql": config(materialized="table", file_format="parquet", cluster_by="id")
+            + "select * from {{ ref('inline') }}",
+        }
+
+    def test_one_warning_each(self, project: Any) -> None:
+        results, log = run_dbt_and_capture(["run"])
+        assert {result.status for result in results} == {"success"}
+        for text in (
+            "cluster_by has no effect on inline: an ephemeral model has no table",
+            "cluster_by has no effect on a_view: a view has no data of its own to cluster",
+            "cluster_by has no effect on files: its file_format is parquet, and only Iceberg tables can be clustered",
+        ):
+            assert log.count(text) == 1, text
+
+    def test_warnings_can_be_errors(self, project: Any) -> None:
+        results = run_dbt(["--warn-error", "run"], expect_pass=False)
+        assert "no effect" in str(next(result.message for result in results if result.node.name == "a_view"))
+
+
+class TestViews(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"a_view.sql": "select {{ var('n', 1) }} as n"}
+
+    def test_a_replaced_view_is_the_new_one(self, project: Any, sql: Any) -> None:
+        for n in (1, 2, 3):
+            run_dbt(["run", "--vars", json.dumps({"n": n})])
+            assert sql("select n from {schema}.a_view")[0][0] == n
+
+
+class TestSwitches(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": EVENTS.replace("recluster_depth=2", "recluster_depth=1")}
+
+    def test_off_for_one_run(self, project: Any, monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+        for load in range(3):
+            results, _ = run_load(load, "--vars", json.dumps({"load": load, "automatic_clustering": False}))
+            assert "blocks_rewritten" not in results[0].adapter_response
+        assert self.depth(project, spark, "events") == 3
+        monkeypatch.setenv("DBT_RECLUSTER_AUTOMATIC_CLUSTERING", "false")
+        results, _ = run_load(3)
+        assert "blocks_rewritten" not in results[0].adapter_response
+        monkeypatch.delenv("DBT_RECLUSTER_AUTOMATIC_CLUSTERING")
+        results = run_dbt(["run", "--empty", "--vars", '{"load": 4}'])
+        assert "blocks_rewritten" not in results[0].adapter_response
+        assert self.depth(project, spark, "events") == 5
+        results, _ = run_load(5)
+        assert results[0].adapter_response["blocks_rewritten"] > 0
+
+
+class TestFailureAfterTheBuild(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        where = "recluster_where='nope > 1'"
+        return {
+            "events.sql": EVENTS.replace("block_rows=500", f"block_rows=500, {where}"),
+            "after.sql": "select * from {{ ref('events') }}",
+        }
+
+    def test_it_is_a_warning(self, project: Any, sql: Any) -> None:
+        results, log = run_load(0)
+        assert {result.status for result in results} == {"success"}
+        assert "events was built but not reclustered: where: 'nope > 1' cannot choose blocks" in log
+        assert sql("select count(*) from {schema}.after")[0][0] == 1000
+
+    def test_it_honours_warn_error(self, project: Any) -> None:
+        results = run_dbt(["--warn-error", "run", "--vars", '{"load": 1}'], expect_pass=False)
+        assert [result.status for result in results] == ["error", "skipped"]
+
+
+class TestMicrobatch(Clustering):
+    """Batches are reclustered once, after the last one."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "raw.sql": config(materialized="table", event_time="at")
+            + "select id, timestampadd(hour, cast(id % 72 as int), timestamp '2026-01-01') as at, "
+            "cast(rand(1) * 100 as int) as k from range(720)",
+            "batches.sql": config(
+                materialized="incremental",
+                incremental_strategy="microbatch",
+                event_time="at",
+                batch_size="day",
+                begin="2026-01-01",
+                partition_by="day",
+                cluster_by="k",
+                recluster_depth=1,
+            )
+            + "select *, cast(at as date) as day from {{ ref('raw') }}",
+        }
+
+    def test_batches(self, project: Any, sql: Any) -> None:
+        times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]
+        for _ in range(2):
+            _, log = run_dbt_and_capture(["--log-level", "debug", "run", *times])
+            assert log.count("batches: nothing to do") == 1
+            assert log.count("show tblproperties") == 3
+            assert sql("select count(*), count(distinct id) from {schema}.batches")[0][:] == (720, 720)
+        assert self.order(sql, "batches") == "k ASC NULLS FIRST"
+
+
+class TestRunOperation(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "events.sql": EVENTS.replace("cluster_by='k'", "cluster_by='k', automatic_clustering=false"),
+            "others.sql": EVENTS.replace("cluster_by='k'", "cluster_by='ts', automatic_clustering=false"),
+            "plain.sql": config(materialized="table") + "select 1 as id",
+        }
+
+    def operate(self, arguments: str, **options: Any) -> str:
+        _, log = run_dbt_and_capture(["run-operation", "recluster", "--args", arguments], **options)
+        return log
+
+    def test_by_hand(self, project: Any, sql: Any, spark: Any) -> None:
+        assert f"1 of 2 {project.test_schema}.events: not built yet" in self.operate("{}")
+        for load in range(4):
+            run_load(load)
+        schema = project.test_schema
+        before = sql("select snapshot_id from {schema}.events.snapshots")
+
+        log = self.operate("{table: events, dry_run: true}")
+        assert f"1 of 1 {schema}.events: would recluster" in log
+        assert sql("select snapshot_id from {schema}.events.snapshots") == before
+
+        log = self.operate("{table: [events, " + f"{schema}.others], final: true, depth: 1}}")
+        assert f"1 of 2 {schema}.events: reclustered" in log
+        assert f"2 of 2 {schema}.others: " in log
+        assert self.depth(project, spark, "events") <= 2
+        assert sql("select count(*), count(distinct id) from {schema}.events")[0][:] == (4000, 4000)
+
+        log = self.operate("{table: events, where: 'k < 10', depth: 1, max_bytes: 1 GB}")
+        assert "events: nothing to do" in log
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{table: nope}", "nope is no model, seed or snapshot of this project"),
+            ("{table: events, final: perhaps}", "final must be true or false"),
+            ("{table: events, max_bytes: lots}", "max_bytes must be a number of bytes"),
+            ("{table: events, depth: 0}", "depth must be a number of at least 1"),
+            ("{table: [plain, events], where: 'nope = 1'}", "2 of 2 tables failed"),
+            ("{table: no.table}", "1 of 1 tables failed: no.table"),
+            ("{tables: events}", "takes no keyword argument 'tables'"),
+        ],
+    )
+    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+        assert message in self.operate(arguments, expect_pass=False)
