@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dbt.adapters.spark.connections import SparkCredentials
 from dbt_common.dataclass_schema import StrEnum
 from dbt_common.exceptions import DbtRuntimeError
-
-_ANSI = "spark.sql.ansi.enabled"
 
 
 class ConnectionMethod(StrEnum):
@@ -37,12 +35,14 @@ class ReclusterCredentials(SparkCredentials):
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
+    # dbt-spark asks for text, and YAML reads `false` and `4` as what they look like.
+    server_side_parameters: dict[str, Any] = field(default_factory=dict)
     path: str | None = None
     spark_log_level: str | None = None
 
     def __post_init__(self) -> None:
         """Fill what the method implies and check what it needs."""
-        chosen_ansi = self.server_side_parameters.get(_ANSI)
+        parameters = {str(name): _text(value) for name, value in self.server_side_parameters.items()}
         if self.method is not None and self.method.in_process:
             self.host = self.host or "localhost"
         if self.method == ConnectionMethod.EMBEDDED and not self.path:
@@ -54,10 +54,8 @@ class ReclusterCredentials(SparkCredentials):
                 f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
             )
         super().__post_init__()
-        if chosen_ansi is not None:
-            # dbt-spark writes its own value over the profile's; here a Spark setting of the profile wins,
-            # always.
-            self.server_side_parameters[_ANSI] = str(chosen_ansi)
+        # dbt-spark writes its own value of spark.sql.ansi.enabled over the profile's; here the profile always wins.
+        self.server_side_parameters.update(parameters)
 
     @property
     def type(self) -> str:
@@ -73,18 +71,6 @@ class ReclusterCredentials(SparkCredentials):
         if self.method is not None and self.method.in_process:
             return ("method", "path", "schema") if self.path else ("method", "schema")
         return ("method", *super()._connection_keys())
-
-    @classmethod
-    def __pre_deserialize__(cls, data: Any) -> Any:
-        """Take settings as YAML has them, and report a method that does not exist in words."""
-        data = super().__pre_deserialize__(data)
-        parameters = data.get("server_side_parameters") or {}
-        # YAML reads `false` and `4` as what they look like; Spark's settings are text, and so is dbt's schema of them.
-        data["server_side_parameters"] = {str(name): _text(value) for name, value in parameters.items()}
-        methods = [str(m.value) for m in ConnectionMethod]
-        if data.get("method") not in methods:
-            raise DbtRuntimeError(f"method: {data.get('method')!r} is not one of {', '.join(methods)}")
-        return data
 
 
 def _text(value: Any) -> str:

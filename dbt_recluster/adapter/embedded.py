@@ -151,6 +151,10 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
         for name, value in settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
+        if log_level:
+            spark.sparkContext.setLogLevel(
+                log_level.upper()
+            )  # pyspark sets WARN whatever log4j's settings say
         _write_owner(lake, spark)
     except BaseException:
         lock.release()

@@ -107,10 +107,10 @@ class ReclusterAdapter(SparkAdapter):
 
     def debug_query(self) -> None:
         """``dbt debug``: can this Spark do what clustering needs?"""
-        super().debug_query()
         if self.credentials.method.in_process:
             with _as_dbt_errors():
                 check_environment(self.spark)
+        super().debug_query()
 
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:

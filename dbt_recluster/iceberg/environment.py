@@ -31,11 +31,8 @@ def check_environment(spark: SparkSession) -> None:
 
 def uses_session_catalog(spark: SparkSession) -> bool:
     """Whether the current catalog is Iceberg's face of Spark's own catalog, which keeps other tables and views too."""
-    return _implementation(spark) == _SESSION_CATALOG
-
-
-def _implementation(spark: SparkSession) -> str:
-    return str(spark.conf.get(f"spark.sql.catalog.{spark.catalog.currentCatalog()}", ""))
+    name = spark.catalog.currentCatalog()
+    return spark.conf.get(f"spark.sql.catalog.{name}", "") == _SESSION_CATALOG
 
 
 def _classes(spark: SparkSession) -> str | None:
@@ -57,12 +54,12 @@ def _extensions(spark: SparkSession) -> str | None:
 
 
 def _catalog(spark: SparkSession) -> str | None:
-    name = spark.catalog.currentCatalog()
-    implementation = _implementation(spark)
+    name = str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
+    implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in _CATALOGS:
         found = implementation or "Spark's built-in one"
         return (
-            f"the current catalog {name} is {found}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
+            f"the default catalog {name} is {found}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
             f"{_CATALOGS[0]}, or spark.sql.defaultCatalog to a catalog of {_CATALOGS[1]}"
         )
     try:
