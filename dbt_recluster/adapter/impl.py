@@ -108,7 +108,7 @@ class ReclusterAdapter(SparkAdapter):
     def debug_query(self) -> None:
         """``dbt debug``: can this Spark do what clustering needs?"""
         if self.credentials.method.in_process:
-            with _as_dbt_errors():
+            with _as_dbt_errors(kind=DbtRuntimeError):
                 check_environment(self.spark)
         super().debug_query()
 
@@ -265,6 +265,16 @@ class ReclusterAdapter(SparkAdapter):
 
     # --- the session ---
 
+    @available.parse_none
+    def cannot_recluster(self) -> str | None:
+        """Return why this connection cannot recluster, or None."""
+        if self.credentials.method.in_process:
+            return None
+        return (
+            "reclustering needs a Spark session in dbt's own process, and "
+            f"`method: {self.credentials.method}` reaches one elsewhere. Use `method: session` or `embedded`."
+        )
+
     @property
     def credentials(self) -> ReclusterCredentials:
         """The profile."""
@@ -279,11 +289,8 @@ class ReclusterAdapter(SparkAdapter):
         Raises:
             DbtRuntimeError: The method reaches a Spark elsewhere.
         """
-        if not self.credentials.method.in_process:
-            raise DbtRuntimeError(
-                "reclustering needs a Spark session in dbt's own process, and "
-                f"`method: {self.credentials.method}` reaches one elsewhere. Use `method: session` or `embedded`."
-            )
+        if reason := self.cannot_recluster():
+            raise DbtRuntimeError(reason)
         from dbt_recluster.adapter.session import spark_session
 
         return spark_session(self.credentials)
@@ -302,9 +309,9 @@ def _utc(moment: Any) -> datetime:
 
 
 @contextmanager
-def _as_dbt_errors(node: Any = None) -> Iterator[None]:
+def _as_dbt_errors(node: Any = None, kind: type[DbtRuntimeError] = CompilationError) -> Iterator[None]:
     """Raise this package's errors as dbt's, which knows how to show them beside the node."""
     try:
         yield
     except ReclusterError as e:
-        raise CompilationError(str(e), node=node) from e
+        raise kind(str(e), node=node) from e

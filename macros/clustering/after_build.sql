@@ -7,6 +7,14 @@
     {{ return(none) }}
   {%- endif -%}
 
+  {%- set reason = adapter.cannot_recluster() -%}
+  {%- if reason -%}
+    {%- if adapter.first_time('cannot recluster') -%}
+      {%- do exceptions.warn('Tables are not reclustered in this run: ' ~ reason) -%}
+    {%- endif -%}
+    {{ return(none) }}
+  {%- endif -%}
+
   {%- set outcome = adapter.recluster_relation(relation, clustering) -%}
   {%- if outcome.error -%}
     {#- The data is in place, so this is a warning; it honours --warn-error. -#}
