@@ -203,7 +203,7 @@ class ReclusterAdapter(SparkAdapter):
             logger.debug(recluster_line(report))
             return Outcome(report=report)
         except Exception as e:
-            return Outcome(error=f"{relation} was built but not reclustered: {e}")
+            return Outcome(error=f"{relation} was built but not reclustered: {_message(e)}")
 
     @available.parse_none
     def clustering_response(self, response: Any, report: ReclusterReport) -> ReclusterResponse:
@@ -236,7 +236,7 @@ class ReclusterAdapter(SparkAdapter):
             dry_run = given.pop("dry_run")
             report = self._recluster(target.relation, replace(target.config, **given), dry_run=dry_run)
         except Exception as e:
-            return Outcome(error=str(e), text=f"{target.relation}: failed: {e}")
+            return Outcome(error=_message(e), text=f"{target.relation}: failed: {_message(e)}")
         return Outcome(
             report=report, text="\n".join(filter(None, (recluster_line(report), plan_table(report))))
         )
@@ -299,6 +299,11 @@ class ReclusterAdapter(SparkAdapter):
 def _looks_like_iceberg(relation: BaseRelation) -> bool:
     information = getattr(relation, "information", None) or ""
     return not relation.is_view and any(mark in information for mark in _ICEBERG_MARKS)
+
+
+def _message(error: Exception) -> str:
+    """Return what a dbt error says, without the heading that its text has."""
+    return str(getattr(error, "msg", None) or error)
 
 
 def _utc(moment: Any) -> datetime:
