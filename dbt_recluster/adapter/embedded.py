@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
+# Of the jar in snowpark-connect-deps-iceberg 1.0.2. A test holds the installed file against it.
+ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
 
 _INSTALL = "pip install 'dbt-recluster[embedded]'"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -1,0 +1,58 @@
+# `make help` lists what there is. Everything happens in .venv, which the first target that needs it makes.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ For everybody
+
+demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
+	@cd integration_tests && ../$(RUN)/python loads.py
+
+test: lint unit spark package project ## Everything that CI checks (about 20 minutes)
+	@echo "all passed"
+
+##@ For contributors
+
+install: $(READY) ## Make .venv and install everything into it
+
+lint: $(READY) ## ruff and mypy
+	@echo "== lint"
+	@$(RUN)/ruff check -q .
+	@$(RUN)/ruff format -q --check .
+	@$(RUN)/mypy --no-error-summary
+
+unit: $(READY) ## Tests that need no Spark
+	@echo "== unit tests"
+	@$(RUN)/pytest tests/unit $(PYTEST_ARGS)
+
+spark: $(READY) ## Tests on real Spark, real Iceberg, real dbt
+	@echo "== tests on Spark, Iceberg and dbt"
+	@$(RUN)/pytest tests/iceberg tests/functional $(PYTEST_ARGS)
+
+package: $(READY) ## Build the wheel and use it outside the repository
+	@echo "== the wheel"
+	@$(RUN)/pytest tests/package $(PYTEST_ARGS)
+
+project: $(READY) ## Run the integration project: 20 loads, every model and every data test
+	@echo "== integration project"
+	@cd integration_tests && ../$(RUN)/python loads.py --build --lakehouse lakehouse-test
+
+clean: ## Remove what the targets made
+	@rm -rf $(VENV) build dist integration_tests/lakehouse* integration_tests/data integration_tests/target integration_tests/logs
+
+$(READY): pyproject.toml constraints.txt requirements-dev.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 10) <= v <= (3, 12) else f"Python 3.10, 3.11 or 3.12 is needed, and $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.11 ...")'
+	@echo "installing into $(VENV) (Spark comes along: 300 MB)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+.PHONY: help demo test install lint unit spark package project clean

@@ -1,0 +1,149 @@
+"""The wheel, installed outside the repository: it holds everything, and dbt works with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel made from the source distribution, as PyPI's users who build it themselves would."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert len(list(out.glob("*.tar.gz"))) == 1
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel in it, beside links to the dependencies of the one that runs the tests."""
+    home = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = home / "bin" / "python"
+    where = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    packages = subprocess.run(
+        [str(python), "-c", where], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    mirror(Path(sysconfig.get_paths()["purelib"]), Path(packages))
+    # A wheel without compiled parts is installed by unpacking it; pip's --target would not join the directory dbt.
+    zipfile.ZipFile(wheel).extractall(packages)
+    return python
+
+
+def mirror(source: Path, target: Path) -> None:
+    """Link every installed package but our own. dbt and dbt.adapters are directories of their own, for us to join."""
+    target.mkdir(exist_ok=True)
+    for entry in source.iterdir():
+        if "dbt_recluster" in entry.name or entry.name in ("__pycache__", "recluster"):
+            continue
+        if entry.is_dir() and (entry.name == "dbt" or (entry.name == "adapters" and source.name == "dbt")):
+            mirror(entry, target / entry.name)
+        else:
+            (target / entry.name).symlink_to(entry)
+
+
+def test_what_is_inside(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in names if name.startswith("dbt/")} == {
+        "dbt/adapters/recluster/__init__.py",
+        "dbt/adapters/recluster/__version__.py",
+    }
+    macros = {str(path.relative_to(ROOT)) for path in (ROOT / "macros").rglob("*") if path.is_file()}
+    assert {f"dbt_recluster/include/{macro}" for macro in macros} <= names
+    assert {"dbt_recluster/include/dbt_project.yml", "dbt_recluster/include/profile_template.yml"} <= names
+    top = {name.split("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"dbt", "dbt_recluster"}
+
+
+def test_versions_agree(wheel: Path) -> None:
+    from dbt.adapters.recluster.__version__ import version
+
+    project = yaml.safe_load((ROOT / "dbt_project.yml").read_text())
+    assert project["version"] == version
+    assert wheel.name.startswith(f"dbt_recluster-{version}-")
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
+    def dbt(*arguments: str) -> str:
+        run = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(
+            [str(python), "-c", run, "--no-use-colors", *arguments],
+            cwd=tmp_path,
+            env={**environment, "DBT_PROFILES_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    where = "import dbt_recluster, dbt.adapters.recluster as a; print(dbt_recluster.__file__, a.__file__)"
+    files = subprocess.run(
+        [str(python), "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert str(ROOT) not in files
+    assert "recluster: " in dbt("--version")
+
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "events.sql").write_text(
+        "{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }} "
+        "select id, pmod(hash(id), 100) as k from range(1000)"
+    )
+    (tmp_path / "dbt_project.yml").write_text("{name: smoke, version: 1.0.0, profile: smoke}")
+    (tmp_path / "profiles.yml").write_text(
+        "smoke:\n  target: dev\n  outputs:\n"
+        "    dev: {type: recluster, method: embedded, path: lakehouse, schema: analytics}\n"
+    )
+    dbt("parse")
+    dbt("run")
+    assert "(reclustered" in dbt("run")
+    assert "analytics.events: " in dbt("run-operation", "recluster", "--args", "{dry_run: true}")
+
+
+def test_dbt_init_knows_the_adapter(python: Path, tmp_path: Path) -> None:
+    """Asked for the adapter by its number, then for the embedded method; Enter takes each default."""
+    run = "import sys; from dbt.cli.main import cli; sys.argv[0] = 'dbt'; cli()"
+    command = [str(python), "-c", run, "--no-use-colors", "init", "shop", "--profiles-dir", str(tmp_path)]
+    listed = subprocess.run(
+        command, cwd=tmp_path, input="x\n", capture_output=True, text=True, check=False
+    ).stdout
+    number = next(
+        line.split("]")[0].strip("[") for line in listed.splitlines() if line.endswith("] recluster")
+    )
+    for path in ("shop", "profiles.yml"):
+        subprocess.run(["rm", "-rf", str(tmp_path / path)], check=True)
+    answers = f"{number}\n1\n\nanalytics\n\n"
+    done = subprocess.run(command, cwd=tmp_path, input=answers, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    profile = yaml.safe_load((tmp_path / "profiles.yml").read_text())["shop"]["outputs"]["dev"]
+    assert profile == {
+        "type": "recluster",
+        "method": "embedded",
+        "path": "lakehouse",
+        "schema": "analytics",
+        "threads": 2,
+    }
+
+
+def test_the_iceberg_jar_is_the_one_that_was_tried() -> None:
+    """The package that carries it is not Iceberg's own; another file under the same name must not pass unseen."""
+    import hashlib
+
+    from snowpark_connect_deps_iceberg import get_jar_path
+
+    from dbt_recluster.adapter.embedded import ICEBERG_JAR, ICEBERG_JAR_SHA256
+
+    assert hashlib.sha256(Path(get_jar_path(ICEBERG_JAR)).read_bytes()).hexdigest() == ICEBERG_JAR_SHA256
