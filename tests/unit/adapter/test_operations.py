@@ -35,7 +35,7 @@ def relations(table: Any) -> list[str]:
 
 
 def test_none_means_every_clustered_model() -> None:
-    assert relations(None) == ["analytics.events", "analytics.users", "analytics.days"]
+    assert relations(None) == ["analytics.days", "analytics.events", "analytics.users"]
     assert not any(target.required for target in targets(None, NODES))
 
 
