@@ -36,6 +36,20 @@ class LevelGroup:
     sweep: Sweep
     deep: BoolArray
 
+    @property
+    def partition_of_point(self) -> IntArray:
+        """The partition of each point of the sweep: int64 (points,)."""
+        partition = np.zeros(len(self.sweep.started), np.int64)
+        partition[self.sweep.lower] = self.partition
+        partition[self.sweep.upper] = self.partition
+        return partition
+
+    def greatest_depth(self) -> IntArray:
+        """The greatest depth of each partition at this level, 0 without blocks: int64 (partitions,)."""
+        greatest = np.zeros(len(self.deep), np.int64)
+        np.maximum.at(greatest, self.partition, self.sweep.point_depth()[self.sweep.lower])
+        return greatest
+
 
 def level_by_level(
     candidates: Candidates,
@@ -72,3 +86,24 @@ def level_by_level(
             sets = sets.then(found)
             waiting[candidates.partition[found.member]] = False
     return sets, worst
+
+
+def ranges(chosen: BoolArray, partition_of_point: IntArray) -> tuple[IntArray, IntArray]:
+    """First and last of each row of neighbouring chosen points of one partition: int64 (ranges,) each."""
+    begins, ends = chosen.copy(), chosen.copy()
+    together = chosen[1:] & chosen[:-1] & (partition_of_point[1:] == partition_of_point[:-1])
+    begins[1:] &= ~together
+    ends[:-1] &= ~together
+    return np.flatnonzero(begins), np.flatnonzero(ends)
+
+
+def first_range(sweep: Sweep, begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+    """Give every interval to the first of these ranges that it covers a point of.
+
+    Returns:
+        The intervals that cover any, int64 (m,), and for each the place of its range, int64 (m,).
+    """
+    place = np.searchsorted(end, sweep.lower)
+    covers = place < len(begin)
+    covers[covers] = begin[place[covers]] <= sweep.upper[covers]
+    return np.flatnonzero(covers), place[covers]

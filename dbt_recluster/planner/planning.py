@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dbt_recluster.planner.above_average import above_average
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, own_depth, within_bytes
 from dbt_recluster.planner.blocks import Blocks
@@ -15,6 +16,9 @@ from dbt_recluster.planner.depth import range_max
 from dbt_recluster.planner.errors import PolicyError
 from dbt_recluster.planner.peak import peak
 from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.width import width
+
+_STRATEGIES = {"peak": peak, "above_average": above_average, "width": width}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         return Plan((), 0, 0, "no blocks")
     chosen = candidates(blocks, policy)
     thresholds = _thresholds(blocks, policy)
-    found, worst = peak(chosen, thresholds, policy)
+    found, worst = _STRATEGIES[policy.strategy](chosen, thresholds, policy)
     sets = within_bytes(chosen, found, policy.max_bytes)
     tasks = _tasks(blocks, chosen, sets, policy)
     return Plan(

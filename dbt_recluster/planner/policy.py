@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dbt_recluster.planner.errors import PolicyError
 
-STRATEGIES = ("peak",)
+STRATEGIES = ("peak", "above_average", "width")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Policy:
     block_rows: int = 1_000_000
     max_level: int = 32
     overlap_threshold: int = 1
+    fan_out: int = 4
 
     def __post_init__(self) -> None:
         if (
@@ -51,7 +52,12 @@ class Policy:
             )
         if self.strategy not in STRATEGIES:
             raise PolicyError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
-        for name, least in (("block_rows", 1), ("max_level", 1), ("overlap_threshold", 1)):
+        for name, least in (
+            ("block_rows", 1),
+            ("max_level", 1),
+            ("overlap_threshold", 1),
+            ("fan_out", 2),
+        ):
             _check_count(name, getattr(self, name), least)
         for name, least in (("max_bytes", 0), ("max_merge_bytes", 1), ("max_blocks", 2)):
             if getattr(self, name) is not None:
