@@ -135,6 +135,7 @@ def recluster(
     where: str | None = None,
     max_bytes: int | None = None,
     depth: float | None = None,
+    strategy: str | None = None,
     block_rows: int = 1_000_000,
     dry_run: bool = False,
 ) -> ReclusterReport:
@@ -151,6 +152,7 @@ def recluster(
         max_bytes: The most bytes to rewrite in this call, over all rounds.
         depth: The average depth up to which the table counts as well clustered; below 1, a ratio of the
             number of blocks. None takes the planner's default.
+        strategy: How block sets are chosen, one of ``planner.STRATEGIES``; None takes the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
 
@@ -165,7 +167,7 @@ def recluster(
     """
     started = time.monotonic()
     budget = _positive("max_bytes", max_bytes)
-    policy = _policy(depth, budget, _positive("block_rows", block_rows) or block_rows)
+    policy = _policy(depth, strategy, budget, _positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
     key = _resolve_key(target, cluster_by)
     if where is not None:
@@ -238,8 +240,9 @@ def blocks_opened(spark: SparkSession, table: str, where: str) -> int:
     return len(file_paths(target, target.snapshot_id, parse_predicate(target, where)))
 
 
-def _policy(depth: float | None, max_bytes: int | None, block_rows: int) -> Policy:
-    options: dict[str, Any] = {} if depth is None else {"depth": depth}
+def _policy(depth: float | None, strategy: str | None, max_bytes: int | None, block_rows: int) -> Policy:
+    given = {"depth": depth, "strategy": strategy}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
     except PolicyError as e:

@@ -259,6 +259,7 @@ class ReclusterAdapter(SparkAdapter):
             where=clustering.where,
             max_bytes=clustering.max_bytes,
             depth=clustering.depth,
+            strategy=clustering.strategy,
             block_rows=clustering.block_rows,
             dry_run=dry_run,
         )

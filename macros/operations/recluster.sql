@@ -3,9 +3,10 @@
 
   Recluster tables by hand: one line for each, and exit code 1 when any failed, after the rest was tried.
 -#}
-{% macro recluster(table=none, final=none, where=none, max_bytes=none, depth=none, dry_run=false) %}
+{% macro recluster(table=none, final=none, where=none, max_bytes=none, depth=none, strategy=none, dry_run=false) %}
   {%- set options = adapter.recluster_options({
-    'final': final, 'where': where, 'max_bytes': max_bytes, 'depth': depth, 'dry_run': dry_run
+    'final': final, 'where': where, 'max_bytes': max_bytes, 'depth': depth, 'strategy': strategy,
+    'dry_run': dry_run
   }) -%}
   {%- set failed = [] -%}
   {%- set targets = adapter.recluster_targets(table, graph.nodes.values()) -%}
