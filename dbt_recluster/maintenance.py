@@ -16,21 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, OptionError
-from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.exceptions import ConcurrentChangeError, OptionError
+from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
-from dbt_recluster.iceberg.levels import levels_and_runs
 from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
-from dbt_recluster.iceberg.predicates import may_match, parse_predicate
-from dbt_recluster.iceberg.scan import file_paths, scan_tasks
-from dbt_recluster.iceberg.sorting import set_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.predicates import parse_predicate
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.sorting import set_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.planner import Blocks, Plan, Policy, PolicyError, plan
+from dbt_recluster.information import blocks_opened, clustering_information
+from dbt_recluster.observation import Observation, observe, resolve_key
+from dbt_recluster.planner import Plan, Policy, PolicyError, plan
 from dbt_recluster.planner import clustering_information as planner_information
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["ReclusterReport", "Round", "blocks_opened", "clustering_information", "recluster"]
 
 MAX_ATTEMPTS = 5
 MAX_ROUNDS = 100
@@ -167,7 +170,7 @@ def recluster(
     budget = _positive("max_bytes", max_bytes)
     policy = _policy(depth, budget, _positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
-    key = _resolve_key(target, cluster_by)
+    key = resolve_key(target, cluster_by)
     if where is not None:
         parse_predicate(target, where)  # before anything is written
     if not dry_run and cluster_by is not None:
@@ -176,7 +179,7 @@ def recluster(
     report = ReclusterReport(table, str(key))
     attempts = 0
     while True:
-        seen = _observe(target, key, where)
+        seen = observe(target, key, where)
         report.depth_after = planner_information(seen.blocks).average_depth
         report.blocks_after = len(seen.metadata)
         if not report.rounds:
@@ -207,37 +210,6 @@ def recluster(
     return report
 
 
-def clustering_information(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None, where: str | None = None
-) -> dict[str, Any]:
-    """Return the clustering metrics of a table under its own key or any other, as a dictionary.
-
-    Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
-        cluster_by: Any key; None takes the table's sort order. The table is not changed.
-        where: A predicate; only blocks that may hold a matching row count.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
-    """
-    target = IcebergTable.load(spark, table)
-    key = _resolve_key(target, cluster_by)
-    return {"cluster_key": str(key), **planner_information(_observe(target, key, where).blocks).as_dict()}
-
-
-def blocks_opened(spark: SparkSession, table: str, where: str) -> int:
-    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
-
-    Raises:
-        NotAnIcebergTableError, PredicateError: Bad input.
-    """
-    target = IcebergTable.load(spark, table)
-    if target.snapshot_id is None:
-        return 0
-    return len(file_paths(target, target.snapshot_id, parse_predicate(target, where)))
-
-
 def _policy(depth: float | None, max_bytes: int | None, block_rows: int) -> Policy:
     options: dict[str, Any] = {} if depth is None else {"depth": depth}
     try:
@@ -252,51 +224,7 @@ def _positive(name: str, value: int | None) -> int | None:
     return value
 
 
-def _resolve_key(table: IcebergTable, cluster_by: str | Sequence[str] | None) -> ClusterKey:
-    if cluster_by is not None:
-        return parse_cluster_key(cluster_by).check(table.column_types())
-    key = table_cluster_key(table)
-    if key is None:
-        raise ClusterKeyError(f"{table.name} has no sort order; name a cluster key with cluster_by")
-    return key
-
-
-@dataclass(frozen=True)
-class _Observation:
-    """The table's blocks at one moment, and those of them that a plan may choose from.
-
-    Attributes:
-        metadata: All blocks.
-        eligible: Positions in ``metadata`` of the blocks that ``where`` admits.
-        blocks: The eligible blocks as the planner takes them, in the order of ``eligible``.
-    """
-
-    metadata: BlockMetadata
-    eligible: IntArray
-    blocks: Blocks
-
-
-def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> _Observation:
-    metadata = read_blocks(table, key)
-    eligible = (
-        np.arange(len(metadata)) if where is None else np.flatnonzero(may_match(table, metadata, where))
-    )
-    chosen = metadata if where is None else metadata.take(eligible)
-    level, run = levels_and_runs(chosen, table.properties, int(table.java.sortOrder().orderId()))
-    blocks = Blocks.build(
-        lower=chosen.lower,
-        upper=chosen.upper,
-        rows=chosen.rows,
-        bytes=chosen.bytes,
-        level=level,
-        run=run,
-        partition=chosen.partition,
-        unbounded=chosen.unbounded,
-    )
-    return _Observation(metadata, eligible, blocks)
-
-
-def _round(table: IcebergTable, key: ClusterKey, seen: _Observation, chosen: Plan, block_rows: int) -> Round:
+def _round(table: IcebergTable, key: ClusterKey, seen: Observation, chosen: Plan, block_rows: int) -> Round:
     started = time.monotonic()
     metadata = seen.metadata
     assert metadata.snapshot_id is not None

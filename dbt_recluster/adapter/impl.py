@@ -19,6 +19,7 @@ from dbt_common.exceptions import CompilationError, DbtRuntimeError
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.operate import Operations
 from dbt_recluster.adapter.operations import ReclusterOptions, Target, targets
 from dbt_recluster.adapter.relation import (
     ClusteringChange,
@@ -63,7 +64,7 @@ class Outcome:
     text: str = ""
 
 
-class ReclusterAdapter(SparkAdapter):
+class ReclusterAdapter(Operations, SparkAdapter):
     """dbt-spark, and clustering.
 
     The name is not free: dbt derives the module ``dbt.adapters.recluster`` from it after each model.
