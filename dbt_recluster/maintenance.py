@@ -18,6 +18,7 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ConcurrentChangeError, OptionError
+from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
 from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
@@ -140,6 +141,7 @@ def recluster(
     depth: float | None = None,
     block_rows: int = 1_000_000,
     dry_run: bool = False,
+    trigger: str = "manual",
 ) -> ReclusterReport:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -156,6 +158,7 @@ def recluster(
             number of blocks. None takes the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
+        trigger: What the history says of it: ``run`` after a build, else ``manual``.
 
     Returns:
         The report; its ``rounds`` are empty when there was nothing to do.
@@ -196,7 +199,7 @@ def recluster(
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
         try:
-            report.rounds.append(_round(target, key, seen, chosen, policy.block_rows))
+            report.rounds.append(_round(target, key, seen, chosen, policy, trigger, where, attempts))
             attempts = 0
         except ConcurrentChangeError:
             attempts += 1
@@ -224,12 +227,21 @@ def _positive(name: str, value: int | None) -> int | None:
     return value
 
 
-def _round(table: IcebergTable, key: ClusterKey, seen: Observation, chosen: Plan, block_rows: int) -> Round:
+def _round(
+    table: IcebergTable,
+    key: ClusterKey,
+    seen: Observation,
+    chosen: Plan,
+    policy: Policy,
+    trigger: str,
+    where: str | None,
+    conflicts: int,
+) -> Round:
     started = time.monotonic()
     metadata = seen.metadata
     assert metadata.snapshot_id is not None
     sets = [seen.eligible[task.blocks] for task in chosen.tasks]
-    merges = _merge(table, key, metadata, chosen, sets, block_rows)
+    merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
     replaced = np.concatenate(sets)
     stays = np.ones(len(metadata), dtype=bool)
     stays[replaced] = False
@@ -241,7 +253,17 @@ def _round(table: IcebergTable, key: ClusterKey, seen: Observation, chosen: Plan
         "bytes_out": sum(merge.bytes for merge in merges),
         "rows": sum(merge.rows for merge in merges),
     }
-    summary = {f"recluster.{name}": str(value) for name, value in figures.items()}
+    summary = round_summary(
+        figures,
+        trigger=trigger,
+        cluster_by=str(key),
+        where=where,
+        blocks=seen.blocks,
+        chosen=chosen,
+        policy=policy,
+        seconds=time.monotonic() - started,
+        conflicts=conflicts,
+    )
     live = np.unique(metadata.added_by[stays])
     snapshots = commit_merges(table, metadata.snapshot_id, merges, live, summary)
     return Round(**figures, seconds=time.monotonic() - started, snapshot_ids=tuple(snapshots))

@@ -200,7 +200,7 @@ class ReclusterAdapter(Operations, SparkAdapter):
     def recluster_relation(self, relation: BaseRelation, clustering: ClusteringConfig) -> Outcome:
         """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
         try:
-            report = self._recluster(relation.render(), clustering)
+            report = self._recluster(relation.render(), clustering, trigger="run")
             logger.debug(recluster_line(report))
             return Outcome(report=report)
         except Exception as e:
@@ -247,7 +247,7 @@ class ReclusterAdapter(Operations, SparkAdapter):
         return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
 
     def _recluster(
-        self, relation: str, clustering: ClusteringConfig, *, dry_run: bool = False
+        self, relation: str, clustering: ClusteringConfig, *, dry_run: bool = False, trigger: str = "manual"
     ) -> ReclusterReport:
         from dbt_recluster.maintenance import recluster
 
@@ -262,6 +262,7 @@ class ReclusterAdapter(Operations, SparkAdapter):
             depth=clustering.depth,
             block_rows=clustering.block_rows,
             dry_run=dry_run,
+            trigger=trigger,
         )
 
     # --- the session ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import AdapterMeta, available
@@ -15,10 +16,12 @@ from dbt_recluster.adapter.arguments import (
     parse_arguments,
     parse_candidate_key,
     parse_format,
+    parse_since,
     parse_where,
 )
 from dbt_recluster.adapter.operations import Node, Target, targets
 from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.report import history as show_history
 from dbt_recluster.report import information as show
 
 if TYPE_CHECKING:
@@ -115,10 +118,22 @@ def _measure(name: str) -> Callable[..., dict[str, Any]]:
     return measure
 
 
+def _history(spark: SparkSession, target: Target, since: datetime | None) -> dict[str, Any]:
+    from dbt_recluster.history import clustering_history
+
+    entries = clustering_history(spark, target.relation, since)
+    return {
+        "table": target.relation,
+        "since": since.isoformat() if since else None,
+        "entries": [entry.as_dict() for entry in entries],
+    }
+
+
 _CANDIDATE: dict[str, Parser] = {"cluster_by": parse_candidate_key, "where": parse_where}
 
 OPERATIONS: dict[str, Operation] = {
     "clustering_information": Operation(_information, show.information, _CANDIDATE),
     "clustering_depth": Operation(_measure("average_depth"), show.measure("average_depth"), _CANDIDATE),
     "clustering_ratio": Operation(_measure("clustering_ratio"), show.measure("clustering_ratio"), _CANDIDATE),
+    "clustering_history": Operation(_history, show_history.history, {"since": parse_since}),
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from operations import Operations, operate, operate_json
 
 from dbt_recluster.information import clustering_depth, clustering_information, clustering_ratio
-from operations import Operations, operate, operate_json
 
 
 class TestInformation(Operations):
