@@ -16,21 +16,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, OptionError
-from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.exceptions import ConcurrentChangeError, OptionError
+from dbt_recluster.history import round_summary
+from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
-from dbt_recluster.iceberg.levels import levels_and_runs
 from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
-from dbt_recluster.iceberg.predicates import may_match, parse_predicate
-from dbt_recluster.iceberg.scan import file_paths, scan_tasks
-from dbt_recluster.iceberg.sorting import set_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.predicates import parse_predicate
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.sorting import set_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.planner import Blocks, Plan, Policy, PolicyError, plan
+from dbt_recluster.information import blocks_opened, clustering_information
+from dbt_recluster.observation import Observation, observe, resolve_key
+from dbt_recluster.planner import Plan, Policy, PolicyError, plan
 from dbt_recluster.planner import clustering_information as planner_information
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["ReclusterReport", "Round", "blocks_opened", "clustering_information", "recluster"]
 
 MAX_ATTEMPTS = 5
 MAX_ROUNDS = 100
@@ -138,6 +142,7 @@ def recluster(
     strategy: str | None = None,
     block_rows: int = 1_000_000,
     dry_run: bool = False,
+    trigger: str = "manual",
 ) -> ReclusterReport:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -155,6 +160,7 @@ def recluster(
         strategy: How block sets are chosen, one of ``planner.STRATEGIES``; None takes the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
+        trigger: What the history says of it: ``run`` after a build, else ``manual``.
 
     Returns:
         The report; its ``rounds`` are empty when there was nothing to do.
@@ -169,7 +175,7 @@ def recluster(
     budget = _positive("max_bytes", max_bytes)
     policy = _policy(depth, strategy, budget, _positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
-    key = _resolve_key(target, cluster_by)
+    key = resolve_key(target, cluster_by)
     if where is not None:
         parse_predicate(target, where)  # before anything is written
     if not dry_run and cluster_by is not None:
@@ -178,7 +184,7 @@ def recluster(
     report = ReclusterReport(table, str(key))
     attempts = 0
     while True:
-        seen = _observe(target, key, where)
+        seen = observe(target, key, where)
         report.depth_after = planner_information(seen.blocks).average_depth
         report.blocks_after = len(seen.metadata)
         if not report.rounds:
@@ -195,7 +201,7 @@ def recluster(
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
         try:
-            report.rounds.append(_round(target, key, seen, chosen, policy.block_rows))
+            report.rounds.append(_round(target, key, seen, chosen, policy, trigger, where, attempts))
             attempts = 0
         except ConcurrentChangeError:
             attempts += 1
@@ -207,37 +213,6 @@ def recluster(
         target.refresh()
     report.seconds = time.monotonic() - started
     return report
-
-
-def clustering_information(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None, where: str | None = None
-) -> dict[str, Any]:
-    """Return the clustering metrics of a table under its own key or any other, as a dictionary.
-
-    Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
-        cluster_by: Any key; None takes the table's sort order. The table is not changed.
-        where: A predicate; only blocks that may hold a matching row count.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
-    """
-    target = IcebergTable.load(spark, table)
-    key = _resolve_key(target, cluster_by)
-    return {"cluster_key": str(key), **planner_information(_observe(target, key, where).blocks).as_dict()}
-
-
-def blocks_opened(spark: SparkSession, table: str, where: str) -> int:
-    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
-
-    Raises:
-        NotAnIcebergTableError, PredicateError: Bad input.
-    """
-    target = IcebergTable.load(spark, table)
-    if target.snapshot_id is None:
-        return 0
-    return len(file_paths(target, target.snapshot_id, parse_predicate(target, where)))
 
 
 def _policy(depth: float | None, strategy: str | None, max_bytes: int | None, block_rows: int) -> Policy:
@@ -255,56 +230,21 @@ def _positive(name: str, value: int | None) -> int | None:
     return value
 
 
-def _resolve_key(table: IcebergTable, cluster_by: str | Sequence[str] | None) -> ClusterKey:
-    if cluster_by is not None:
-        return parse_cluster_key(cluster_by).check(table.column_types())
-    key = table_cluster_key(table)
-    if key is None:
-        raise ClusterKeyError(f"{table.name} has no sort order; name a cluster key with cluster_by")
-    return key
-
-
-@dataclass(frozen=True)
-class _Observation:
-    """The table's blocks at one moment, and those of them that a plan may choose from.
-
-    Attributes:
-        metadata: All blocks.
-        eligible: Positions in ``metadata`` of the blocks that ``where`` admits.
-        blocks: The eligible blocks as the planner takes them, in the order of ``eligible``.
-    """
-
-    metadata: BlockMetadata
-    eligible: IntArray
-    blocks: Blocks
-
-
-def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> _Observation:
-    metadata = read_blocks(table, key)
-    eligible = (
-        np.arange(len(metadata)) if where is None else np.flatnonzero(may_match(table, metadata, where))
-    )
-    chosen = metadata if where is None else metadata.take(eligible)
-    level, run = levels_and_runs(chosen, table.properties, int(table.java.sortOrder().orderId()))
-    blocks = Blocks.build(
-        lower=chosen.lower,
-        upper=chosen.upper,
-        rows=chosen.rows,
-        bytes=chosen.bytes,
-        level=level,
-        run=run,
-        partition=chosen.partition,
-        unbounded=chosen.unbounded,
-    )
-    return _Observation(metadata, eligible, blocks)
-
-
-def _round(table: IcebergTable, key: ClusterKey, seen: _Observation, chosen: Plan, block_rows: int) -> Round:
+def _round(
+    table: IcebergTable,
+    key: ClusterKey,
+    seen: Observation,
+    chosen: Plan,
+    policy: Policy,
+    trigger: str,
+    where: str | None,
+    conflicts: int,
+) -> Round:
     started = time.monotonic()
     metadata = seen.metadata
     assert metadata.snapshot_id is not None
     sets = [seen.eligible[task.blocks] for task in chosen.tasks]
-    merges = _merge(table, key, metadata, chosen, sets, block_rows)
+    merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
     replaced = np.concatenate(sets)
     stays = np.ones(len(metadata), dtype=bool)
     stays[replaced] = False
@@ -316,7 +256,17 @@ def _round(table: IcebergTable, key: ClusterKey, seen: _Observation, chosen: Pla
         "bytes_out": sum(merge.bytes for merge in merges),
         "rows": sum(merge.rows for merge in merges),
     }
-    summary = {f"recluster.{name}": str(value) for name, value in figures.items()}
+    summary = round_summary(
+        figures,
+        trigger=trigger,
+        cluster_by=str(key),
+        where=where,
+        blocks=seen.blocks,
+        chosen=chosen,
+        policy=policy,
+        seconds=time.monotonic() - started,
+        conflicts=conflicts,
+    )
     live = np.unique(metadata.added_by[stays])
     snapshots = commit_merges(table, metadata.snapshot_id, merges, live, summary)
     return Round(**figures, seconds=time.monotonic() - started, snapshot_ids=tuple(snapshots))

@@ -19,6 +19,7 @@ from dbt_common.exceptions import CompilationError, DbtRuntimeError
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.operate import Operations
 from dbt_recluster.adapter.operations import ReclusterOptions, Target, targets
 from dbt_recluster.adapter.relation import (
     ClusteringChange,
@@ -63,7 +64,7 @@ class Outcome:
     text: str = ""
 
 
-class ReclusterAdapter(SparkAdapter):
+class ReclusterAdapter(Operations, SparkAdapter):
     """dbt-spark, and clustering.
 
     The name is not free: dbt derives the module ``dbt.adapters.recluster`` from it after each model.
@@ -199,7 +200,7 @@ class ReclusterAdapter(SparkAdapter):
     def recluster_relation(self, relation: BaseRelation, clustering: ClusteringConfig) -> Outcome:
         """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
         try:
-            report = self._recluster(relation.render(), clustering)
+            report = self._recluster(relation.render(), clustering, trigger="run")
             logger.debug(recluster_line(report))
             return Outcome(report=report)
         except Exception as e:
@@ -246,7 +247,7 @@ class ReclusterAdapter(SparkAdapter):
         return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
 
     def _recluster(
-        self, relation: str, clustering: ClusteringConfig, *, dry_run: bool = False
+        self, relation: str, clustering: ClusteringConfig, *, dry_run: bool = False, trigger: str = "manual"
     ) -> ReclusterReport:
         from dbt_recluster.maintenance import recluster
 
@@ -262,6 +263,7 @@ class ReclusterAdapter(SparkAdapter):
             strategy=clustering.strategy,
             block_rows=clustering.block_rows,
             dry_run=dry_run,
+            trigger=trigger,
         )
 
     # --- the session ---
