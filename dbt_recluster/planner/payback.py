@@ -8,7 +8,7 @@ from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads, loads_of_level, spread
+from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads, loads_of_level
 
 # The price is found by halving its range this many times: from a millionth of the greatest score to the
 # greatest, that leaves steps of a tenth.
@@ -112,25 +112,26 @@ def _at_price(stacks: Stacks, price: FloatArray) -> BoolArray:
     """What is merged at a price, float64 (n,): bool (n,)."""
     scored = stacks.score > 0
     counted = scored & (stacks.score >= _COUNTED * price)
-    groups = int(stacks.group.max()) + 1
-    weight = np.where(counted, stacks.rows, 0.0)
-    excess = np.bincount(stacks.group, weight * (stacks.score - price * (1 - 1e-9)), groups)
-    due = (excess >= 0) & (np.bincount(stacks.group, counted, groups) > 0)
-    taken = due[stacks.group] & scored & (stacks.score >= _TAKEN * price)
-    return with_younger(stacks, taken)
+    # The tolerance makes a group due at the very price that is its average.
+    excess = np.where(counted, stacks.rows * (stacks.score - price * (1 - 1e-9)), 0.0)
+    due = np.bincount(stacks.group, excess) > 0
+    return with_younger(stacks, due[stacks.group] & scored & (stacks.score >= _TAKEN * price))
 
 
 def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
     """Blocks that are taken, and those over them that are as young or younger: bool (n,)."""
     result = np.zeros(len(stacks), np.bool_)
-    cover = np.zeros(len(stacks))
-    under = np.zeros(len(stacks) + 1, np.int64)
+    # How far those blocks reach that are taken in the layers gone through, and begin at each unit or before.
+    reach = np.zeros(len(stacks), np.int64)
+    some = False
     for blocks in stacks.from_old_to_young():
         oldest = blocks[taken[blocks]]
         if len(oldest):
-            cover += spread(stacks.begin[oldest], stacks.end[oldest], np.ones(len(oldest)), len(stacks))
-            np.cumsum(cover > 0.5, out=under[1:])
-        result[blocks] = under[stacks.end[blocks]] > under[stacks.begin[blocks]]
+            np.maximum.at(reach, stacks.begin[oldest], stacks.end[oldest])
+            np.maximum.accumulate(reach, out=reach)
+            some = True
+        if some:
+            result[blocks] = reach[stacks.end[blocks] - 1] > stacks.begin[blocks]
     return result
 
 
@@ -138,10 +139,11 @@ def _removed(stacks: Stacks, chosen: BoolArray, partition: IntArray, partitions:
     """Units of coverage that merging the chosen blocks takes away: float64 (partitions,)."""
     place = np.flatnonzero(chosen)
     begin, end = stacks.begin[place], stacks.end[place]
-    covers = spread(begin, end, np.ones(len(place)), len(stacks)) > 0.5
-    length = np.bincount(partition[place], end - begin, partitions)
-    # A block's partition is its units' too: partitions share no unit.
-    return (length - np.bincount(partition, covers, partitions)).astype(np.float64)
+    reach = np.maximum.accumulate(end)
+    before = np.append(0, reach[:-1]) if len(place) else reach
+    # Of each block, in the order of their begins, what lies under those before it.
+    twice = np.minimum(end, before) - np.minimum(begin, before)
+    return np.bincount(partition[place], twice, partitions).astype(np.float64)
 
 
 def _sets(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, group_starts
+from dbt_recluster.planner.arrays import FloatArray, IntArray, group_starts
 from dbt_recluster.planner.candidates import Candidates
 
 # Up to this level every level is one more load; from there on each stands for a quarter more loads.
@@ -143,13 +143,6 @@ def mean_over(of_unit: FloatArray, begin: IntArray, end: IntArray) -> FloatArray
     before = np.concatenate([[0.0], np.cumsum(of_unit)])
     mean: FloatArray = (before[end] - before[begin]) / (end - begin)
     return mean
-
-
-def covered(mask: BoolArray, begin: IntArray, end: IntArray) -> BoolArray:
-    """Where at least one of a block's units is in the mask: bool (n,)."""
-    before = np.concatenate([[0], np.cumsum(mask)])
-    some: BoolArray = before[end] > before[begin]
-    return some
 
 
 def _groups(component: IntArray, level: IntArray, width: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
