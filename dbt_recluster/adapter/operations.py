@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dbt_recluster.adapter.arguments import parse_format
 from dbt_recluster.adapter.config import (
     ClusteringConfig,
     parse_boolean,
@@ -47,6 +48,7 @@ class ReclusterOptions:
     max_bytes: int | None = None
     depth: float | None = None
     dry_run: bool = False
+    format: str = "text"
 
     @classmethod
     def parse(cls, arguments: Mapping[str, Any]) -> ReclusterOptions:
@@ -62,6 +64,7 @@ class ReclusterOptions:
                 max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
                 depth=parse_recluster_depth(arguments.get("depth")),
                 dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
+                format=parse_format(arguments.get("format")),
             )
         except OptionError as e:
             raise OptionError(str(e).replace("recluster_", "")) from None
