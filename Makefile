@@ -16,7 +16,7 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint unit spark package project ## Everything that CI checks (about 20 minutes)
+test: lint docs unit spark package project ## Everything that CI checks (about 20 minutes)
 	@echo "all passed"
 
 ##@ For contributors
@@ -28,6 +28,10 @@ lint: $(READY) ## ruff and mypy
 	@$(RUN)/ruff check -q .
 	@$(RUN)/ruff format -q --check .
 	@$(RUN)/mypy --no-error-summary
+
+docs: $(READY) ## Build the documentation into build/docs; a broken link is an error
+	@echo "== documentation"
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -q --strict
 
 unit: $(READY) ## Tests that need no Spark
 	@echo "== unit tests"
@@ -55,4 +59,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint unit spark package project clean
+.PHONY: help demo test install lint docs unit spark package project clean

@@ -65,6 +65,7 @@ def forecast(
     *,
     where: str | None = None,
     depth: float | None = None,
+    strategy: str | None = None,
     block_rows: int = 1_000_000,
 ) -> Forecast:
     """Play through what ``recluster(..., final=True)`` with the same arguments would do.
@@ -72,7 +73,7 @@ def forecast(
     Raises:
         NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input.
     """
-    policy = planning_policy(depth, None, block_rows)
+    policy = planning_policy(depth, strategy, None, block_rows)
     target = IcebergTable.load(spark, table)
     key = resolve_key(target, cluster_by)
     blocks = observe(target, key, where).blocks

@@ -147,6 +147,7 @@ def recluster(
     where: str | None = None,
     max_bytes: int | None = None,
     depth: float | None = None,
+    strategy: str | None = None,
     block_rows: int = 1_000_000,
     dry_run: bool = False,
     trigger: str = "manual",
@@ -164,6 +165,7 @@ def recluster(
         max_bytes: The most bytes to rewrite in this call, over all rounds.
         depth: The average depth up to which the table counts as well clustered; below 1, a ratio of the
             number of blocks. None takes the planner's default.
+        strategy: How block sets are chosen, one of ``planner.STRATEGIES``; None takes the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
         trigger: What the history says of it: ``run`` after a build, else ``manual``.
@@ -179,7 +181,7 @@ def recluster(
     """
     started = time.monotonic()
     budget = positive("max_bytes", max_bytes)
-    policy = planning_policy(depth, budget, positive("block_rows", block_rows) or block_rows)
+    policy = planning_policy(depth, strategy, budget, positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
     key = resolve_key(target, cluster_by)
     if where is not None:

@@ -8,13 +8,16 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy, PolicyError
 
 
-def planning_policy(depth: float | None, max_bytes: int | None, block_rows: int) -> Policy:
-    """Return the planner's policy; None for ``depth`` takes its default.
+def planning_policy(
+    depth: float | None, strategy: str | None, max_bytes: int | None, block_rows: int
+) -> Policy:
+    """Return the planner's policy; None for ``depth`` or ``strategy`` takes its default.
 
     Raises:
         OptionError: A value has the wrong type or range.
     """
-    options: dict[str, Any] = {} if depth is None else {"depth": depth}
+    given = {"depth": depth, "strategy": strategy}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
         return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
     except PolicyError as e:

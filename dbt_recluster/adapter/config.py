@@ -14,6 +14,7 @@ from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.planner.policy import STRATEGIES
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
@@ -36,6 +37,7 @@ class ClusteringConfig:
         depth: The average depth up to which the table counts as well clustered; None takes the planner's
             default.
         final: Whether automatic reclustering repeats until there is nothing left to do.
+        strategy: How block sets are chosen; None takes the planner's default.
         max_bytes: The most bytes one automatic recluster rewrites.
         where: A predicate that restricts automatic reclustering.
         block_rows: The most rows in a new block.
@@ -47,6 +49,7 @@ class ClusteringConfig:
     automatic_clustering: bool = True
     depth: float | None = None
     final: bool = False
+    strategy: str | None = None
     max_bytes: int | None = None
     where: str | None = None
     block_rows: int = DEFAULT_BLOCK_ROWS
@@ -115,6 +118,15 @@ def parse_recluster_depth(value: Any) -> float | None:
 def parse_recluster_final(value: Any) -> bool:
     """``recluster_final``: repeat rounds until there is nothing left to do. Default false."""
     return parse_boolean("recluster_final", value, default=False)
+
+
+def parse_recluster_strategy(value: Any) -> str | None:
+    """``recluster_strategy``: how block sets are chosen (:data:`dbt_recluster.planner.STRATEGIES`)."""
+    if value is None:
+        return None
+    if value not in STRATEGIES:
+        raise OptionError(f"recluster_strategy must be one of {', '.join(STRATEGIES)}, not {value!r}")
+    return str(value)
 
 
 def parse_recluster_max_bytes(value: Any) -> int | None:
@@ -194,6 +206,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "automatic_clustering": parse_automatic_clustering,
     "recluster_depth": parse_recluster_depth,
     "recluster_final": parse_recluster_final,
+    "recluster_strategy": parse_recluster_strategy,
     "recluster_max_bytes": parse_recluster_max_bytes,
     "recluster_where": parse_recluster_where,
     "block_rows": parse_block_rows,

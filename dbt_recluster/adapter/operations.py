@@ -13,6 +13,7 @@ from dbt_recluster.adapter.config import (
     parse_bytes,
     parse_recluster_depth,
     parse_recluster_final,
+    parse_recluster_strategy,
     parse_recluster_where,
 )
 from dbt_recluster.exceptions import OptionError
@@ -47,6 +48,7 @@ class ReclusterOptions:
     where: str | None = None
     max_bytes: int | None = None
     depth: float | None = None
+    strategy: str | None = None
     dry_run: bool = False
     format: str = "text"
 
@@ -63,6 +65,7 @@ class ReclusterOptions:
                 where=parse_recluster_where(arguments.get("where")),
                 max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
                 depth=parse_recluster_depth(arguments.get("depth")),
+                strategy=parse_recluster_strategy(arguments.get("strategy")),
                 dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
                 format=parse_format(arguments.get("format")),
             )

@@ -150,6 +150,7 @@ class Reclustering(metaclass=AdapterMeta):
                 where=clustering.where,
                 max_bytes=max_bytes,
                 depth=clustering.depth,
+                strategy=clustering.strategy,
                 block_rows=clustering.block_rows,
                 dry_run=dry_run,
                 trigger=trigger,
@@ -168,6 +169,7 @@ class Reclustering(metaclass=AdapterMeta):
                 _key(config),
                 where=config.where,
                 depth=config.depth,
+                strategy=config.strategy,
                 block_rows=config.block_rows,
             )
         except ReclusterError:
@@ -176,7 +178,7 @@ class Reclustering(metaclass=AdapterMeta):
 
 
 def _configured(target: Target, options: ReclusterOptions) -> ClusteringConfig:
-    own = ("final", "where", "max_bytes", "depth")
+    own = ("final", "where", "max_bytes", "depth", "strategy")
     given = {name: value for name in own if (value := getattr(options, name)) is not None}
     return replace(target.config, **given)
 

@@ -3,13 +3,14 @@
 
   Recluster tables by hand: one line for each, and exit code 1 when any failed, after the rest was tried.
 -#}
-{% macro recluster(table=none, final=none, where=none, max_bytes=none, depth=none, dry_run=false, format='text') %}
-  {%- do adapter.dispatch('recluster', 'dbt')(table, final, where, max_bytes, depth, dry_run, format) -%}
+{% macro recluster(table=none, final=none, where=none, max_bytes=none, depth=none, strategy=none, dry_run=false, format='text') %}
+  {%- do adapter.dispatch('recluster', 'dbt')(table, final, where, max_bytes, depth, strategy, dry_run, format) -%}
 {% endmacro %}
 
-{% macro default__recluster(table, final, where, max_bytes, depth, dry_run, format) %}
+{% macro default__recluster(table, final, where, max_bytes, depth, strategy, dry_run, format) %}
   {%- set options = adapter.recluster_options({
-    'final': final, 'where': where, 'max_bytes': max_bytes, 'depth': depth, 'dry_run': dry_run, 'format': format
+    'final': final, 'where': where, 'max_bytes': max_bytes, 'depth': depth, 'strategy': strategy,
+    'dry_run': dry_run, 'format': format
   }) -%}
   {%- set outcomes = [] -%}
   {%- set failed = [] -%}

@@ -369,6 +369,7 @@ class TestRunOperation(Clustering):
             ("{table: events, final: perhaps}", "final must be true or false"),
             ("{table: events, max_bytes: lots}", "max_bytes must be a number of bytes"),
             ("{table: events, depth: 0}", "depth must be a number of at least 1"),
+            ("{table: events, strategy: best}", "strategy must be one of"),
             ("{table: [plain, events], where: 'nope = 1'}", "2 of 2 tables failed"),
             ("{table: no.table}", "1 of 1 tables failed: no.table"),
             ("{tables: events}", "takes no keyword argument 'tables'"),

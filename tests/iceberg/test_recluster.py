@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.levels import levels_and_runs, recorded_levels
 from dbt_recluster.iceberg.sorting import table_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
+from dbt_recluster.planner import STRATEGIES
 
 
 def levels(spark: Any, name: str) -> list[int]:
@@ -57,6 +58,16 @@ def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
     )
     assert blocks_opened(spark, name, "k = 500") <= 2
     assert levels(spark, name) == [1] * report.blocks_out
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_comes_to_rest(spark: Any, schema: str, strategy: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000, strategy=strategy, final=True)
+    assert (report.depth_before, checksum(spark, name)) == (6.0, before)
+    assert report.depth_after <= 2
+    assert not recluster(spark, name, "k", depth=2, block_rows=1000, strategy=strategy, final=True).rounds
 
 
 def test_each_commit_tells_what_it_did(spark: Any, schema: str) -> None:
@@ -309,6 +320,7 @@ def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
         ({"cluster_by": "k", "max_bytes": 0}, OptionError, "max_bytes must be"),
         ({"cluster_by": "k", "max_bytes": 1.5}, OptionError, "max_bytes must be"),
         ({"cluster_by": "k", "block_rows": -1}, OptionError, "block_rows must be"),
+        ({"cluster_by": "k", "strategy": "best"}, OptionError, "strategy must be one of"),
         ({"cluster_by": "k", "where": "nope = 1"}, PredicateError, "cannot be resolved"),
         ({"cluster_by": "k", "where": "k ="}, PredicateError, "cannot choose blocks"),
         ({"cluster_by": "k", "where": "rand() < 0.5"}, PredicateError, "Cannot convert"),

@@ -75,8 +75,15 @@ def test_a_broken_key_is_found_before_anything_runs() -> None:
 
 def test_options() -> None:
     assert ReclusterOptions.parse({}) == ReclusterOptions()
-    given = {"final": "true", "where": "a > 1", "max_bytes": "1 MB", "depth": 2, "dry_run": True}
-    assert ReclusterOptions.parse(given) == ReclusterOptions(True, "a > 1", 2**20, 2.0, True)
+    given = {
+        "final": "true",
+        "where": "a > 1",
+        "max_bytes": "1 MB",
+        "depth": 2,
+        "strategy": "peak",
+        "dry_run": True,
+    }
+    assert ReclusterOptions.parse(given) == ReclusterOptions(True, "a > 1", 2**20, 2.0, "peak", True)
 
 
 @pytest.mark.parametrize(
