@@ -210,9 +210,11 @@ class Writer:
 
     def _append(self) -> None:
         first, count = self.next_id, self.random.randint(500, 4000)
+        more = ", extra" if self.extra else ""
         self.spark.sql(
-            f"insert into {self.table} (id, k, version, note{', extra' if self.extra else ''}) select id, {_KEY_SQL}, "
-            f"0, concat('n', id){', 7' if self.extra else ''} from range({first}, {first + count}, 1, {self.random.choice([1, 1, 2])})"
+            f"insert into {self.table} (id, k, version, note{more}) "
+            f"select id, {_KEY_SQL}, 0, concat('n', id){', 7' if more else ''} "
+            f"from range({first}, {first + count}, 1, {self.random.choice([1, 1, 2])})"
         )
         self.next_id += count
         self.ids = np.append(self.ids, np.arange(first, first + count))

@@ -105,6 +105,11 @@ def bytes_per_second(entries: Sequence[HistoryEntry]) -> float | None:
     return sum(entry.bytes_in for entry in rounds) / seconds if seconds else None
 
 
+def speed(table: IcebergTable) -> float | None:
+    """Return :func:`bytes_per_second` of a table's history."""
+    return bytes_per_second(_entries(current_history(table)))
+
+
 def round_summary(
     figures: Mapping[str, int],
     *,

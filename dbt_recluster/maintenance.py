@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.exceptions import ConcurrentChangeError, OptionError, ReclusterError
+from dbt_recluster.dry_run import DryRun
+from dbt_recluster.dry_run import dry_run as describe
+from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
@@ -29,8 +31,10 @@ from dbt_recluster.iceberg.sorting import set_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.information import blocks_opened, clustering_information
 from dbt_recluster.observation import Observation, observe, resolve_key
-from dbt_recluster.planner import Plan, Policy, PolicyError, plan
+from dbt_recluster.options import planning_policy, positive
+from dbt_recluster.planner import Plan, Policy, plan
 from dbt_recluster.planner import clustering_information as planner_information
+from dbt_recluster.suspension import suspended_since
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +75,8 @@ class ReclusterReport:
         conflicts: How often a commit started again because another writer was faster.
         seconds: Wall time of everything.
         reason: Why it stopped.
-        plan: With ``dry_run``, what the next round would rewrite.
+        suspended: Since when the table is suspended, which is why nothing, or nothing more, was done.
+        plan: With ``dry_run``, what the next round would do.
     """
 
     table: str
@@ -84,7 +89,8 @@ class ReclusterReport:
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
-    plan: Plan | None = None
+    suspended: str | None = None
+    plan: DryRun | None = None
 
     @property
     def blocks_in(self) -> int:
@@ -129,6 +135,8 @@ class ReclusterReport:
             "conflicts": self.conflicts,
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
+            "suspended": self.suspended,
+            **({"plan": self.plan.as_dict()} if self.plan else {}),
         }
 
 
@@ -174,16 +182,16 @@ def recluster(
         CommitStateUnknownError: The catalog did not say whether a commit took place.
     """
     started = time.monotonic()
-    budget = _positive("max_bytes", max_bytes)
-    policy = _policy(depth, strategy, budget, _positive("block_rows", block_rows) or block_rows)
+    budget = positive("max_bytes", max_bytes)
+    policy = planning_policy(depth, strategy, budget, positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
     key = resolve_key(target, cluster_by)
     if where is not None:
         parse_predicate(target, where)  # before anything is written
-    if not dry_run and cluster_by is not None:
+    report = ReclusterReport(table, str(key), suspended=suspended_since(target.properties))
+    if not dry_run and cluster_by is not None and report.suspended is None:
         set_cluster_key(target, key)
 
-    report = ReclusterReport(table, str(key))
     attempts = 0
     while True:
         seen = _observe(target, key, where)
@@ -191,12 +199,16 @@ def recluster(
         report.blocks_after = len(seen.metadata)
         if not report.rounds:
             report.depth_before, report.blocks_before = report.depth_after, report.blocks_after
+        report.suspended = suspended_since(target.properties)
+        if report.suspended is not None and not dry_run:
+            report.reason = f"suspended since {report.suspended}"
+            break
         if budget is not None:
             policy = replace(policy, max_bytes=max(0, budget - report.bytes_in))
         chosen = plan(seen.blocks, policy)
         report.reason = chosen.reason
         if dry_run:
-            report.plan = chosen
+            report.plan = describe(target, key, seen, chosen, policy)
         if dry_run or not chosen.tasks or (report.rounds and not final):
             break
         if len(report.rounds) == MAX_ROUNDS:
@@ -232,21 +244,6 @@ def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> Observa
             if table.snapshot_id == snapshot_id:
                 raise
     return observe(table, key, where)
-
-
-def _policy(depth: float | None, strategy: str | None, max_bytes: int | None, block_rows: int) -> Policy:
-    given = {"depth": depth, "strategy": strategy}
-    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    try:
-        return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
-    except PolicyError as e:
-        raise OptionError(str(e)) from e
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
-        raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
-    return value
 
 
 def _round(

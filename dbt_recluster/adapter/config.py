@@ -18,6 +18,7 @@ from dbt_recluster.planner.policy import STRATEGIES
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
+BUDGET_VAR = "recluster_max_bytes"
 DEFAULT_BLOCK_ROWS = 1_000_000
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
@@ -186,6 +187,18 @@ def clustering_turned_off(
     if not parse_boolean(AUTOMATIC_CLUSTERING_ENV, value, default=True):
         return f"environment variable {AUTOMATIC_CLUSTERING_ENV}"
     return None
+
+
+def run_budget(variables: Mapping[str, Any]) -> int | None:
+    """Return the bytes that reclustering may rewrite in this whole run, over all tables; None is no limit.
+
+    Raises:
+        OptionError: The var is not a number of bytes.
+    """
+    try:
+        return parse_bytes(BUDGET_VAR, variables.get(BUDGET_VAR))
+    except OptionError as e:
+        raise OptionError(f"var {e}") from None
 
 
 PARSERS: dict[str, Callable[[Any], Any]] = {

@@ -20,7 +20,7 @@ from dbt_recluster.adapter.arguments import (
     parse_where,
 )
 from dbt_recluster.adapter.operations import Node, Target, targets
-from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.report import history as show_history
 from dbt_recluster.report import information as show
 
@@ -35,11 +35,13 @@ class Operation:
     Attributes:
         run: Takes the session, a table and the checked arguments by name; returns what JSON can hold.
         text: Shows what ``run`` returned for one table.
+        needs_table: Whether a table has to be named: what changes tables does not change all of them by default.
         parsers: The arguments beside ``table`` and ``format``.
     """
 
     run: Callable[..., Any]
     text: Callable[[Any], str]
+    needs_table: bool = False
     parsers: Mapping[str, Parser] = field(default_factory=dict)
 
 
@@ -72,6 +74,8 @@ class Operations(metaclass=AdapterMeta):
         table = arguments.get("table")
         try:
             form = parse_format(arguments.get("format"))
+            if operation.needs_table and table is None:
+                raise OptionError(f"{name} needs a table: --args '{{table: schema.name}}'")
             checked = parse_arguments(operation.parsers, arguments)
             chosen = targets(table, nodes)
         except ReclusterError as e:
@@ -129,11 +133,33 @@ def _history(spark: SparkSession, target: Target, since: datetime | None) -> dic
     }
 
 
+def _suspend(spark: SparkSession, target: Target) -> dict[str, Any]:
+    from dbt_recluster.suspension import suspend_recluster
+
+    return {"table": target.relation, "suspended": suspend_recluster(spark, target.relation)}
+
+
+def _resume(spark: SparkSession, target: Target) -> dict[str, Any]:
+    from dbt_recluster.suspension import resume_recluster
+
+    return {
+        "table": target.relation,
+        "suspended": None,
+        "was_suspended": resume_recluster(spark, target.relation),
+    }
+
+
 _CANDIDATE: dict[str, Parser] = {"cluster_by": parse_candidate_key, "where": parse_where}
 
 OPERATIONS: dict[str, Operation] = {
-    "clustering_information": Operation(_information, show.information, _CANDIDATE),
-    "clustering_depth": Operation(_measure("average_depth"), show.measure("average_depth"), _CANDIDATE),
-    "clustering_ratio": Operation(_measure("clustering_ratio"), show.measure("clustering_ratio"), _CANDIDATE),
-    "clustering_history": Operation(_history, show_history.history, {"since": parse_since}),
+    "clustering_information": Operation(_information, show.information, parsers=_CANDIDATE),
+    "clustering_depth": Operation(
+        _measure("average_depth"), show.measure("average_depth"), parsers=_CANDIDATE
+    ),
+    "clustering_ratio": Operation(
+        _measure("clustering_ratio"), show.measure("clustering_ratio"), parsers=_CANDIDATE
+    ),
+    "clustering_history": Operation(_history, show_history.history, parsers={"since": parse_since}),
+    "suspend_recluster": Operation(_suspend, show.suspended, needs_table=True),
+    "resume_recluster": Operation(_resume, show.resumed, needs_table=True),
 }

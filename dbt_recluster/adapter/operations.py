@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dbt_recluster.adapter.arguments import parse_format
 from dbt_recluster.adapter.config import (
     ClusteringConfig,
     parse_boolean,
@@ -49,6 +50,7 @@ class ReclusterOptions:
     depth: float | None = None
     strategy: str | None = None
     dry_run: bool = False
+    format: str = "text"
 
     @classmethod
     def parse(cls, arguments: Mapping[str, Any]) -> ReclusterOptions:
@@ -65,6 +67,7 @@ class ReclusterOptions:
                 depth=parse_recluster_depth(arguments.get("depth")),
                 strategy=parse_recluster_strategy(arguments.get("strategy")),
                 dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
+                format=parse_format(arguments.get("format")),
             )
         except OptionError as e:
             raise OptionError(str(e).replace("recluster_", "")) from None

@@ -21,7 +21,7 @@ _HEADER = (
     "x",
 )
 _NOTE = (
-    "x: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
+    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
     "~: expected by the planner; a later commit came before it was measured."
 )
 

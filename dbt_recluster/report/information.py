@@ -42,6 +42,18 @@ def measure(name: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda found: f"{found['table']} by {found['cluster_key']}: {found[name]:g}"
 
 
+def suspended(found: Mapping[str, Any]) -> str:
+    """Return that a table is suspended, and how to resume it."""
+    resume = f"dbt run-operation resume_recluster --args '{{table: {found['table']}}}'"
+    return f"{found['table']}: suspended since {found['suspended']}; to resume: {resume}"
+
+
+def resumed(found: Mapping[str, Any]) -> str:
+    """Return that a table is reclustered again, or always was."""
+    since = found["was_suspended"]
+    return f"{found['table']}: {f'resumed, was suspended since {since}' if since else 'was not suspended'}"
+
+
 def _bucket(name: str) -> str:
     """Return how a bucket of the histogram reads: exact up to 16, above that the end of a doubling range."""
     depth = int(name)

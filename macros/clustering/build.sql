@@ -5,6 +5,7 @@
   arrives sorted by it. After: give a new or replaced table its sort order, recluster, and answer with the figures.
 -#}
 {% macro recluster_build(parent) %}
+  {%- do adapter.check_run_vars(recluster_run_vars()) -%}
   {%- do recluster_warn_ignored() -%}
   {%- set clustering = adapter.parse_clustering(config) -%}
   {%- set existing = load_cached_relation(this) -%}

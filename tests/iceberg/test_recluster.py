@@ -116,7 +116,7 @@ def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
     before = metadata_file(spark, name)
     report = recluster(spark, name, "k", depth=2, dry_run=True)
     assert report.plan is not None
-    assert [len(task.blocks) for task in report.plan.tasks] == [6]
+    assert [each.blocks for each in report.plan.sets] == [6]
     assert metadata_file(spark, name) == before
     assert table_cluster_key(IcebergTable.load(spark, name)) is None
 
