@@ -31,7 +31,8 @@ lint: $(READY) ## ruff and mypy
 
 docs: $(READY) ## Build the documentation into build/docs; a broken link is an error
 	@echo "== documentation"
-	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -q --strict
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
 unit: $(READY) ## Tests that need no Spark
 	@echo "== unit tests"

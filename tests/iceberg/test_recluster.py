@@ -535,3 +535,14 @@ def staged_sets(spark: Any, name: str) -> tuple[int, int]:
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
     return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))
+
+
+def test_a_name_without_a_schema(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    current = spark.catalog.currentDatabase()
+    spark.catalog.setCurrentDatabase(schema)
+    try:
+        assert recluster(spark, "t", "k", depth=2, block_rows=1000).blocks_in == 6
+    finally:
+        spark.catalog.setCurrentDatabase(current)
+    assert clustering_information(spark, name)["average_depth"] <= 2
