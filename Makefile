@@ -40,7 +40,7 @@ unit: $(READY) ## Tests that need no Spark
 
 spark: $(READY) ## Tests on real Spark, real Iceberg, real dbt
 	@echo "== tests on Spark, Iceberg and dbt"
-	@$(RUN)/pytest tests/iceberg tests/functional $(PYTEST_ARGS)
+	@$(RUN)/pytest tests/iceberg tests/functional tests/processes -rs $(PYTEST_ARGS)
 
 package: $(READY) ## Build the wheel and use it outside the repository
 	@echo "== the wheel"
@@ -49,6 +49,9 @@ package: $(READY) ## Build the wheel and use it outside the repository
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"
 	@cd integration_tests && ../$(RUN)/python loads.py --build --lakehouse lakehouse-test
+
+writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
+	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
 
 clean: ## Remove what the targets made
 	@rm -rf $(VENV) build dist integration_tests/lakehouse* integration_tests/data integration_tests/target integration_tests/logs
@@ -60,4 +63,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint docs unit spark package project clean
+.PHONY: help demo test install lint docs unit spark package project writers clean
