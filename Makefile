@@ -40,7 +40,8 @@ unit: $(READY) ## Tests that need no Spark
 
 spark: $(READY) ## Tests on real Spark, real Iceberg, real dbt
 	@echo "== tests on Spark, Iceberg and dbt"
-	@$(RUN)/pytest tests/iceberg tests/functional tests/processes -rs $(PYTEST_ARGS)
+	@$(RUN)/pytest tests/iceberg tests/functional $(PYTEST_ARGS)
+	@$(RUN)/pytest tests/processes -rs $(PYTEST_ARGS)
 
 package: $(READY) ## Build the wheel and use it outside the repository
 	@echo "== the wheel"
