@@ -19,10 +19,11 @@ import numpy as np
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.dry_run import DryRun
 from dbt_recluster.dry_run import dry_run as describe
-from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.levels import obsolete_properties
 from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
 from dbt_recluster.iceberg.predicates import parse_predicate
 from dbt_recluster.iceberg.scan import scan_tasks
@@ -58,6 +59,7 @@ class Round:
     rows: int
     seconds: float
     snapshot_ids: tuple[int, ...]
+    conflicts: int = 0
 
 
 @dataclass
@@ -70,7 +72,7 @@ class ReclusterReport:
         rounds: The rounds that were committed, in order.
         blocks_before, blocks_after: Blocks of the table.
         depth_before, depth_after: Average depth over the blocks that ``where`` admits.
-        conflicts: How often a round started again because another writer was faster.
+        conflicts: How often a commit started again because another writer was faster.
         seconds: Wall time of everything.
         reason: Why it stopped.
         suspended: Since when the table is suspended, which is why nothing, or nothing more, was done.
@@ -192,7 +194,7 @@ def recluster(
 
     attempts = 0
     while True:
-        seen = observe(target, key, where)
+        seen = _observe(target, key, where)
         report.depth_after = planner_information(seen.blocks).average_depth
         report.blocks_after = len(seen.metadata)
         if not report.rounds:
@@ -213,7 +215,9 @@ def recluster(
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
         try:
-            report.rounds.append(_round(target, key, seen, chosen, policy, trigger, where, attempts))
+            done = _round(target, key, seen, chosen, policy, trigger, where, attempts)
+            report.rounds.append(done)
+            report.conflicts += done.conflicts
             attempts = 0
         except ConcurrentChangeError:
             attempts += 1
@@ -225,6 +229,21 @@ def recluster(
         target.refresh()
     report.seconds = time.monotonic() - started
     return report
+
+
+def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> Observation:
+    """Read the blocks; again when another writer's expiry deleted the metadata that was being read."""
+    for _ in range(MAX_ATTEMPTS - 1):
+        snapshot_id = table.snapshot_id
+        try:
+            return observe(table, key, where)
+        except ReclusterError:
+            raise
+        except Exception:
+            table.refresh()
+            if table.snapshot_id == snapshot_id:
+                raise
+    return observe(table, key, where)
 
 
 def _round(
@@ -241,32 +260,62 @@ def _round(
     metadata = seen.metadata
     assert metadata.snapshot_id is not None
     sets = [seen.eligible[task.blocks] for task in chosen.tasks]
-    merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
-    replaced = np.concatenate(sets)
+    try:
+        merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
+    except Exception as e:
+        _raise_if_changed(table, metadata, np.concatenate(sets), e)
+        raise
+    read = {id(merge): positions for merge, positions in zip(merges, sets, strict=True)}
+
+    def figures(done: Sequence[MergedSet]) -> dict[str, int]:
+        replaced = np.concatenate([read[id(merge)] for merge in done])
+        return {
+            "sets": len(done),
+            "blocks_in": len(replaced),
+            "blocks_out": sum(len(merge.files) for merge in done),
+            "bytes_in": int(metadata.bytes[replaced].sum()),
+            "bytes_out": sum(merge.bytes for merge in done),
+            "rows": sum(merge.rows for merge in done),
+        }
+
+    def summary(done: Sequence[MergedSet]) -> dict[str, str]:
+        return round_summary(
+            figures(done),
+            trigger=trigger,
+            cluster_by=str(key),
+            where=where,
+            blocks=seen.blocks,
+            chosen=chosen,
+            policy=policy,
+            seconds=time.monotonic() - started,
+            conflicts=conflicts,
+        )
+
     stays = np.ones(len(metadata), dtype=bool)
-    stays[replaced] = False
-    figures = {
-        "sets": len(merges),
-        "blocks_in": len(replaced),
-        "blocks_out": sum(len(merge.files) for merge in merges),
-        "bytes_in": int(metadata.bytes[replaced].sum()),
-        "bytes_out": sum(merge.bytes for merge in merges),
-        "rows": sum(merge.rows for merge in merges),
-    }
-    summary = round_summary(
-        figures,
-        trigger=trigger,
-        cluster_by=str(key),
-        where=where,
-        blocks=seen.blocks,
-        chosen=chosen,
-        policy=policy,
+    stays[np.concatenate(sets)] = False
+    obsolete = obsolete_properties(table.properties, np.unique(metadata.added_by[stays]))
+    committed = commit_merges(table, metadata.snapshot_id, merges, obsolete, summary)
+    return Round(
+        **figures(committed.merges),
         seconds=time.monotonic() - started,
-        conflicts=conflicts,
+        snapshot_ids=committed.snapshot_ids,
+        conflicts=committed.conflicts,
     )
-    live = np.unique(metadata.added_by[stays])
-    snapshots = commit_merges(table, metadata.snapshot_id, merges, live, summary)
-    return Round(**figures, seconds=time.monotonic() - started, snapshot_ids=tuple(snapshots))
+
+
+def _raise_if_changed(
+    table: IcebergTable, metadata: BlockMetadata, chosen: IntArray, error: Exception
+) -> None:
+    """Raise ConcurrentChangeError when a merge failed after somebody had removed one of its blocks.
+
+    An expiry may then delete the block's file while it is read.
+    """
+    table.refresh()
+    paths = metadata.path.take(chosen).to_pylist()
+    if table.snapshot_id is None or len(scan_tasks(table, table.snapshot_id, paths)) < len(paths):
+        raise ConcurrentChangeError(
+            f"Another writer removed blocks of {table.name} while they were merged"
+        ) from error
 
 
 def _merge(

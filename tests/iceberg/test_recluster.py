@@ -369,6 +369,65 @@ def test_a_writer_that_was_faster(
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from {} where v = '1' and id % 5 = 0",
+        "call spark_catalog.system.rewrite_data_files(table => '{}', where => 'v = \"1\"')",
+    ],
+)
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_only_what_another_writer_touched_is_left_out(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str, mode: str
+) -> None:
+    name = make_table(spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": mode})
+    for load in range(5):
+        spark.sql(
+            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
+        )
+    commit, seen = maintenance.commit_merges, []
+
+    def late(*args: Any) -> Any:
+        if not seen:
+            spark.sql(statement.format(name))
+            seen.append(checksum(spark, name))
+        return commit(*args)
+
+    monkeypatch.setattr(maintenance, "commit_merges", late)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert [(each.sets, each.blocks_in, each.conflicts) for each in report.rounds] == [(1, 5, 1)]
+    assert [checksum(spark, name)] == seen
+    assert orphans(spark, name) == set()
+    assert recluster(spark, name, "k", depth=1.5, block_rows=1000, final=True).conflicts == 0
+    assert [checksum(spark, name)] == seen
+    assert clustering_information(spark, name)["max_depth"] <= 2
+
+
+def test_blocks_that_another_writer_removed_and_expired(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of the chosen blocks are gone when the merge wants to read them: plan again."""
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    merge, calls = maintenance._merge, []
+
+    def late(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            options = "options => map('rewrite-all', 'true')"
+            spark.sql(f"call spark_catalog.system.rewrite_data_files(table => '{name}', {options})")
+            spark.sql(
+                f"call spark_catalog.system.expire_snapshots(table => '{name}', "
+                "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1)"
+            )
+        return merge(*args)
+
+    monkeypatch.setattr(maintenance, "_merge", late)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000, final=True)
+    assert report.conflicts == 1
+    assert checksum(spark, name) == before
+
+
 def test_writers_that_are_always_faster(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make_table(spark, schema, properties={"write.update.mode": "merge-on-read"})
     commit = maintenance.commit_merges
