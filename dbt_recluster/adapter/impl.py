@@ -28,6 +28,7 @@ from dbt_recluster.adapter.relation import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.adapter.reporting import Reporting
 from dbt_recluster.adapter.response import ReclusterResponse, respond
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
@@ -47,7 +48,7 @@ _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 _ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
 
-class ReclusterAdapter(Limits, Operations, Reclustering, SparkAdapter):
+class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter):
     """dbt-spark, and clustering.
 
     The name is not free: dbt derives the module ``dbt.adapters.recluster`` from it after each model.
