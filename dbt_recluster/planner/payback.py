@@ -13,9 +13,9 @@ from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads,
 # The price is found by halving its range this many times: from a millionth of the greatest score to the
 # greatest, that leaves steps of a tenth.
 _HALVINGS = 7
-# A group is due by the average of its blocks that score at least half of the price, and takes with it its
-# blocks that score at least a quarter. One rewrite then serves a whole range, not scattered blocks of it.
-_COUNTED, _TAKEN = 0.5, 0.25
+# A group is due by the average of its blocks that score at least a quarter of the price, and takes with it its
+# blocks that score at least a twentieth. One rewrite then serves a whole range, not scattered blocks of it.
+_COUNTED, _TAKEN = 0.25, 0.05
 
 
 def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, float]:

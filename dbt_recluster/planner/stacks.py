@@ -19,7 +19,7 @@ from dbt_recluster.planner.candidates import Candidates
 _EXACT_LEVEL = 4
 _GROWTH = 1.25
 # Blocks of one level and component are one group while their widths ascend by less than this.
-_WIDTH_GAP = 1.5
+_WIDTH_GAP = 1.25
 # The oldest groups beyond this many are taken together.
 _MOST_LAYERS = 48
 _MOST_LEVELS = 128
