@@ -16,6 +16,8 @@ _HALVINGS = 7
 # A group is due by the average of its blocks that score at least a quarter of the price, and takes with it its
 # blocks that score at least a twentieth. One rewrite then serves a whole range, not scattered blocks of it.
 _COUNTED, _TAKEN = 0.25, 0.05
+# Overlap may stay that is this many times the threshold's.
+_TOLERANCE = 1.05
 
 
 def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, float]:
@@ -51,10 +53,11 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     worst = float(np.round(average, 4).max())
     if len(member) == 0:
         return no_sets(), worst
-    # One unit of the axis is one block's start, so this is how much coverage has to go.
-    surplus = (average - threshold) * count
+    # The part of all overlap that has to go. A little more than the threshold's may stay: missing it by a hair
+    # would merge an old run that is not due.
+    stays = _TOLERANCE * (threshold - 1) / np.maximum(average - 1, 1e-9)
     stacks = Stacks.over(candidates, member)
-    chosen = _chosen(stacks, candidates.partition[member], surplus)
+    chosen = _chosen(stacks, candidates.partition[member], np.maximum(1 - stays, 1e-6))
     sets = _sets(candidates, stacks, member, chosen, policy)
     # Where limits or guards have dropped all that scores best, anything else is better than nothing.
     idle = deep.copy()
@@ -89,7 +92,7 @@ def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArr
     Args:
         stacks: of n blocks.
         partition: int64 (n,).
-        surplus: float64 (partitions,), units of coverage that have to go.
+        surplus: float64 (partitions,), part of the overlap that has to go.
 
     Returns:
         Which blocks are due, or younger than one that is and over the same keys.
@@ -97,12 +100,13 @@ def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArr
     greatest = np.zeros(len(surplus))
     np.maximum.at(greatest, partition, stacks.score)
     # Prices as powers, from 1 for the greatest score down; at `low` everything over another block is due.
+    wanted = surplus * _removed(stacks, np.ones(len(stacks), np.bool_), partition, len(surplus))
     low, high = np.full(len(surplus), -6.0), np.full(len(surplus), 0.001)
     chosen = _at_price(stacks, (greatest * 10.0**low)[partition])
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         tried = _at_price(stacks, (greatest * 10.0**middle)[partition])
-        enough = _removed(stacks, tried, partition, len(surplus)) >= surplus
+        enough = _removed(stacks, tried, partition, len(surplus)) >= wanted
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
         chosen = np.where(enough[partition], tried, chosen)
     return chosen
