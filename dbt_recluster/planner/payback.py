@@ -127,7 +127,7 @@ def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
     """Blocks that are taken, and those over them that are as young or younger: bool (n,)."""
     result = np.zeros(len(stacks), np.bool_)
     # How far those blocks reach that are taken in the layers gone through, and begin at each unit or before.
-    reach = np.zeros(len(stacks), np.int32)
+    reach = np.zeros(2 * len(stacks), np.int32)
     some = False
     for blocks in stacks.from_old_to_young():
         oldest = blocks[taken[blocks]]

@@ -1,8 +1,8 @@
 """Stacks: which blocks lie over which, from young to old, and what the young cost those that read the old.
 
-The axis is cut into units, one for each block in the order of their lower bounds. A block begins at its own
-unit and ends before that of the first block that starts beyond it, so lengths follow the data whatever the
-type of the key.
+The axis is cut into units, one for each lower and one for each upper bound, in the order of the bounds. A
+block covers the units of all bounds that lie within its own, so lengths follow the data whatever the type of
+the key.
 """
 
 from __future__ import annotations
@@ -53,8 +53,12 @@ def extent_on_axis(first: IntArray, last: IntArray) -> tuple[PlaceArray, PlaceAr
         Begin and end (exclusive), int32 (n,) each, end greater than begin.
     """
     starts = group_starts(first)
+    lasts = np.sort(last)
     begin = np.repeat(starts.astype(np.int32), np.diff(np.append(starts, len(first))))
-    return begin, np.searchsorted(first, last, side="right").astype(np.int32)
+    begin += np.searchsorted(lasts, first).astype(np.int32)
+    end = np.searchsorted(first, last, side="right").astype(np.int32)
+    end += np.searchsorted(lasts, last, side="right").astype(np.int32)
+    return begin, end
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +103,8 @@ class Stacks:
         # A block without rows would be infinitely cheap to rewrite, and infinitely young.
         rows = np.maximum(candidates.rows[member], 1).astype(np.float32)
         level = candidates.level[member]
-        total = mean_over(spread(begin, end, rows / (end - begin)), begin, end) * (end - begin)
+        units = 2 * len(member)
+        total = mean_over(spread(begin, end, rows / (end - begin), units), begin, end) * (end - begin)
         width = np.maximum(total / rows, 1.0).astype(np.float32)
 
         group, starts, order = _groups(_components(begin, end), level, width)
@@ -114,9 +119,9 @@ class Stacks:
         if not level.any():
             loads = _loads_by_width(begin, end, group_width[group], members)
         score = np.zeros(len(member), np.float32)
-        cover = np.zeros(len(member))
+        cover = np.zeros(units)
         for blocks in members:
-            cover += spread(begin[blocks], end[blocks], loads[blocks], len(member))
+            cover += spread(begin[blocks], end[blocks], loads[blocks], units)
             younger = mean_over(cover, begin[blocks], end[blocks]) - loads[blocks]
             # What is left of a difference of sums is not a load.
             score[blocks] = np.where(younger > 1e-4, younger * width[blocks], 0.0)
@@ -131,11 +136,8 @@ class Stacks:
         return reversed(self.members)
 
 
-def spread(
-    begin: PlaceArray, end: PlaceArray, value: FloatArray | FigureArray, units: int | None = None
-) -> FloatArray:
+def spread(begin: PlaceArray, end: PlaceArray, value: FloatArray | FigureArray, units: int) -> FloatArray:
     """Sum over blocks of a value that each has in all of its units: float64 (units,)."""
-    units = len(begin) if units is None else units
     steps = np.bincount(begin, value, units).astype(np.float64, copy=False)
     steps -= np.bincount(end, value, units + 1)[:units]
     return np.cumsum(steps, out=steps)
@@ -198,10 +200,11 @@ def _loads_by_width(
     Returns:
         float32 (n,), at least 1.
     """
-    youngest = np.zeros(len(begin))
+    units = 2 * len(begin)
+    youngest = np.zeros(units)
     for blocks in members:
-        cover = spread(begin[blocks], end[blocks], np.ones(len(blocks)), len(begin))
-        widths = spread(begin[blocks], end[blocks], width[blocks], len(begin))
+        cover = spread(begin[blocks], end[blocks], np.ones(len(blocks)), units)
+        widths = spread(begin[blocks], end[blocks], width[blocks], units)
         first = (youngest == 0) & (cover > 0.5)
         youngest[first] = widths[first] / cover[first]
     return np.maximum(mean_over(youngest, begin, end) / width, 1.0).astype(np.float32)

@@ -28,14 +28,14 @@ def units(stacks):
 
 class TestStacks:
     @given(tables.TABLES)
-    def test_units_follow_the_blocks_that_start_within(self, table):
+    def test_units_are_the_bounds_within(self, table):
         found, stacks = stacked(table)
         if stacks is None:
             return
-        for place, of in enumerate(units(stacks)):
-            first, last = found.first[place], found.last[place]
-            starts = {other for other in range(len(found)) if first <= found.first[other] <= last}
-            assert of == starts
+        bounds = found.first.tolist() + found.last.tolist()
+        for first, last, of in zip(found.first.tolist(), found.last.tolist(), units(stacks), strict=True):
+            before = sum(bound < first for bound in bounds)
+            assert of == set(range(before, before + sum(first <= bound <= last for bound in bounds)))
 
     @given(tables.TABLES)
     def test_score_is_what_younger_loads_cost_for_each_row(self, table):
