@@ -249,6 +249,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--decay", action="store_true")
     parser.add_argument(
         "--only", nargs="*", choices=list(STEPS), help="strategies to measure; others from the JSON"
     )

@@ -19,8 +19,10 @@ from dbt_recluster.planner.candidates import Candidates
 # Up to this level every level is one more load; from there on each stands for a quarter more loads.
 _EXACT_LEVEL = 4
 _GROWTH = 1.25
-# Blocks of one level and component are one group while their widths ascend by less than this.
+# Blocks of one level and component are one group while their widths ascend by less than this, and more where a
+# block covers few units, for there chance makes widths differ.
 _WIDTH_GAP = 1.25
+_FEW_UNITS = 8.0
 # The oldest groups beyond this many are taken together.
 _MOST_LAYERS = 48
 _MOST_LEVELS = 128
@@ -107,7 +109,7 @@ class Stacks:
         total = mean_over(spread(begin, end, rows / (end - begin), units), begin, end) * (end - begin)
         width = np.maximum(total / rows, 1.0).astype(np.float32)
 
-        group, starts, order = _groups(_components(begin, end), level, width)
+        group, starts, order = _groups(_components(begin, end), level, width, end - begin)
         group_width = np.add.reduceat(total[order].astype(np.float64), starts)
         group_width /= np.add.reduceat(rows[order].astype(np.float64), starts)
         layer = _layers(_components(begin, end)[order[starts]], group_width)[group]
@@ -161,7 +163,7 @@ def _components(begin: PlaceArray, end: PlaceArray) -> PlaceArray:
 
 
 def _groups(
-    component: PlaceArray, level: IntArray, width: FigureArray
+    component: PlaceArray, level: IntArray, width: FigureArray, length: PlaceArray
 ) -> tuple[PlaceArray, IntArray, IntArray]:
     """Each block's group; where groups start in the order of groups; and that order."""
     key = component.astype(np.int64) * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
@@ -171,7 +173,8 @@ def _groups(
     order = np.argsort(key, kind="stable")
     key, width = key[order] >> 32, width[order]
     new = np.ones(len(order), np.bool_)
-    new[1:] = (key[1:] != key[:-1]) | (width[1:] > _WIDTH_GAP * width[:-1])
+    gap = _WIDTH_GAP + _FEW_UNITS / length[order[1:]]
+    new[1:] = (key[1:] != key[:-1]) | (width[1:] > gap * width[:-1])
     group = np.empty(len(order), np.int32)
     group[order] = np.cumsum(new, dtype=np.int32) - 1
     return group, np.flatnonzero(new), order
