@@ -32,10 +32,10 @@ class ProgressLines:
             self._log(message, *facts)
 
 
-def describe(progress: Progress) -> tuple[str, tuple[Any, ...]]:
+def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     """Return a message and the figures that stand in its ``{}``."""
     message = "{}: round {} " + ("merged" if progress.committed else "merges") + " {} blocks in {} sets, {}"
-    facts = [progress.table, progress.round, progress.blocks, progress.sets, size(progress.bytes)]
+    facts: list[Any] = [progress.table, progress.round, progress.blocks, progress.sets, size(progress.bytes)]
     if progress.committed:
         message += ", in {} s"
         facts.append(f"{progress.seconds or 0:.1f}")
@@ -45,4 +45,5 @@ def describe(progress: Progress) -> tuple[str, tuple[Any, ...]]:
     if progress.percent is not None:
         message += ", {} % of the bytes allowed"
         facts.append(progress.percent)
-    return message, tuple(facts)
+    # As text: dbt's log events hold every number as a float.
+    return message, tuple(map(str, facts))
