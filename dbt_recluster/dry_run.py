@@ -20,7 +20,8 @@ class PlannedSet:
     """One block set of a plan.
 
     Attributes:
-        level: The greatest level of the blocks it reads; it writes the next.
+        level: The greatest level of the blocks it reads.
+        new_level: The level of the blocks it writes.
         blocks: Blocks it reads.
         expected_blocks: Blocks it writes.
         rows: Rows it rewrites.
@@ -31,6 +32,7 @@ class PlannedSet:
     """
 
     level: int
+    new_level: int
     blocks: int
     expected_blocks: int
     rows: int
@@ -69,7 +71,8 @@ def dry_run(table: IcebergTable, key: ClusterKey, seen: Observation, chosen: Pla
     types = table.column_types()
     sets = tuple(
         PlannedSet(
-            level=task.level - 1,
+            level=int(seen.blocks.level[task.blocks].max()),
+            new_level=task.level,
             blocks=len(task.blocks),
             expected_blocks=task.expected_blocks,
             rows=task.rows,

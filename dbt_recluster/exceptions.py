@@ -43,5 +43,9 @@ class CommitStateUnknownError(ReclusterError):
     """The catalog did not say whether the commit took place. The table is as before or as after; no file is deleted."""
 
 
+class BudgetSpentError(ReclusterError):
+    """Nothing is left of the bytes that a run may rewrite over all its tables, so this one was not reclustered."""
+
+
 class ReportError(ReclusterError):
     """A report cannot be drawn or written: the plotting library is missing, or the file cannot be made."""

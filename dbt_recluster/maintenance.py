@@ -11,19 +11,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.dry_run import DryRun
 from dbt_recluster.dry_run import dry_run as describe
 from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.block_set import MergedSet, block_set
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.jobs import job_description
 from dbt_recluster.iceberg.levels import obsolete_properties
 from dbt_recluster.iceberg.merge import merge_sets
 from dbt_recluster.iceberg.predicates import parse_predicate
@@ -33,8 +33,10 @@ from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.information import blocks_opened, clustering_information
 from dbt_recluster.observation import Observation, observe, resolve_key
 from dbt_recluster.options import planning_policy, positive
+from dbt_recluster.outcome import ReclusterReport, Round
 from dbt_recluster.planner import Plan, Policy, plan
 from dbt_recluster.planner import clustering_information as planner_information
+from dbt_recluster.progress import Listener, teller
 from dbt_recluster.suspension import suspended_since
 
 if TYPE_CHECKING:
@@ -46,99 +48,6 @@ MAX_ATTEMPTS = 5
 MAX_ROUNDS = 100
 _TARGET_BYTES = "write.target-file-size-bytes"
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round that was committed: plan, merge, commit."""
-
-    sets: int
-    blocks_in: int
-    blocks_out: int
-    bytes_in: int
-    bytes_out: int
-    rows: int
-    seconds: float
-    snapshot_ids: tuple[int, ...]
-    conflicts: int = 0
-
-
-@dataclass
-class ReclusterReport:
-    """What a recluster did, or would do.
-
-    Attributes:
-        table: The table's identifier.
-        cluster_key: The key, as users write it.
-        rounds: The rounds that were committed, in order.
-        blocks_before, blocks_after: Blocks of the table.
-        depth_before, depth_after: Average depth over the blocks that ``where`` admits.
-        conflicts: How often a commit started again because another writer was faster.
-        seconds: Wall time of everything.
-        reason: Why it stopped.
-        suspended: Since when the table is suspended, which is why nothing, or nothing more, was done.
-        plan: With ``dry_run``, what the next round would do.
-    """
-
-    table: str
-    cluster_key: str
-    rounds: list[Round] = field(default_factory=list)
-    blocks_before: int = 0
-    blocks_after: int = 0
-    depth_before: float = 0.0
-    depth_after: float = 0.0
-    conflicts: int = 0
-    seconds: float = 0.0
-    reason: str = ""
-    suspended: str | None = None
-    plan: DryRun | None = None
-
-    @property
-    def blocks_in(self) -> int:
-        """Blocks rewritten, over all rounds."""
-        return sum(each.blocks_in for each in self.rounds)
-
-    @property
-    def blocks_out(self) -> int:
-        """Blocks written, over all rounds."""
-        return sum(each.blocks_out for each in self.rounds)
-
-    @property
-    def bytes_in(self) -> int:
-        """Bytes of the blocks rewritten."""
-        return sum(each.bytes_in for each in self.rounds)
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes of the blocks written."""
-        return sum(each.bytes_out for each in self.rounds)
-
-    @property
-    def rows(self) -> int:
-        """Rows rewritten, over all rounds."""
-        return sum(each.rows for each in self.rounds)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain numbers and strings."""
-        return {
-            "table": self.table,
-            "cluster_key": self.cluster_key,
-            "rounds": len(self.rounds),
-            "blocks_in": self.blocks_in,
-            "blocks_out": self.blocks_out,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "rows": self.rows,
-            "blocks_before": self.blocks_before,
-            "blocks_after": self.blocks_after,
-            "depth_before": self.depth_before,
-            "depth_after": self.depth_after,
-            "conflicts": self.conflicts,
-            "seconds": round(self.seconds, 3),
-            "reason": self.reason,
-            "suspended": self.suspended,
-            **({"plan": self.plan.as_dict()} if self.plan else {}),
-        }
 
 
 def recluster(
@@ -154,6 +63,7 @@ def recluster(
     block_rows: int = 1_000_000,
     dry_run: bool = False,
     trigger: str = "manual",
+    listener: Listener | None = None,
 ) -> ReclusterReport:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -172,6 +82,7 @@ def recluster(
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
         trigger: What the history says of it: ``run`` after a build, else ``manual``.
+        listener: Told when a round begins and when it is committed.
 
     Returns:
         The report; its ``rounds`` are empty when there was nothing to do.
@@ -216,7 +127,12 @@ def recluster(
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
         try:
-            done = _round(target, key, seen, chosen, policy, trigger, where, attempts)
+            tell = teller(listener, target, report, chosen, budget)
+            tell(None)
+            number = len(report.rounds) + 1
+            with job_description(spark, f"recluster {table}: round {number}, {len(chosen.tasks)} sets"):
+                done = _round(target, key, seen, chosen, policy, trigger, where, attempts)
+            tell(done)
             report.rounds.append(done)
             report.conflicts += done.conflicts
             attempts = 0

@@ -12,7 +12,7 @@ from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.levels import levels_and_runs
 from dbt_recluster.iceberg.predicates import may_match
-from dbt_recluster.iceberg.sorting import table_cluster_key
+from dbt_recluster.iceberg.sorting import is_cluster_key, table_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.planner import Blocks
 
@@ -49,6 +49,9 @@ def observe(
     )
     chosen = metadata if where is None else metadata.take(eligible)
     level, run = levels_and_runs(chosen, table.properties, int(table.java.sortOrder().orderId()))
+    if not is_cluster_key(table, key):
+        # Levels and runs are those of the table's own key, and say nothing of another one.
+        level, run = np.zeros_like(level), np.zeros_like(run)
     blocks = Blocks.build(
         lower=chosen.lower,
         upper=chosen.upper,

@@ -48,6 +48,14 @@ def parse_where(value: Any) -> str | None:
     return value
 
 
+def parse_queries(value: Any) -> list[str]:
+    """``queries``: predicates as queries have them, a string or a list of strings."""
+    given = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(each, str) and each.strip() for each in given):
+        raise OptionError(f"queries must be a SQL predicate or a list of them, not {value!r}")
+    return given
+
+
 def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
     """``since``: a date, a time (without a zone it is UTC) or a span back from now such as ``7 days``."""
     if value is None:

@@ -6,11 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dbt_recluster.exceptions import OptionError
-
-
-class BudgetSpentError(OptionError):
-    """Nothing is left of the run's budget, so this table was not reclustered."""
+from dbt_recluster.exceptions import BudgetSpentError
 
 
 class Budget:

@@ -15,12 +15,13 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from dbt_recluster.adapter.budget import Budget
+from dbt_recluster.adapter.catalog import clustering_statistics
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.limits import Limits
 from dbt_recluster.adapter.operate import Operations
-from dbt_recluster.adapter.reclustering import Reclustering
+from dbt_recluster.adapter.reclustering import Reclustering, logger
 from dbt_recluster.adapter.relation import (
     ClusteringChange,
     TableClustering,
@@ -85,6 +86,17 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
             else relation
             for relation in relations
         ]
+
+    def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
+        """Add the clustering of a table to what ``dbt docs`` knows of it."""
+        statistics: dict[str, Any] = {}
+        if self.credentials.method.in_process and self.may_have_clustering(relation):
+            try:
+                statistics = clustering_statistics(self.spark, relation.render())
+            except ReclusterError as e:
+                logger.debug(f"no clustering statistics of {relation}: {e}")
+        for column in super()._get_columns_for_catalog(relation):
+            yield {**column, **statistics}
 
     @classmethod
     def _get_adapter_specific_run_info(cls, config: RelationConfig) -> dict[str, Any]:

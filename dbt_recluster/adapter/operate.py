@@ -16,11 +16,13 @@ from dbt_recluster.adapter.arguments import (
     parse_arguments,
     parse_candidate_key,
     parse_format,
+    parse_queries,
     parse_since,
     parse_where,
 )
 from dbt_recluster.adapter.operations import Node, Target, targets
 from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.report import cost as show_cost
 from dbt_recluster.report import history as show_history
 from dbt_recluster.report import information as show
 
@@ -152,6 +154,26 @@ def _resume(spark: SparkSession, target: Target) -> dict[str, Any]:
     }
 
 
+def _cost(spark: SparkSession, target: Target, cluster_by: list[str] | None) -> dict[str, Any]:
+    from dbt_recluster.cost import estimate_clustering_cost
+
+    config = target.config
+    return estimate_clustering_cost(
+        spark,
+        target.relation,
+        _key(target, cluster_by),
+        depth=config.depth,
+        strategy=config.strategy,
+        block_rows=config.block_rows,
+    ).as_dict()
+
+
+def _suggest(spark: SparkSession, target: Target, queries: list[str]) -> dict[str, Any]:
+    from dbt_recluster.suggestion import suggest_cluster_by
+
+    return suggest_cluster_by(spark, target.relation, queries, block_rows=target.config.block_rows).as_dict()
+
+
 _CANDIDATE: dict[str, Parser] = {"cluster_by": parse_candidate_key, "where": parse_where}
 
 OPERATIONS: dict[str, Operation] = {
@@ -163,6 +185,10 @@ OPERATIONS: dict[str, Operation] = {
         _measure("clustering_ratio"), show.measure("clustering_ratio"), parsers=_CANDIDATE
     ),
     "clustering_history": Operation(_history, show_history.history, parsers={"since": parse_since}),
+    "estimate_clustering_cost": Operation(_cost, show_cost.cost, parsers={"cluster_by": parse_candidate_key}),
+    "suggest_cluster_by": Operation(
+        _suggest, show_cost.suggestion, needs_table=True, parsers={"queries": parse_queries}
+    ),
     "suspend_recluster": Operation(_suspend, show.suspended, needs_table=True),
     "resume_recluster": Operation(_resume, show.resumed, needs_table=True),
 }

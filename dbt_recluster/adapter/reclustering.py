@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,11 @@ from dbt.adapters.base.meta import AdapterMeta, available
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import CompilationError
 
-from dbt_recluster.adapter.budget import Budget, BudgetSpentError
+from dbt_recluster.adapter.budget import Budget
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.operations import Node, ReclusterOptions, Target, targets
-from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.exceptions import BudgetSpentError, OptionError, ReclusterError
+from dbt_recluster.report.progress import ProgressLines
 from dbt_recluster.report.text import plan_table, recluster_line
 
 if TYPE_CHECKING:
@@ -143,6 +145,8 @@ class Reclustering(metaclass=AdapterMeta):
     ) -> ReclusterReport:
         from dbt_recluster.maintenance import recluster
 
+        # In a run dbt's own lines come from several threads, and a line that is written over would meet them.
+        terminal = sys.stderr if trigger == "manual" else None
         with self._budget.turn(budget, clustering.max_bytes) as max_bytes:
             report = recluster(
                 self.spark,
@@ -156,6 +160,7 @@ class Reclustering(metaclass=AdapterMeta):
                 block_rows=clustering.block_rows,
                 dry_run=dry_run,
                 trigger=trigger,
+                listener=ProgressLines(logger.debug if trigger == "run" else logger.info, terminal),
             )
             self._budget.spend(report.plan.bytes if report.plan else report.bytes_in)
         return report

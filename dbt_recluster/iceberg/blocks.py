@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,12 +78,27 @@ def read_blocks(table: IcebergTable, key: ClusterKey, snapshot_id: int | None = 
 
     The manifests are read once, by Spark, and arrive through Arrow: no Java object is made per file.
     """
-    from pyspark.sql import functions as F
-
     snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
         return _empty(key)
-    entries = table.metadata("entries", snapshot_id)
+    return _read(table.metadata("entries", snapshot_id), key, snapshot_id)
+
+
+def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:
+    """Read every data file that one of ``snapshots`` added, as long as some snapshot still knows it, live or not."""
+    from pyspark.sql import functions as F
+
+    entries = table.metadata("all_entries")
+    wanted = entries.where(F.col("snapshot_id").isin([int(each) for each in snapshots]))
+    found = _read(wanted, key, table.snapshot_id)
+    # A file stands in the manifests of every snapshot that has it.
+    paths = np.asarray(found.path.dictionary_encode().indices.to_numpy(zero_copy_only=False))
+    return found.take(np.sort(np.unique(paths, return_index=True)[1]))
+
+
+def _read(entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
+    from pyspark.sql import functions as F
+
     data_file = F.col("data_file")
     partitioned = "partition" in entries.select("data_file.*").columns
     columns = [

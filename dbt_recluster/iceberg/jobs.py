@@ -33,6 +33,18 @@ def job_group(spark: SparkSession, group: str, description: str | None = None) -
             context.setLocalProperty(name, old)  # type: ignore[arg-type]  # None unsets it
 
 
+@contextmanager
+def job_description(spark: SparkSession, description: str) -> Iterator[None]:
+    """Let the jobs of this thread carry ``description`` in Spark's UI; then restore what was set."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None unsets it
+
+
 def cancel_jobs(spark: SparkSession, group: str) -> None:
     """Cancel the running jobs of ``group``; does nothing when Spark has stopped already."""
     if not is_stopped(spark):

@@ -54,6 +54,19 @@ def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str)
         spark.catalog.dropTempView(view)
 
 
+def predicate_columns(table: IcebergTable, where: str) -> set[str]:
+    """Return the columns that a predicate names, spelled as the table does.
+
+    Raises:
+        PredicateError: As :func:`parse_predicate`.
+    """
+    expression = parse_predicate(table, where)
+    references = table.iceberg.expressions.Binder.boundReferences(
+        table.java.schema().asStruct(), [expression], False
+    )
+    return {str(table.java.schema().findColumnName(each)) for each in references}
+
+
 def may_match(table: IcebergTable, blocks: BlockMetadata, where: str) -> BoolArray:
     """Return a mask of shape (n,): the blocks that may hold a row for which ``where`` is true.
 

@@ -54,7 +54,7 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
     with table_lock(table.lock_name):
         table.refresh()
         transaction = table.java.newTransaction()
-        if not _same_order(table, key):
+        if not is_cluster_key(table, key):
             order = transaction.replaceSortOrder()
             for field in key.fields:
                 order.asc(_term(table, field), table.iceberg.NullOrder.NULLS_FIRST)
@@ -100,7 +100,8 @@ def sort_columns(spark: SparkSession, key: ClusterKey) -> list[Column]:
     return columns
 
 
-def _same_order(table: IcebergTable, key: ClusterKey) -> bool:
+def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
+    """Whether the table is sorted by this very key."""
     try:
         return table_cluster_key(table) == key
     except ClusterKeyError:

@@ -72,15 +72,14 @@ def blocks(survey: Survey) -> str:
     figure, axes = _figure()
     shown = _shown(layout)
     order = shown[np.lexsort((layout.lower[shown], layout.level[shown]))]
-    level = np.minimum(layout.level[order], _MOST_LEVELS - 1)
-    for each in np.unique(level):
-        rows = np.flatnonzero(level == each)
+    for shade, _, levels in level_shades(layout):
+        rows = np.flatnonzero(np.isin(layout.level[order], levels))
         lower = layout.lower[order[rows]]
         # A block of one single key still has to be seen.
         upper = np.maximum(layout.upper[order[rows]], lower + 0.004)
         segments = np.stack([np.stack([lower, rows], axis=1), np.stack([upper, rows], axis=1)], axis=1)
         width = min(5.0, 110 / max(1, len(order)))
-        colour = _COLOURS[f"level{max(0, int(each))}"]
+        colour = _COLOURS[f"level{shade}"]
         axes.add_collection(LineCollection(list(segments), colors=colour, linewidths=max(width, 0.6)))
     axes.set_ylim(len(order) - 0.2, -0.8)
     axes.set_yticks([])
@@ -90,6 +89,18 @@ def blocks(survey: Survey) -> str:
     _key_axis(axes, survey.labels)
     axes.grid(visible=False, axis="y")
     return _svg(figure, f"blocks {survey.table}", "Each block as a bar over its range of keys")
+
+
+def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
+    """Return the shades of the levels that there are: its number, what to call it, and its levels."""
+    found = np.unique(np.maximum(layout.level, 0))
+    shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [-1, 0])] if 0 in found else []
+    older = found[found > 0]
+    parts = [part for part in np.array_split(older, _MOST_LEVELS - 1) if len(part)]
+    for number, part in enumerate(parts, start=1):
+        first, last = int(part[0]), int(part[-1])
+        shades.append((number, f"level {first}" + (f" to {last}" if last > first else ""), part.tolist()))
+    return shades
 
 
 def history(entries: Sequence[HistoryEntry], table: str) -> str:

@@ -92,7 +92,7 @@ def _table(number: int, each: Survey) -> dict[str, Any]:
         "facts": _facts(each, rounds),
         "compared": each.after is not None,
         "reclustered": bool(rounds),
-        "levels": _levels(each),
+        "levels": [(shade, name) for shade, name, _ in figures.level_shades(each.now)],
         "figures": _figures(each),
         "commits": [_commit(entry) for entry in reversed(each.history[-_LAST_COMMITS:])],
         "all_commits": len(each.history),
@@ -108,13 +108,6 @@ def _figures(each: Survey) -> dict[str, str]:
         "blocks": figures.blocks(each),
         "history": figures.history(each.history, each.table),
     }
-
-
-def _levels(each: Survey) -> list[tuple[int, str]]:
-    """Return the levels that the table has, as the figure shows them, and what to call them."""
-    names = ("new", "reclustered once", "twice", "3 times", "4 times or more")
-    shown = {min(max(0, level), len(names) - 1) for level in each.now.level.tolist()}
-    return [(level, names[level]) for level in sorted(shown)]
 
 
 def _breakable(name: str) -> Markup:

@@ -45,7 +45,7 @@ def plan_table(report: ReclusterReport) -> str:
     rows = [
         (
             str(number),
-            str(each.level),
+            f"{each.level} -> {each.new_level}",
             str(each.blocks),
             str(each.expected_blocks),
             f"{each.rows:,}",

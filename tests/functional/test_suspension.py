@@ -25,7 +25,7 @@ class TestDryRun(Operations):
         before = files(sql, "events")
         log = operate("recluster", "{table: events, dry_run: true, depth: 1}")
         assert f"1 of 1 {table}: would recluster 4 blocks" in log
-        assert "set  level  blocks  into   rows" in log
+        assert "set   level  blocks  into   rows" in log
         assert "how long is not known" in log
         assert "average depth 4.0 -> " in log
         found = operate_json("recluster", "{table: events, dry_run: true, depth: 1, format: json}")
@@ -137,3 +137,26 @@ class TestBudget(Operations):
         results = run_dbt(["run", "--vars", '{"load": 9, "recluster_max_bytes": "lots"}'], expect_pass=False)
         assert "var recluster_max_bytes must be a number of bytes above 0" in results[0].message
         assert files(sql, "one") == before
+
+
+class TestProgress(Operations):
+    def test_lines_and_job_descriptions(self, project: Any, table: str, spark: Any) -> None:
+        seen: list[str] = []
+        told: list[Any] = []
+        recluster(spark, table, depth=1, block_rows=500, listener=told.append)
+        assert [(each.round, each.committed) for each in told] == [(1, False), (1, True)]
+        assert (told[1].blocks, told[1].sets, told[0].bytes) == (4, 1, told[1].bytes)
+        assert told[1].seconds > 0
+        store = spark.sparkContext._jsc.sc().statusStore()
+        jobs = store.jobsList(None)
+        for place in range(jobs.size()):
+            description = jobs.apply(place).description()
+            if description.isDefined():
+                seen.append(str(description.get()))
+        assert any(text.startswith(f"recluster {table}: round 1, 1 sets") for text in seen)
+        for load in range(4, 8):
+            load_once(load)
+        log = operate("recluster", "{table: events, depth: 1}")
+        assert f"{table}: round 1 merges" in log
+        assert "by this table's history" in log
+        assert f"{table}: round 1 merged" in log

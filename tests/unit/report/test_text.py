@@ -39,12 +39,27 @@ def test_sizes() -> None:
 
 def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
     planned = report(0)
-    sets = (PlannedSet(0, 6, 3, 6000, 6 * 2**20, "1", "99", 6, 1),)
+    sets = (PlannedSet(0, 2, 6, 3, 6000, 6 * 2**20, "1", "99", 6, 1),)
     planned.plan = DryRun(sets, 6 * 2**20, 6000, 1.0, 12.34)
     planned.depth_before, planned.reason = 6, "average depth 6 is above 4"
     lines = plan_table(planned).splitlines()
     assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "ts", "depth", "after"]
-    assert lines[1].split() == ["1", "0", "6", "3", "6,000", "6.0", "MB", "1", "to", "99", "6", "1"]
+    assert lines[1].split() == [
+        "1",
+        "0",
+        "->",
+        "2",
+        "6",
+        "3",
+        "6,000",
+        "6.0",
+        "MB",
+        "1",
+        "to",
+        "99",
+        "6",
+        "1",
+    ]
     assert lines[2] == (
         "total: 6.0 MB, 6,000 rows, about 12.3 s at the speed of this table's earlier reclusters; "
         "average depth 6.0 -> 1.0 expected"

@@ -1,0 +1,211 @@
+"""Which key to cluster by: what share of a table's blocks queries would skip, by a sample of its rows.
+
+Nothing is changed. The shares of today come from the blocks' bounds; those of a key from a sorted sample, cut into
+as many parts as the table would have blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg.blocks import BlockMetadata, read_blocks
+from dbt_recluster.iceberg.predicates import may_match, predicate_columns
+from dbt_recluster.iceberg.rows import sample_rows
+from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.planner import Blocks
+from dbt_recluster.planner.depth import Sweep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = 50_000
+FEW_BLOCKS = 8
+LEAST_GAIN = 0.1
+_MOST_COLUMNS = 12
+_PAIRED = 4
+
+Codes = npt.NDArray[np.int64]
+Holds = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A key, and what it would do for queries.
+
+    Attributes:
+        cluster_by: Its columns.
+        distinct: Distinct values of its first column in the sample.
+        skipped_now: The share of blocks that the queries skip today, 0 to 1, on average over the queries.
+        skipped_then: The share they would skip under this key.
+    """
+
+    cluster_by: tuple[str, ...]
+    distinct: int
+    skipped_now: float
+    skipped_then: float
+
+    @property
+    def gain(self) -> float:
+        """The share of blocks skipped then and not now."""
+        return self.skipped_then - self.skipped_now
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What to cluster a table by.
+
+    Attributes:
+        table: The table's identifier.
+        blocks: Blocks of the table.
+        queries: The predicates that were tried; empty where each key was tried with its own first column set equal
+            to the values of the sample.
+        sampled: Rows of the sample.
+        candidates: The keys tried, best first.
+        advice: What to do, in one sentence.
+    """
+
+    table: str
+    blocks: int
+    queries: tuple[str, ...]
+    sampled: int
+    candidates: tuple[Candidate, ...]
+    advice: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return {**asdict(self), "candidates": [asdict(each) for each in self.candidates]}
+
+
+def suggest_cluster_by(
+    spark: SparkSession, table: str, queries: Sequence[str] = (), *, block_rows: int = 1_000_000
+) -> Suggestion:
+    """Try keys on a table: every column, and pairs of the best; with ``queries`` only columns that they name.
+
+    Args:
+        spark: A session with Iceberg's extensions.
+        table: ``schema.table`` or ``catalog.schema.table``.
+        queries: Predicates as queries of this table have them.
+        block_rows: The most rows in a block of the clustered table.
+
+    Raises:
+        NotAnIcebergTableError, PredicateError: Bad input.
+        ClusterKeyError: No column, or none that the queries name, can be a key.
+    """
+    target = IcebergTable.load(spark, table)
+    named = [predicate_columns(target, each) for each in queries]
+    columns = _columns(target, set[str]().union(*named) if queries else None)
+    metadata = read_blocks(target, ClusterKey(tuple(KeyField(name) for name in columns)))
+    rows = int(metadata.rows.sum())
+    sample = sample_rows(target, columns, queries, rows, SAMPLE) if rows else None
+    if sample is None or not len(sample) or len(metadata) < FEW_BLOCKS:
+        few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
+        return Suggestion(table, len(metadata), tuple(queries), 0, (), few)
+    codes = [_codes(sample.column(f"column_{i}")) for i in range(len(columns))]
+    parts = max(2, min(-(-rows // block_rows), len(sample)), min(len(metadata), len(sample) // 20))
+    holds = [_booleans(sample.column(f"holds_{i}")) for i in range(len(queries))]
+    now = [1 - may_match(target, metadata, each).mean() for each in queries]
+
+    def candidate(key: tuple[int, ...]) -> Candidate:
+        cut = _cut([codes[i] for i in key], parts)
+        if queries:
+            then = float(np.mean([_skipped_by_query(cut, each, parts) for each in holds]))
+            before = float(np.mean(now))
+        else:
+            then, before = _skipped_by_value(cut, codes[key[0]], parts), _skipped_now(metadata, key[0])
+        distinct = int(codes[key[0]].max()) + 1
+        return Candidate(tuple(columns[i] for i in key), distinct, round(before, 4), round(then, 4))
+
+    singles = {i: candidate((i,)) for i in range(len(columns))}
+    best = sorted(singles, key=lambda i: (-singles[i].gain, i))[:_PAIRED]
+    pairs = [candidate(key) for key in permutations(best, 2)] if queries else []
+    found = sorted([*singles.values(), *pairs], key=lambda each: (-each.gain, len(each.cluster_by)))
+    return Suggestion(
+        table, len(metadata), tuple(queries), len(sample), tuple(found), _advice(found[0], queries)
+    )
+
+
+def _advice(best: Candidate, queries: Sequence[str]) -> str:
+    if best.gain < LEAST_GAIN:
+        return f"Do not cluster it: no key skips {LEAST_GAIN:.0%} of the blocks more than today"
+    key = ", ".join(best.cluster_by)
+    shares = f"{best.skipped_now:.0%} of the blocks skipped now, {best.skipped_then:.0%} then"
+    if not queries:
+        return f"By {key}, if queries filter by it ({shares}); give the predicates of your queries to be sure"
+    return f"By {key} ({shares})"
+
+
+def _columns(table: IcebergTable, named: set[str] | None) -> list[str]:
+    """Return the columns that can be a key, among those that queries name if there are any."""
+    fit = []
+    for name, kind in table.column_types().items():
+        if named is not None and name not in named:
+            continue
+        try:
+            KeyField(name).check({name: kind})
+        except ClusterKeyError:
+            continue
+        if kind != "boolean":
+            fit.append(name)
+    if not fit:
+        raise ClusterKeyError(
+            f"{table.name} has no column to cluster by"
+            + (" among those that the queries name" if named else "")
+        )
+    return fit[:_MOST_COLUMNS]
+
+
+def _codes(column: pa.ChunkedArray) -> Codes:
+    """Number the values in their order, NULL first."""
+    values = column.combine_chunks()
+    order = values.dictionary_encode()
+    dictionary = order.dictionary
+    rank = np.empty(len(dictionary), np.int64)
+    rank[pc.sort_indices(dictionary).to_numpy()] = np.arange(1, len(dictionary) + 1)
+    places = np.asarray(order.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    codes: Codes = np.where(places < 0, 0, rank[places] if len(rank) else 0)
+    return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _booleans(column: pa.ChunkedArray) -> Holds:
+    return np.asarray(column.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _cut(columns: Sequence[Codes], parts: int) -> Codes:
+    """Return the part that each sampled row falls into when all are sorted by these columns and cut evenly."""
+    order = np.lexsort(columns[::-1])
+    part = np.empty(len(order), np.int64)
+    part[order] = np.arange(len(order)) * parts // len(order)
+    return part
+
+
+def _skipped_by_query(part: Codes, holds: Holds, parts: int) -> float:
+    opened = len(np.unique(part[holds]))
+    return 1 - max(opened, 1) / parts  # a query that no sampled row answers still opens a block
+
+
+def _skipped_by_value(part: Codes, codes: Codes, parts: int) -> float:
+    """Return the share of parts whose range does not hold a value, on average over the sampled values."""
+    lower, upper = np.full(parts, np.iinfo(np.int64).max), np.full(parts, -1)
+    np.minimum.at(lower, part, codes)
+    np.maximum.at(upper, part, codes)
+    depth = Sweep.over(lower, upper, int(codes.max()) + 1).point_depth()
+    return 1 - float(depth[codes].mean()) / parts
+
+
+def _skipped_now(metadata: BlockMetadata, column: int) -> float:
+    """Return the share of blocks that do not cover a key, on average over the blocks' own bounds."""
+    blocks = Blocks.build(
+        lower=metadata.lower[column], upper=metadata.upper[column], unbounded=metadata.unbounded[column]
+    )
+    depth = Sweep.over(blocks.lower, blocks.upper, blocks.points).point_depth()
+    return 1 - float(depth.mean()) / len(blocks)

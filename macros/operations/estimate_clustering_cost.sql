@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation estimate_clustering_cost --args '{table: analytics.events, cluster_by: event_date}'
+
+  Print what clustering tables would cost: once, and for each day of loads like those of the past week.
+-#}
+{% macro estimate_clustering_cost(table=none, cluster_by=none, format='text') %}
+  {%- do adapter.dispatch('estimate_clustering_cost', 'dbt')(table, cluster_by, format) -%}
+{% endmacro %}
+
+{% macro default__estimate_clustering_cost(table, cluster_by, format) %}
+  {%- do recluster_operate('estimate_clustering_cost', {'table': table, 'cluster_by': cluster_by, 'format': format}) -%}
+{% endmacro %}

@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation suggest_cluster_by --args '{table: analytics.events, queries: ["user_id = 7"]}'
+
+  Print which keys would let queries skip most blocks of a table, or that it should not be clustered.
+-#}
+{% macro suggest_cluster_by(table=none, queries=none, format='text') %}
+  {%- do adapter.dispatch('suggest_cluster_by', 'dbt')(table, queries, format) -%}
+{% endmacro %}
+
+{% macro default__suggest_cluster_by(table, queries, format) %}
+  {%- do recluster_operate('suggest_cluster_by', {'table': table, 'queries': queries, 'format': format}) -%}
+{% endmacro %}

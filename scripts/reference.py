@@ -1,0 +1,192 @@
+"""Write docs/reference from the code: configs, operations, figures and errors.
+
+python scripts/reference.py            # writes
+python scripts/reference.py --check    # fails when what is there is not what would be written
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+_BUDGET = (
+    "The most bytes to rewrite in this run over all tables, a number or a size such as `10 GB`. After builds it goes "
+    "to the first tables that need it, since which one gains most is not known while models still run. `run-operation "
+    "recluster` knows: those that gain most for a byte come first."
+)
+_NOTE = "<!-- Written by scripts/reference.py from the code; edit that. -->\n"
+
+
+def main() -> None:
+    """Write the pages, or check them."""
+    pages = {
+        "configs.md": configs(),
+        "operations.md": operations(),
+        "figures.md": figures(),
+        "errors.md": errors(),
+    }
+    stale = [name for name, text in pages.items() if _current(REFERENCE / name) != text]
+    if "--check" in sys.argv[1:]:
+        if stale:
+            raise SystemExit(f"not what the code says: {', '.join(stale)}; run python scripts/reference.py")
+        return
+    REFERENCE.mkdir(exist_ok=True)
+    for name in stale:
+        (REFERENCE / name).write_text(pages[name], encoding="utf-8")
+
+
+def configs() -> str:
+    """Return the page of the model configs, from their parsers."""
+    from dbt_recluster.adapter import config
+    from dbt_recluster.cluster_key import ALLOWED
+    from dbt_recluster.planner import STRATEGIES
+
+    rows = []
+    for name, parse in config.PARSERS.items():
+        text = _markdown(inspect.getdoc(parse) or "").replace(" (`parse_cluster_key`)", "")
+        text = text.replace("`STRATEGIES`", ", ".join(f"`{each}`" for each in STRATEGIES))
+        rows.append((f"`{name}`", _capital(text.partition(": ")[2])))
+    return "\n".join(
+        (
+            _NOTE,
+            "# Configs\n",
+            "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
+            "any data is written.\n",
+            _table(("config", "what it is"), rows),
+            f"\nAn item of `cluster_by` is {_markdown(ALLOWED)}.\n",
+            "## For a whole run\n",
+            _table(
+                ("where", "name", "what it is"),
+                [
+                    (
+                        "var",
+                        f"`{config.AUTOMATIC_CLUSTERING_VAR}`",
+                        "false: no table is reclustered after its build in this run.",
+                    ),
+                    (
+                        "environment",
+                        f"`{config.AUTOMATIC_CLUSTERING_ENV}`",
+                        "Likewise, for where vars are out of reach.",
+                    ),
+                    (
+                        "var",
+                        f"`{config.BUDGET_VAR}`",
+                        _BUDGET,
+                    ),
+                ],
+            ),
+            "",
+        )
+    )
+
+
+def operations() -> str:
+    """Return the page of the operations and of the generic test, from the YAML beside their macros."""
+    parts = [
+        _NOTE,
+        "# Operations\n",
+        "`dbt run-operation NAME --args '{argument: value}'`. Wrong arguments are an error with exit code 1, before "
+        "anything is changed. With `format: json` and dbt's `--quiet`, standard output is JSON and nothing else.\n",
+    ]
+    for path in sorted((ROOT / "macros" / "operations").glob("*.yml")):
+        parts += [_macro(macro, path.stem) for macro in _load(path)["macros"]]
+    parts.append("# Generic test\n")
+    for path in sorted((ROOT / "macros" / "tests").glob("*.yml")):
+        parts += [_macro(macro, path.stem) for macro in _load(path)["macros"]]
+    return "\n".join(parts)
+
+
+def figures() -> str:
+    """Return the page of the figures that operations answer with, from the classes that hold them."""
+    from dbt_recluster.cost import CostEstimate
+    from dbt_recluster.dry_run import DryRun, PlannedSet
+    from dbt_recluster.forecast import Forecast
+    from dbt_recluster.history import HistoryEntry
+    from dbt_recluster.outcome import ReclusterReport
+    from dbt_recluster.planner import ClusteringInformation
+
+    parts = [
+        _NOTE,
+        "# Figures\n",
+        "What the operations answer with `format: json`, and their Python functions.\n",
+    ]
+    for title, kind in (
+        ("clustering_information", ClusteringInformation),
+        ("clustering_history", HistoryEntry),
+        ("recluster", ReclusterReport),
+        ("recluster, dry_run: its plan", DryRun),
+        ("recluster, dry_run: each set of the plan", PlannedSet),
+        ("estimate_clustering_cost", CostEstimate),
+        ("The forecast behind the report", Forecast),
+    ):
+        parts += [f"## {title}\n", _table(("figure", "what it is"), _attributes(kind)), ""]
+    return "\n".join(parts)
+
+
+def errors() -> str:
+    """Return the page of the errors, from their classes."""
+    from dbt_recluster import exceptions
+
+    classes = [
+        kind
+        for _, kind in inspect.getmembers(exceptions, inspect.isclass)
+        if issubclass(kind, exceptions.ReclusterError)
+    ]
+    classes.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
+    rows = [(f"`{kind.__name__}`", _markdown(inspect.getdoc(kind) or "")) for kind in classes]
+    intro = "All are in `dbt_recluster.exceptions`. In dbt they appear as errors of the model or of the operation.\n"
+    return "\n".join((_NOTE, "# Errors\n", intro, _table(("error", "when"), rows), ""))
+
+
+def _macro(macro: dict[str, Any], name: str) -> str:
+    rows = [
+        (f"`{each['name']}`", _markdown(each["description"]))
+        for each in macro["arguments"]
+        if each["name"] != "model"
+    ]
+    return f"## {name}\n\n{_markdown(macro['description'])}\n\n{_table(('argument', 'what it is'), rows)}\n"
+
+
+def _attributes(kind: type) -> list[tuple[str, str]]:
+    """Return the entries under ``Attributes:`` of a docstring, in the Google style."""
+    text = inspect.getdoc(kind) or ""
+    listed = text.partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
+    return [
+        (", ".join(f"`{each}`" for each in re.split(r",\s*", names)), _capital(_markdown(body)))
+        for names, body in entries
+    ]
+
+
+def _markdown(text: str) -> str:
+    """Turn a docstring's text into one line of Markdown."""
+    text = re.sub(r":\w+:`([^`]*)`", lambda match: f"`{match.group(1).rpartition('.')[2]}`", text)
+    return re.sub(r"\s+", " ", text.replace("``", "`")).replace("|", "\\|").strip()
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def _current(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""suggest_cluster_by: on a table whose best key is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operations import PLAIN, Operations, operate, operate_json
+
+from dbt_recluster.maintenance import blocks_opened, recluster
+from dbt_recluster.suggestion import suggest_cluster_by
+
+EVENTS = """
+{{ config(materialized='incremental', block_rows=1000) }}
+select id, pmod(hash(id), 1000) as k, pmod(hash(id * 7), 50) as shop, id % 2 = 0 as flag, array(id) as list,
+  if(id % 10 = 0, null, concat('v', pmod(hash(id), 1000))) as v
+from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
+"""
+
+
+class TestSuggestion(Operations):
+    LOADS = 10
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": EVENTS, "plain.sql": PLAIN}
+
+    def test_for_queries(self, project: Any, table: str, spark: Any) -> None:
+        queries = ["shop = 7", "shop in (3, 4)", "k between 100 and 120"]
+        found = suggest_cluster_by(spark, table, queries, block_rows=1000)
+        assert {each.cluster_by for each in found.candidates} == {
+            ("shop",),
+            ("k",),
+            ("shop", "k"),
+            ("k", "shop"),
+        }
+        assert found.candidates[0].cluster_by[0] == "shop"
+        assert found.advice.startswith("By shop")
+        assert found.candidates[0].skipped_now == 0
+
+    def test_what_it_says_comes_true(self, project: Any, table: str, spark: Any) -> None:
+        (found,) = suggest_cluster_by(spark, table, ["shop = 7"], block_rows=1000).candidates
+        assert found.cluster_by == ("shop",)
+        copy = f"{project.test_schema}.copy"
+        spark.sql(f"create table {copy} using iceberg as select * from {table}")
+        spark.sql(f"delete from {copy}")
+        for load in range(10):
+            spark.sql(f"insert into {copy} select * from {table} where id div 1000 = {load}")
+        recluster(spark, copy, "shop", depth=1, block_rows=1000, final=True)
+        blocks = spark.table(f"{copy}.files").count()
+        skipped = 1 - blocks_opened(spark, copy, "shop = 7") / blocks
+        assert found.skipped_then == pytest.approx(skipped, abs=0.1)
+
+    def test_without_queries(self, project: Any, table: str, spark: Any) -> None:
+        found = suggest_cluster_by(spark, table, block_rows=1000)
+        keys = {each.cluster_by for each in found.candidates}
+        assert keys == {("id",), ("k",), ("shop",), ("v",)}  # no array, no boolean
+        by_key = {each.cluster_by: each for each in found.candidates}
+        assert by_key["id",].gain < 0.1  # loads come in its order
+        assert by_key["k",].gain > 0.5
+        assert "give the predicates of your queries" in found.advice
+
+    def test_when_not_to_cluster(self, project: Any, table: str, spark: Any) -> None:
+        few = suggest_cluster_by(spark, f"{project.test_schema}.plain")
+        assert (few.candidates, few.advice) == (
+            (),
+            "Do not cluster it yet: a query opens at most its 1 blocks",
+        )
+        none = suggest_cluster_by(spark, table, ["id = 5000"], block_rows=1000)
+        assert none.advice.startswith("Do not cluster it: no key skips")
+
+    def test_for_people_and_programs(self, project: Any, table: str) -> None:
+        log = operate("suggest_cluster_by", "{table: events, queries: 'shop = 7'}")
+        assert "by 10,000 sampled rows and 1 predicate" in log
+        assert "By shop (0% of the blocks skipped now" in log
+        found = operate_json("suggest_cluster_by", "{table: events, queries: ['shop = 7'], format: json}")
+        assert found["candidates"][0]["cluster_by"] == ["shop"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{}", "needs a table"),
+            ("{table: no.table}", "no.table cannot be loaded"),
+            ("{table: events, queries: 3}", "queries must be a SQL predicate or a list of them"),
+            ("{table: events, queries: nope = 1}", "'nope = 1' cannot choose blocks"),
+            ("{table: events, queries: flag}", "no column to cluster by among those that the queries name"),
+        ],
+    )
+    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+        assert message in operate("suggest_cluster_by", arguments, passes=False)
