@@ -186,7 +186,7 @@ def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_or
         ).repartition(1)
         frame = frame.sortWithinPartitions("l_shipdate" if in_order else "l_orderkey")
         frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
-    files = spark.sql(f"select count(*), avg(size(split_offsets)) from {name}.files").first()
+    files = spark.sql(f"select count(*), avg(greatest(size(split_offsets), 1)) from {name}.files").first()
     print(f"  {files[0]} files of {files[1]:.0f} row groups", flush=True)
 
 
