@@ -16,7 +16,7 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint unit spark package project ## Everything that CI checks (about 20 minutes)
+test: lint docs unit spark package project ## Everything that CI checks (about 20 minutes)
 	@echo "all passed"
 
 ##@ For contributors
@@ -29,6 +29,11 @@ lint: $(READY) ## ruff and mypy
 	@$(RUN)/ruff format -q --check .
 	@$(RUN)/mypy --no-error-summary
 
+docs: $(READY) ## Build the documentation into build/docs; a broken link is an error
+	@echo "== documentation"
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
+
 unit: $(READY) ## Tests that need no Spark
 	@echo "== unit tests"
 	@$(RUN)/pytest tests/unit $(PYTEST_ARGS)
@@ -36,6 +41,7 @@ unit: $(READY) ## Tests that need no Spark
 spark: $(READY) ## Tests on real Spark, real Iceberg, real dbt
 	@echo "== tests on Spark, Iceberg and dbt"
 	@$(RUN)/pytest tests/iceberg tests/functional $(PYTEST_ARGS)
+	@$(RUN)/pytest tests/processes -rs $(PYTEST_ARGS)
 
 package: $(READY) ## Build the wheel and use it outside the repository
 	@echo "== the wheel"
@@ -44,6 +50,9 @@ package: $(READY) ## Build the wheel and use it outside the repository
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"
 	@cd integration_tests && ../$(RUN)/python loads.py --build --lakehouse lakehouse-test
+
+writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
+	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
 
 clean: ## Remove what the targets made
 	@rm -rf $(VENV) build dist integration_tests/lakehouse* integration_tests/data integration_tests/target integration_tests/logs
@@ -55,4 +64,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint unit spark package project clean
+.PHONY: help demo test install lint docs unit spark package project writers clean

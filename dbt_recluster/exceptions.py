@@ -41,3 +41,7 @@ class ConcurrentChangeError(ReclusterError):
 
 class CommitStateUnknownError(ReclusterError):
     """The catalog did not say whether the commit took place. The table is as before or as after; no file is deleted."""
+
+
+class ReportError(ReclusterError):
+    """A report cannot be drawn or written: the plotting library is missing, or the file cannot be made."""

@@ -16,22 +16,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.exceptions import ClusterKeyError, ConcurrentChangeError, OptionError
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.dry_run import DryRun
+from dbt_recluster.dry_run import dry_run as describe
+from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
+from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.block_set import MergedSet, block_set
-from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
-from dbt_recluster.iceberg.levels import levels_and_runs
+from dbt_recluster.iceberg.levels import obsolete_properties
 from dbt_recluster.iceberg.merge import merge_sets
-from dbt_recluster.iceberg.predicates import may_match, parse_predicate
-from dbt_recluster.iceberg.scan import file_paths, scan_tasks
-from dbt_recluster.iceberg.sorting import set_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.predicates import parse_predicate
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.sorting import set_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.planner import Blocks, Plan, Policy, PolicyError, plan
+from dbt_recluster.information import blocks_opened, clustering_information
+from dbt_recluster.observation import Observation, observe, resolve_key
+from dbt_recluster.options import planning_policy, positive
+from dbt_recluster.planner import Plan, Policy, plan
 from dbt_recluster.planner import clustering_information as planner_information
+from dbt_recluster.suspension import suspended_since
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["ReclusterReport", "Round", "blocks_opened", "clustering_information", "recluster"]
 
 MAX_ATTEMPTS = 5
 MAX_ROUNDS = 100
@@ -51,6 +60,7 @@ class Round:
     rows: int
     seconds: float
     snapshot_ids: tuple[int, ...]
+    conflicts: int = 0
 
 
 @dataclass
@@ -63,10 +73,11 @@ class ReclusterReport:
         rounds: The rounds that were committed, in order.
         blocks_before, blocks_after: Blocks of the table.
         depth_before, depth_after: Average depth over the blocks that ``where`` admits.
-        conflicts: How often a round started again because another writer was faster.
+        conflicts: How often a commit started again because another writer was faster.
         seconds: Wall time of everything.
         reason: Why it stopped.
-        plan: With ``dry_run``, what the next round would rewrite.
+        suspended: Since when the table is suspended, which is why nothing, or nothing more, was done.
+        plan: With ``dry_run``, what the next round would do.
     """
 
     table: str
@@ -79,7 +90,8 @@ class ReclusterReport:
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
-    plan: Plan | None = None
+    suspended: str | None = None
+    plan: DryRun | None = None
 
     @property
     def blocks_in(self) -> int:
@@ -124,6 +136,8 @@ class ReclusterReport:
             "conflicts": self.conflicts,
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
+            "suspended": self.suspended,
+            **({"plan": self.plan.as_dict()} if self.plan else {}),
         }
 
 
@@ -136,8 +150,10 @@ def recluster(
     where: str | None = None,
     max_bytes: int | None = None,
     depth: float | None = None,
+    strategy: str | None = None,
     block_rows: int = 1_000_000,
     dry_run: bool = False,
+    trigger: str = "manual",
 ) -> ReclusterReport:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -152,8 +168,10 @@ def recluster(
         max_bytes: The most bytes to rewrite in this call, over all rounds.
         depth: The average depth up to which the table counts as well clustered; below 1, a ratio of the
             number of blocks. None takes the planner's default.
+        strategy: How block sets are chosen, one of ``planner.STRATEGIES``; None takes the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
+        trigger: What the history says of it: ``run`` after a build, else ``manual``.
 
     Returns:
         The report; its ``rounds`` are empty when there was nothing to do.
@@ -165,16 +183,16 @@ def recluster(
         CommitStateUnknownError: The catalog did not say whether a commit took place.
     """
     started = time.monotonic()
-    budget = _positive("max_bytes", max_bytes)
-    policy = _policy(depth, budget, _positive("block_rows", block_rows) or block_rows)
+    budget = positive("max_bytes", max_bytes)
+    policy = planning_policy(depth, strategy, budget, positive("block_rows", block_rows) or block_rows)
     target = IcebergTable.load(spark, table)
-    key = _resolve_key(target, cluster_by)
+    key = resolve_key(target, cluster_by)
     if where is not None:
         parse_predicate(target, where)  # before anything is written
-    if not dry_run and cluster_by is not None:
+    report = ReclusterReport(table, str(key), suspended=suspended_since(target.properties))
+    if not dry_run and cluster_by is not None and report.suspended is None:
         set_cluster_key(target, key)
 
-    report = ReclusterReport(table, str(key))
     attempts = 0
     while True:
         seen = _observe(target, key, where)
@@ -182,19 +200,25 @@ def recluster(
         report.blocks_after = len(seen.metadata)
         if not report.rounds:
             report.depth_before, report.blocks_before = report.depth_after, report.blocks_after
+        report.suspended = suspended_since(target.properties)
+        if report.suspended is not None and not dry_run:
+            report.reason = f"suspended since {report.suspended}"
+            break
         if budget is not None:
             policy = replace(policy, max_bytes=max(0, budget - report.bytes_in))
         chosen = plan(seen.blocks, policy)
         report.reason = chosen.reason
         if dry_run:
-            report.plan = chosen
+            report.plan = describe(target, key, seen, chosen, policy)
         if dry_run or not chosen.tasks or (report.rounds and not final):
             break
         if len(report.rounds) == MAX_ROUNDS:
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
         try:
-            report.rounds.append(_round(target, key, seen, chosen, policy.block_rows))
+            done = _round(target, key, seen, chosen, policy, trigger, where, attempts)
+            report.rounds.append(done)
+            report.conflicts += done.conflicts
             attempts = 0
         except ConcurrentChangeError:
             attempts += 1
@@ -208,116 +232,91 @@ def recluster(
     return report
 
 
-def clustering_information(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None, where: str | None = None
-) -> dict[str, Any]:
-    """Return the clustering metrics of a table under its own key or any other, as a dictionary.
-
-    Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
-        cluster_by: Any key; None takes the table's sort order. The table is not changed.
-        where: A predicate; only blocks that may hold a matching row count.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
-    """
-    target = IcebergTable.load(spark, table)
-    key = _resolve_key(target, cluster_by)
-    return {"cluster_key": str(key), **planner_information(_observe(target, key, where).blocks).as_dict()}
+def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> Observation:
+    """Read the blocks; again when another writer's expiry deleted the metadata that was being read."""
+    for _ in range(MAX_ATTEMPTS - 1):
+        snapshot_id = table.snapshot_id
+        try:
+            return observe(table, key, where)
+        except ReclusterError:
+            raise
+        except Exception:
+            table.refresh()
+            if table.snapshot_id == snapshot_id:
+                raise
+    return observe(table, key, where)
 
 
-def blocks_opened(spark: SparkSession, table: str, where: str) -> int:
-    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
-
-    Raises:
-        NotAnIcebergTableError, PredicateError: Bad input.
-    """
-    target = IcebergTable.load(spark, table)
-    if target.snapshot_id is None:
-        return 0
-    return len(file_paths(target, target.snapshot_id, parse_predicate(target, where)))
-
-
-def _policy(depth: float | None, max_bytes: int | None, block_rows: int) -> Policy:
-    options: dict[str, Any] = {} if depth is None else {"depth": depth}
-    try:
-        return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
-    except PolicyError as e:
-        raise OptionError(str(e)) from e
-
-
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
-        raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
-    return value
-
-
-def _resolve_key(table: IcebergTable, cluster_by: str | Sequence[str] | None) -> ClusterKey:
-    if cluster_by is not None:
-        return parse_cluster_key(cluster_by).check(table.column_types())
-    key = table_cluster_key(table)
-    if key is None:
-        raise ClusterKeyError(f"{table.name} has no sort order; name a cluster key with cluster_by")
-    return key
-
-
-@dataclass(frozen=True)
-class _Observation:
-    """The table's blocks at one moment, and those of them that a plan may choose from.
-
-    Attributes:
-        metadata: All blocks.
-        eligible: Positions in ``metadata`` of the blocks that ``where`` admits.
-        blocks: The eligible blocks as the planner takes them, in the order of ``eligible``.
-    """
-
-    metadata: BlockMetadata
-    eligible: IntArray
-    blocks: Blocks
-
-
-def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> _Observation:
-    metadata = read_blocks(table, key)
-    eligible = (
-        np.arange(len(metadata)) if where is None else np.flatnonzero(may_match(table, metadata, where))
-    )
-    chosen = metadata if where is None else metadata.take(eligible)
-    level, run = levels_and_runs(chosen, table.properties, int(table.java.sortOrder().orderId()))
-    blocks = Blocks.build(
-        lower=chosen.lower,
-        upper=chosen.upper,
-        rows=chosen.rows,
-        bytes=chosen.bytes,
-        level=level,
-        run=run,
-        partition=chosen.partition,
-        unbounded=chosen.unbounded,
-    )
-    return _Observation(metadata, eligible, blocks)
-
-
-def _round(table: IcebergTable, key: ClusterKey, seen: _Observation, chosen: Plan, block_rows: int) -> Round:
+def _round(
+    table: IcebergTable,
+    key: ClusterKey,
+    seen: Observation,
+    chosen: Plan,
+    policy: Policy,
+    trigger: str,
+    where: str | None,
+    conflicts: int,
+) -> Round:
     started = time.monotonic()
     metadata = seen.metadata
     assert metadata.snapshot_id is not None
     sets = [seen.eligible[task.blocks] for task in chosen.tasks]
-    merges = _merge(table, key, metadata, chosen, sets, block_rows)
-    replaced = np.concatenate(sets)
+    try:
+        merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
+    except Exception as e:
+        _raise_if_changed(table, metadata, np.concatenate(sets), e)
+        raise
+    read = {id(merge): positions for merge, positions in zip(merges, sets, strict=True)}
+
+    def figures(done: Sequence[MergedSet]) -> dict[str, int]:
+        replaced = np.concatenate([read[id(merge)] for merge in done])
+        return {
+            "sets": len(done),
+            "blocks_in": len(replaced),
+            "blocks_out": sum(len(merge.files) for merge in done),
+            "bytes_in": int(metadata.bytes[replaced].sum()),
+            "bytes_out": sum(merge.bytes for merge in done),
+            "rows": sum(merge.rows for merge in done),
+        }
+
+    def summary(done: Sequence[MergedSet]) -> dict[str, str]:
+        return round_summary(
+            figures(done),
+            trigger=trigger,
+            cluster_by=str(key),
+            where=where,
+            blocks=seen.blocks,
+            chosen=chosen,
+            policy=policy,
+            seconds=time.monotonic() - started,
+            conflicts=conflicts,
+        )
+
     stays = np.ones(len(metadata), dtype=bool)
-    stays[replaced] = False
-    figures = {
-        "sets": len(merges),
-        "blocks_in": len(replaced),
-        "blocks_out": sum(len(merge.files) for merge in merges),
-        "bytes_in": int(metadata.bytes[replaced].sum()),
-        "bytes_out": sum(merge.bytes for merge in merges),
-        "rows": sum(merge.rows for merge in merges),
-    }
-    summary = {f"recluster.{name}": str(value) for name, value in figures.items()}
-    live = np.unique(metadata.added_by[stays])
-    snapshots = commit_merges(table, metadata.snapshot_id, merges, live, summary)
-    return Round(**figures, seconds=time.monotonic() - started, snapshot_ids=tuple(snapshots))
+    stays[np.concatenate(sets)] = False
+    obsolete = obsolete_properties(table.properties, np.unique(metadata.added_by[stays]))
+    committed = commit_merges(table, metadata.snapshot_id, merges, obsolete, summary)
+    return Round(
+        **figures(committed.merges),
+        seconds=time.monotonic() - started,
+        snapshot_ids=committed.snapshot_ids,
+        conflicts=committed.conflicts,
+    )
+
+
+def _raise_if_changed(
+    table: IcebergTable, metadata: BlockMetadata, chosen: IntArray, error: Exception
+) -> None:
+    """Raise ConcurrentChangeError when a merge failed after somebody had removed one of its blocks.
+
+    An expiry may then delete the block's file while it is read.
+    """
+    table.refresh()
+    paths = metadata.path.take(chosen).to_pylist()
+    if table.snapshot_id is None or len(scan_tasks(table, table.snapshot_id, paths)) < len(paths):
+        raise ConcurrentChangeError(
+            f"Another writer removed blocks of {table.name} while they were merged"
+        ) from error
 
 
 def _merge(

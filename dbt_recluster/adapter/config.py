@@ -14,9 +14,11 @@ from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.planner.policy import STRATEGIES
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
+BUDGET_VAR = "recluster_max_bytes"
 DEFAULT_BLOCK_ROWS = 1_000_000
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
@@ -35,6 +37,7 @@ class ClusteringConfig:
         depth: The average depth up to which the table counts as well clustered; None takes the planner's
             default.
         final: Whether automatic reclustering repeats until there is nothing left to do.
+        strategy: How block sets are chosen; None takes the planner's default.
         max_bytes: The most bytes one automatic recluster rewrites.
         where: A predicate that restricts automatic reclustering.
         block_rows: The most rows in a new block.
@@ -46,6 +49,7 @@ class ClusteringConfig:
     automatic_clustering: bool = True
     depth: float | None = None
     final: bool = False
+    strategy: str | None = None
     max_bytes: int | None = None
     where: str | None = None
     block_rows: int = DEFAULT_BLOCK_ROWS
@@ -116,6 +120,15 @@ def parse_recluster_final(value: Any) -> bool:
     return parse_boolean("recluster_final", value, default=False)
 
 
+def parse_recluster_strategy(value: Any) -> str | None:
+    """``recluster_strategy``: how block sets are chosen (:data:`dbt_recluster.planner.STRATEGIES`)."""
+    if value is None:
+        return None
+    if value not in STRATEGIES:
+        raise OptionError(f"recluster_strategy must be one of {', '.join(STRATEGIES)}, not {value!r}")
+    return str(value)
+
+
 def parse_recluster_max_bytes(value: Any) -> int | None:
     """``recluster_max_bytes``: a number of bytes, or a size such as ``10 GB`` (units of 1024)."""
     return parse_bytes("recluster_max_bytes", value)
@@ -176,11 +189,24 @@ def clustering_turned_off(
     return None
 
 
+def run_budget(variables: Mapping[str, Any]) -> int | None:
+    """Return the bytes that reclustering may rewrite in this whole run, over all tables; None is no limit.
+
+    Raises:
+        OptionError: The var is not a number of bytes.
+    """
+    try:
+        return parse_bytes(BUDGET_VAR, variables.get(BUDGET_VAR))
+    except OptionError as e:
+        raise OptionError(f"var {e}") from None
+
+
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "cluster_by": parse_cluster_by,
     "automatic_clustering": parse_automatic_clustering,
     "recluster_depth": parse_recluster_depth,
     "recluster_final": parse_recluster_final,
+    "recluster_strategy": parse_recluster_strategy,
     "recluster_max_bytes": parse_recluster_max_bytes,
     "recluster_where": parse_recluster_where,
     "block_rows": parse_block_rows,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
+from dbt_recluster.adapter.budget import Budget
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
-from dbt_recluster.adapter.operations import ReclusterOptions, Target, targets
+from dbt_recluster.adapter.limits import Limits
+from dbt_recluster.adapter.operate import Operations
+from dbt_recluster.adapter.reclustering import Reclustering
 from dbt_recluster.adapter.relation import (
     ClusteringChange,
     TableClustering,
@@ -27,10 +28,11 @@ from dbt_recluster.adapter.relation import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.adapter.reporting import Reporting
 from dbt_recluster.adapter.response import ReclusterResponse, respond
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
-from dbt_recluster.report.text import plan_table, recluster_line
+from dbt_recluster.iceberg.predicates import check_predicate
 
 if TYPE_CHECKING:
     import agate
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 
     from dbt_recluster.maintenance import ReclusterReport
 
-logger = AdapterLogger("Recluster")
-
 DEFAULT_FILE_FORMAT = "iceberg"
 # How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table,
 # elsewhere by their provider. dbt-spark looks for the provider only (dbt-spark#870).
@@ -48,22 +48,7 @@ _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 _ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
 
-@dataclass
-class Outcome:
-    """What came of reclustering one relation.
-
-    Attributes:
-        report: What was done, None when it failed or was passed over.
-        error: Why it failed.
-        text: What to print.
-    """
-
-    report: ReclusterReport | None = None
-    error: str | None = None
-    text: str = ""
-
-
-class ReclusterAdapter(SparkAdapter):
+class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter):
     """dbt-spark, and clustering.
 
     The name is not free: dbt derives the module ``dbt.adapters.recluster`` from it after each model.
@@ -75,6 +60,7 @@ class ReclusterAdapter(SparkAdapter):
         super().__init__(*args, **kwargs)
         self._building = threading.local()  # a node is built by one thread from its first hook to its last
         self._warned: set[str] = set()
+        self._budget = Budget()
 
     # --- dbt-spark's ways with Iceberg tables, mended ---
 
@@ -134,10 +120,19 @@ class ReclusterAdapter(SparkAdapter):
     def prepare_clustering(
         self, clustering: ClusteringConfig, columns: Mapping[str, str]
     ) -> ClusteringConfig:
-        """Check the key against the columns of the model (name to Spark type) and remember it for this build."""
+        """Check the configuration against the columns (name to Spark type) and remember it for this build."""
         with _as_dbt_errors():
-            resolved = self._building.clustering = clustering.resolve(columns)
+            resolved = clustering.resolve(columns)
+            if clustering.where is not None and self.credentials.method.in_process:
+                check_predicate(self.spark, columns, clustering.where)
+        self._building.clustering = resolved
         return resolved
+
+    @available.parse_none
+    def defer_clustering(self, clustering: ClusteringConfig) -> ClusteringConfig:
+        """Remember a configuration for this build whose columns are not known yet."""
+        self._building.clustering = clustering
+        return clustering
 
     @available.parse_none
     def current_clustering(self) -> ClusteringConfig | None:
@@ -196,72 +191,15 @@ class ReclusterAdapter(SparkAdapter):
             return clustering_turned_off(variables)
 
     @available.parse_none
-    def recluster_relation(self, relation: BaseRelation, clustering: ClusteringConfig) -> Outcome:
-        """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
-        try:
-            report = self._recluster(relation.render(), clustering)
-            logger.debug(recluster_line(report))
-            return Outcome(report=report)
-        except Exception as e:
-            return Outcome(error=f"{relation} was built but not reclustered: {_message(e)}")
-
-    @available.parse_none
     def clustering_response(self, response: Any, report: ReclusterReport) -> ReclusterResponse:
         """Return dbt's answer for a model with the figures of its recluster added."""
         return respond(
             response if isinstance(response, AdapterResponse) else AdapterResponse(str(response)), report
         )
 
-    # --- run-operation recluster ---
-
-    @available.parse_none
-    def recluster_options(self, arguments: Mapping[str, Any]) -> ReclusterOptions:
-        """Check the arguments of the operation."""
-        with _as_dbt_errors():
-            return ReclusterOptions.parse(arguments)
-
-    @available.parse_list
-    def recluster_targets(self, table: Any, nodes: Iterable[Any]) -> list[Target]:
-        """Return the tables that the operation is to work on."""
-        with _as_dbt_errors():
-            return targets(table, nodes)
-
-    @available.parse_none
-    def recluster_target(self, target: Target, options: ReclusterOptions) -> Outcome:
-        """Recluster one table; a failure is reported, so that the next table has its turn."""
-        try:
-            if not target.required and not self._exists(target.relation):
-                return Outcome(text=f"{target.relation}: not built yet")
-            given = {name: value for name, value in asdict(options).items() if value is not None}
-            dry_run = given.pop("dry_run")
-            report = self._recluster(target.relation, replace(target.config, **given), dry_run=dry_run)
-        except Exception as e:
-            return Outcome(error=_message(e), text=f"{target.relation}: failed: {_message(e)}")
-        return Outcome(
-            report=report, text="\n".join(filter(None, (recluster_line(report), plan_table(report))))
-        )
-
     def _exists(self, relation: str) -> bool:
         schema, _, identifier = relation.rpartition(".")
         return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
-
-    def _recluster(
-        self, relation: str, clustering: ClusteringConfig, *, dry_run: bool = False
-    ) -> ReclusterReport:
-        from dbt_recluster.maintenance import recluster
-
-        key = clustering.cluster_by
-        return recluster(
-            self.spark,
-            relation,
-            cluster_by=[str(field) for field in key.fields] if key else None,
-            final=clustering.final,
-            where=clustering.where,
-            max_bytes=clustering.max_bytes,
-            depth=clustering.depth,
-            block_rows=clustering.block_rows,
-            dry_run=dry_run,
-        )
 
     # --- the session ---
 
@@ -299,11 +237,6 @@ class ReclusterAdapter(SparkAdapter):
 def _looks_like_iceberg(relation: BaseRelation) -> bool:
     information = getattr(relation, "information", None) or ""
     return not relation.is_view and any(mark in information for mark in _ICEBERG_MARKS)
-
-
-def _message(error: Exception) -> str:
-    """Return what a dbt error says, without the heading that its text has."""
-    return str(getattr(error, "msg", None) or error)
 
 
 def _utc(moment: Any) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,12 @@ from dbt_recluster.iceberg.sorting import METRICS_PREFIX, ROW_GROUP_BYTES, clust
 # set by hand.
 KEY_PROPERTY = "recluster.cluster_by"
 DISTRIBUTION_MODE = "write.distribution-mode"
+
+# One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
+_SORT_ITEM = re.compile(
+    r"(?:(years|months|days|hours|bucket|truncate)\((.+?)(?:, (\d+))?\)|(.+?))"
+    r" ((?:ASC|DESC) NULLS (?:FIRST|LAST))(?:, |$)"
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,19 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
     changes = (
         {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
     )
-    return ClusteringChange(f"locally ordered by {before.sort_order}", changes)
+    return ClusteringChange(f"locally ordered by {_as_ddl(before.sort_order)}", changes)
+
+
+def _as_ddl(sort_order: str) -> str:
+    """Return a sort order as Iceberg lists it in the form that ``ALTER TABLE`` reads: names quoted."""
+    items = []
+    for found in _SORT_ITEM.finditer(sort_order):
+        function, column, width, name, direction = found.groups()
+        quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (column or name).split("."))
+        if function:
+            quoted = f"{function}({width}, {quoted})" if width else f"{function}({quoted})"
+        items.append(f"{quoted} {direction}")
+    return ", ".join(items)
 
 
 def _removal(actual: TableClustering, chosen: Mapping[str, str]) -> ClusteringChange:

@@ -72,14 +72,14 @@ class BlockMetadata:
         )
 
 
-def read_blocks(table: IcebergTable, key: ClusterKey) -> BlockMetadata:
-    """Read every live data file of the current snapshot with its bounds under ``key``.
+def read_blocks(table: IcebergTable, key: ClusterKey, snapshot_id: int | None = None) -> BlockMetadata:
+    """Read every live data file of the current snapshot, or of ``snapshot_id``, with its bounds under ``key``.
 
     The manifests are read once, by Spark, and arrive through Arrow: no Java object is made per file.
     """
     from pyspark.sql import functions as F
 
-    snapshot_id = table.snapshot_id
+    snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
         return _empty(key)
     entries = table.metadata("entries", snapshot_id)

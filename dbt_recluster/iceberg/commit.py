@@ -2,101 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dbt_recluster.exceptions import CommitStateUnknownError, ConcurrentChangeError
 from dbt_recluster.iceberg.block_set import MergedSet
 from dbt_recluster.iceberg.errors import is_caused_by, short_message
-from dbt_recluster.iceberg.levels import obsolete_properties, property_name
+from dbt_recluster.iceberg.levels import property_name
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.writing import delete_files
 
 if TYPE_CHECKING:
-    from dbt_recluster.iceberg.blocks import IntArray
     from dbt_recluster.iceberg.table import IcebergTable
 
+MAX_ATTEMPTS = 5
+
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What became part of the table.
+
+    Attributes:
+        merges: The merges that took place; those left out are not among them.
+        snapshot_ids: The ids of the new snapshots.
+        conflicts: How often another writer's commit made this one start again.
+    """
+
+    merges: tuple[MergedSet, ...]
+    snapshot_ids: tuple[int, ...]
+    conflicts: int
 
 
 def commit_merges(
     table: IcebergTable,
     snapshot_id: int,
     merges: Sequence[MergedSet],
-    live_snapshots: IntArray,
-    summary: Mapping[str, str],
-) -> list[int]:
+    obsolete_levels: Sequence[str],
+    summary: Callable[[Sequence[MergedSet]], Mapping[str, str]],
+) -> Committed:
     """Replace the blocks that were merged by the blocks that were written.
 
     Merges of one run become one snapshot, so that a run is a snapshot; its level is set as a property of the
     table in the same transaction. No data sequence number is set: with one, a row that an equality delete
     removed meanwhile comes back (apache/iceberg#10312).
 
+    A merge whose blocks another writer has removed, or deleted rows from, since they were chosen is left out
+    and its new files are deleted: fighting for it would make one of both start again for ever. The others
+    are committed.
+
     Args:
         table: The table.
         snapshot_id: The snapshot the blocks were chosen from; what others committed since is checked against
             it.
         merges: What was merged.
-        live_snapshots: The snapshots that added the blocks that stay; level properties of others are dropped.
-        summary: Figures for the snapshots' summaries.
+        obsolete_levels: Level properties that no block needs once all merges have taken place.
+        summary: Returns the figures for the snapshots' summaries, given the merges to be committed.
 
     Returns:
-        The ids of the new snapshots.
+        What took place: at least one merge.
 
     Raises:
-        ConcurrentChangeError: Another writer changed one of the blocks. The new files are deleted.
+        ConcurrentChangeError: Other writers changed blocks of every merge, or were faster too often. The new
+            files are deleted.
         CommitStateUnknownError: The catalog did not answer. The new files are kept.
     """
+    left, conflicts = list(merges), 0
     with table_lock(table.lock_name):
-        try:
-            transaction, snapshots = _prepare(table, snapshot_id, merges, live_snapshots, summary)
-        except BaseException as e:
-            _give_up(table, merges, e)
-            raise
-        try:
-            transaction.commitTransaction()
-        except Exception as e:
-            _explain(table, merges, e)
-            raise
+        while True:
+            # What was left out still needs its levels; the next round drops what nothing needs any more.
+            obsolete = obsolete_levels if len(left) == len(merges) else ()
+            try:
+                snapshots = _commit(table, snapshot_id, left, obsolete, summary(left))
+                return Committed(tuple(left), tuple(snapshots), conflicts)
+            except _ConflictError as conflict:
+                conflicts += 1
+                left = _leave_out(table, left)
+                if not left or conflicts == MAX_ATTEMPTS:
+                    _delete(table, left)
+                    raise ConcurrentChangeError(
+                        f"Another writer changed blocks of {table.name} while they were merged: "
+                        f"{short_message(conflict.cause)}"
+                    ) from conflict.cause
+                # Writers that failed each other must not meet again at the same moment.
+                time.sleep(random.uniform(0, 0.1 * 2**conflicts))
+                assert table.snapshot_id is not None
+                snapshot_id = table.snapshot_id
+
+
+class _ConflictError(Exception):
+    """Another writer was faster; nothing was committed and nothing is deleted yet."""
+
+    def __init__(self, cause: BaseException):
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _commit(
+    table: IcebergTable,
+    snapshot_id: int,
+    merges: Sequence[MergedSet],
+    obsolete: Sequence[str],
+    summary: Mapping[str, str],
+) -> list[int]:
+    try:
+        transaction, snapshots = _prepare(table, snapshot_id, merges, obsolete, summary)
+    except BaseException as e:
+        if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
+            raise _ConflictError(e) from e
+        _delete(table, merges)  # nothing is committed, so the new files belong to nobody
+        raise
+    try:
+        transaction.commitTransaction()
+    except Exception as e:
+        if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
+            raise CommitStateUnknownError(
+                f"The catalog did not say whether the recluster of {table.name} took place: {short_message(e)}. "
+                "The table is as before or as after. The new files are kept; if the table does not use them, "
+                "remove_orphan_files removes them."
+            ) from e
+        if is_caused_by(e, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
+            raise _ConflictError(e) from e
+        raise  # an error that tells nothing of the outcome: the files stay
     return snapshots
 
 
-def _give_up(table: IcebergTable, merges: Sequence[MergedSet], error: BaseException) -> None:
-    """Nothing is committed yet, so the new files belong to nobody."""
+def _leave_out(table: IcebergTable, merges: Sequence[MergedSet]) -> list[MergedSet]:
+    """Return the merges whose blocks are as they were when they were read; delete the files of the others."""
+    table.refresh()
+    if table.snapshot_id is None:
+        _delete(table, merges)
+        return []
+    planned = {task.file().location(): task for merge in merges for task in merge.tasks}
+    now = scan_tasks(table, table.snapshot_id, list(planned))
+    changed = {
+        path for path, task in planned.items() if path not in now or _deletes(task) != _deletes(now[path])
+    }
+    touched = [merge for merge in merges if any(task.file().location() in changed for task in merge.tasks)]
+    _delete(table, touched)
+    return [merge for merge in merges if merge not in touched]
+
+
+def _deletes(task: Any) -> set[tuple[str, Any]]:
+    # Deletion vectors of several data files share one file, at different places.
+    return {(delete.location(), delete.contentOffset()) for delete in task.deletes()}
+
+
+def _delete(table: IcebergTable, merges: Sequence[MergedSet]) -> None:
     for merge in merges:
         delete_files(table, merge.files)
-    if is_caused_by(error, f"{_EXCEPTIONS}ValidationException"):
-        raise _conflict(table, error) from error
-
-
-def _explain(table: IcebergTable, merges: Sequence[MergedSet], error: Exception) -> None:
-    """Raise what a failed commit means; an error that tells nothing of the outcome is left to the caller."""
-    if is_caused_by(error, f"{_EXCEPTIONS}CommitStateUnknownException"):
-        raise CommitStateUnknownError(
-            f"The catalog did not say whether the recluster of {table.name} took place: {short_message(error)}. "
-            "The table is as before or as after. The new files are kept; if the table does not use them, "
-            "remove_orphan_files removes them."
-        ) from error
-    if is_caused_by(error, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
-        for merge in merges:
-            delete_files(table, merge.files)
-        raise _conflict(table, error) from error
-
-
-def _conflict(table: IcebergTable, error: BaseException) -> ConcurrentChangeError:
-    return ConcurrentChangeError(
-        f"Another writer changed blocks of {table.name} while they were merged: {short_message(error)}"
-    )
 
 
 def _prepare(
     table: IcebergTable,
     snapshot_id: int,
     merges: Sequence[MergedSet],
-    live_snapshots: IntArray,
+    obsolete: Sequence[str],
     summary: Mapping[str, str],
 ) -> tuple[Any, list[int]]:
     """Return the transaction with everything in it, and the ids of its snapshots."""
@@ -117,7 +184,7 @@ def _prepare(
     update = transaction.updateProperties()
     for snapshot, level in levels.items():
         update.set(property_name(snapshot), str(level))
-    for name in obsolete_properties(table.properties, np.append(live_snapshots, list(levels))):
+    for name in obsolete:
         update.remove(name)
     update.commit()
     return transaction, list(levels)

@@ -84,7 +84,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy:
     Returns:
         The sets, in the order of their labels and then along the key.
     """
-    order = np.lexsort((member, label))
+    order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])
     limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
     if limits or policy.max_blocks is not None:
@@ -103,17 +103,13 @@ def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
     """Most blocks of each set that cover one cell: int64 (sets,)."""
     if len(sets) == 0:
         return np.zeros(0, np.int64)
-    label = np.repeat(np.arange(len(sets)), sets.size)
-    offset = label * (int(candidates.last.max()) + 1)
-    shifted = Candidates(
-        sets.member,
-        candidates.first[sets.member] + offset,
-        candidates.last[sets.member] + offset,
-        *[candidates.level] * 4,
-    )
-    # Depth is greatest where some block starts.
-    sweep = shifted.sweep(np.arange(len(sets.member)))
-    return np.maximum.reduceat(sweep.point_depth()[sweep.lower], sets.start)
+    # The cells of each set get a stretch of their own. Depth is greatest where some block starts: there it is
+    # the number of blocks started less that of blocks ended, of which earlier sets have as many of both.
+    offset = np.repeat(np.arange(len(sets)), sets.size) * (int(candidates.last.max()) + 1)
+    first = candidates.first[sets.member] + offset
+    started = np.searchsorted(first, first, side="right")
+    ended = np.searchsorted(np.sort(candidates.last[sets.member] + offset), first)
+    return np.maximum.reduceat(started - ended, sets.start)
 
 
 def within_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BlockSets:

@@ -14,11 +14,12 @@ from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
 from dbt_recluster.planner.depth import range_max
 from dbt_recluster.planner.errors import PolicyError
+from dbt_recluster.planner.payback import payback, written_levels
 from dbt_recluster.planner.peak import peak
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.width import width
 
-_STRATEGIES = {"peak": peak, "above_average": above_average, "width": width}
+_STRATEGIES = {"payback": payback, "peak": peak, "above_average": above_average, "width": width}
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,8 @@ class Task:
 
     Attributes:
         blocks: positions in the blocks that were planned, int64 (k,), ascending, at least two.
-        level: level of the blocks it will write: one more than the greatest level it reads.
+        level: level of the blocks it will write: one more than the greatest level it reads; of strategy
+            `payback`, see `payback.written_levels`.
         rows: rows it rewrites; 0 when rows are not known.
         bytes: bytes it reads; 0 when bytes are not known.
         depth: most of its blocks over one key, touching bounds not counted.
@@ -131,6 +133,8 @@ def _tasks(blocks: Blocks, chosen: Candidates, sets: BlockSets, policy: Policy) 
     position = chosen.position[sets.member]
     lower, upper = blocks.lower[position], blocks.upper[position]
     level = sets.greatest(chosen.level) + 1
+    if policy.strategy == "payback":
+        level = written_levels(chosen, sets)
     least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
     set_of_member = np.repeat(np.arange(len(sets)), sets.size)
     rows = sets.total(chosen.rows)

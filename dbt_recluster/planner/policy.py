@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dbt_recluster.planner.errors import PolicyError
 
-STRATEGIES = ("peak", "above_average", "width")
+STRATEGIES = ("payback", "peak", "above_average", "width")
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,19 @@ class Policy:
         max_blocks: no block set holds more than this many blocks; None for no limit.
         block_rows: rows that a full block holds, at least 1. A constant block of at least half of it is level
             -1 and stays.
-        max_level: blocks of this level or above are never rewritten. Databend uses the same number
-            (databend#20002).
+        max_level: blocks of this level or above are never rewritten. Databend's is 32 (databend#20002); of
+            strategy `payback` a level stands for loads, and 64 for three million.
         overlap_threshold: where this many blocks meet, or fewer, a block set neither starts nor widens; at
             least 1.
     """
 
     depth: float = 4.0
-    strategy: str = "peak"
+    strategy: str = "payback"
     max_bytes: int | None = None
     max_merge_bytes: int | None = None
     max_blocks: int | None = None
     block_rows: int = 1_000_000
-    max_level: int = 32
+    max_level: int = 64
     overlap_threshold: int = 1
     fan_out: int = 4
 

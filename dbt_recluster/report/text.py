@@ -22,14 +22,15 @@ def summary(report: ReclusterReport) -> str:
 def recluster_line(report: ReclusterReport) -> str:
     """Return one line: the table, counts, bytes, depths and seconds."""
     if report.plan is not None:
-        sets = len(report.plan.tasks)
+        sets = report.plan.sets
         if not sets:
             return f"{report.table}: nothing to do, {report.reason}"
-        blocks = sum(len(task.blocks) for task in report.plan.tasks)
-        return (
-            f"{report.table}: would recluster {blocks} blocks ({size(report.plan.bytes)}) in {plural(sets, 'set')}, "
-            f"since {report.reason}"
-        )
+        blocks = sum(each.blocks for each in sets)
+        what = f"{blocks} blocks ({size(report.plan.bytes)}) in {plural(len(sets), 'set')}"
+        return f"{report.table}: would recluster {what}, since {report.reason}"
+    if report.suspended and not report.rounds:
+        resume = f"dbt run-operation resume_recluster --args '{{table: {report.table}}}'"
+        return f"{report.table}: not reclustered, {report.reason}; to resume: {resume}"
     if not report.rounds:
         return f"{report.table}: nothing to do, {report.reason}"
     rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
@@ -37,23 +38,35 @@ def recluster_line(report: ReclusterReport) -> str:
 
 
 def plan_table(report: ReclusterReport) -> str:
-    """Return the plan of a dry run as a table, one line a block set; empty when there is nothing to do."""
-    if report.plan is None or not report.plan.tasks:
+    """Return the plan of a dry run as a table, one line a block set, and its totals; empty when nothing is to do."""
+    found = report.plan
+    if found is None or not found.sets:
         return ""
     rows = [
         (
             str(number),
-            str(task.level - 1),
-            str(len(task.blocks)),
-            str(task.expected_blocks),
-            f"{task.rows:,}",
-            size(task.bytes),
-            str(task.depth),
-            str(task.expected_depth),
+            str(each.level),
+            str(each.blocks),
+            str(each.expected_blocks),
+            f"{each.rows:,}",
+            size(each.bytes),
+            f"{each.lower} to {each.upper}",
+            str(each.depth),
+            str(each.expected_depth),
         )
-        for number, task in enumerate(report.plan.tasks, start=1)
+        for number, each in enumerate(found.sets, start=1)
     ]
-    return table(("set", "level", "blocks", "into", "rows", "size", "depth", "after"), rows)
+    header = ("set", "level", "blocks", "into", "rows", "size", report.cluster_key, "depth", "after")
+    seconds = (
+        "how long is not known, since the snapshots hold no recluster of this table"
+        if found.estimated_seconds is None
+        else f"about {found.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
+    )
+    total = (
+        f"total: {size(found.bytes)}, {found.rows:,} rows, {seconds}; "
+        f"average depth {report.depth_before:.1f} -> {found.expected_depth:.1f} expected"
+    )
+    return f"{table(header, rows)}\n{total}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,11 +15,11 @@
     {{ return(none) }}
   {%- endif -%}
 
-  {%- set outcome = adapter.recluster_relation(relation, clustering) -%}
+  {%- set outcome = adapter.recluster_relation(relation, clustering, recluster_run_vars()) -%}
   {%- if outcome.error -%}
     {#- The data is in place, so this is a warning; it honours --warn-error. -#}
     {%- do exceptions.warn(outcome.error) -%}
-  {%- else -%}
+  {%- elif outcome.report -%}
     {%- do store_result('main', response=adapter.clustering_response(load_result('main').response, outcome.report)) -%}
   {%- endif -%}
 {% endmacro %}

@@ -1,4 +1,6 @@
 {#- The vars that steer a whole run. -#}
 {% macro recluster_run_vars() %}
-  {{ return({'automatic_clustering': var('automatic_clustering', none)}) }}
+  {{ return({
+    'automatic_clustering': var('automatic_clustering', none), 'recluster_max_bytes': var('recluster_max_bytes', none)
+  }) }}
 {% endmacro %}

@@ -23,6 +23,7 @@ from dbt_recluster.iceberg.levels import levels_and_runs, recorded_levels
 from dbt_recluster.iceberg.sorting import table_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
+from dbt_recluster.planner import STRATEGIES
 
 
 def levels(spark: Any, name: str) -> list[int]:
@@ -58,6 +59,16 @@ def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
     )
     assert blocks_opened(spark, name, "k = 500") <= 2
     assert levels(spark, name) == [1] * report.blocks_out
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_comes_to_rest(spark: Any, schema: str, strategy: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000, strategy=strategy, final=True)
+    assert (report.depth_before, checksum(spark, name)) == (6.0, before)
+    assert report.depth_after <= 2
+    assert not recluster(spark, name, "k", depth=2, block_rows=1000, strategy=strategy, final=True).rounds
 
 
 def test_each_commit_tells_what_it_did(spark: Any, schema: str) -> None:
@@ -106,7 +117,7 @@ def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
     before = metadata_file(spark, name)
     report = recluster(spark, name, "k", depth=2, dry_run=True)
     assert report.plan is not None
-    assert [len(task.blocks) for task in report.plan.tasks] == [6]
+    assert [each.blocks for each in report.plan.sets] == [6]
     assert metadata_file(spark, name) == before
     assert table_cluster_key(IcebergTable.load(spark, name)) is None
 
@@ -310,6 +321,7 @@ def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
         ({"cluster_by": "k", "max_bytes": 0}, OptionError, "max_bytes must be"),
         ({"cluster_by": "k", "max_bytes": 1.5}, OptionError, "max_bytes must be"),
         ({"cluster_by": "k", "block_rows": -1}, OptionError, "block_rows must be"),
+        ({"cluster_by": "k", "strategy": "best"}, OptionError, "strategy must be one of"),
         ({"cluster_by": "k", "where": "nope = 1"}, PredicateError, "cannot be resolved"),
         ({"cluster_by": "k", "where": "k ="}, PredicateError, "cannot choose blocks"),
         ({"cluster_by": "k", "where": "rand() < 0.5"}, PredicateError, "Cannot convert"),
@@ -356,6 +368,65 @@ def test_a_writer_that_was_faster(
     assert [checksum(spark, name)] == seen
     assert report.depth_after <= 2
     assert orphans(spark, name) == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "delete from {} where v = '1' and id % 5 = 0",
+        "call spark_catalog.system.rewrite_data_files(table => '{}', where => 'v = \"1\"')",
+    ],
+)
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_only_what_another_writer_touched_is_left_out(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str, mode: str
+) -> None:
+    name = make_table(spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": mode})
+    for load in range(5):
+        spark.sql(
+            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
+        )
+    commit, seen = maintenance.commit_merges, []
+
+    def late(*args: Any) -> Any:
+        if not seen:
+            spark.sql(statement.format(name))
+            seen.append(checksum(spark, name))
+        return commit(*args)
+
+    monkeypatch.setattr(maintenance, "commit_merges", late)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000)
+    assert [(each.sets, each.blocks_in, each.conflicts) for each in report.rounds] == [(1, 5, 1)]
+    assert [checksum(spark, name)] == seen
+    assert orphans(spark, name) == set()
+    assert recluster(spark, name, "k", depth=1.5, block_rows=1000, final=True).conflicts == 0
+    assert [checksum(spark, name)] == seen
+    assert clustering_information(spark, name)["max_depth"] <= 2
+
+
+def test_blocks_that_another_writer_removed_and_expired(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of the chosen blocks are gone when the merge wants to read them: plan again."""
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    merge, calls = maintenance._merge, []
+
+    def late(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            options = "options => map('rewrite-all', 'true')"
+            spark.sql(f"call spark_catalog.system.rewrite_data_files(table => '{name}', {options})")
+            spark.sql(
+                f"call spark_catalog.system.expire_snapshots(table => '{name}', "
+                "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1)"
+            )
+        return merge(*args)
+
+    monkeypatch.setattr(maintenance, "_merge", late)
+    report = recluster(spark, name, "k", depth=2, block_rows=1000, final=True)
+    assert report.conflicts == 1
+    assert checksum(spark, name) == before
 
 
 def test_writers_that_are_always_faster(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,3 +534,14 @@ def staged_sets(spark: Any, name: str) -> tuple[int, int]:
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
     return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))
+
+
+def test_a_name_without_a_schema(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    current = spark.catalog.currentDatabase()
+    spark.catalog.setCurrentDatabase(schema)
+    try:
+        assert recluster(spark, "t", "k", depth=2, block_rows=1000).blocks_in == 6
+    finally:
+        spark.catalog.setCurrentDatabase(current)
+    assert clustering_information(spark, name)["average_depth"] <= 2

@@ -137,9 +137,13 @@ def test_a_replaced_table_gets_its_order_back() -> None:
     )
     after = TableClustering("", {"write.distribution-mode": "range"})
     assert restored_order(before, after) == ClusteringChange(
-        "locally ordered by id DESC NULLS LAST, days(ts) ASC NULLS FIRST"
+        "locally ordered by `id` DESC NULLS LAST, days(`ts`) ASC NULLS FIRST"
     )
     assert restored_order(before, TableClustering()).set_properties == {"write.distribution-mode": "range"}
+    odd = TableClustering("order date ASC NULLS FIRST, truncate(a`b, 4) DESC NULLS LAST, s.f ASC NULLS LAST")
+    assert restored_order(odd, TableClustering()).order == (
+        "locally ordered by `order date` ASC NULLS FIRST, truncate(4, `a``b`) DESC NULLS LAST, `s`.`f` ASC NULLS LAST"
+    )
     assert not restored_order(TableClustering(), after)
     assert not restored_order(before, before)
 

@@ -149,9 +149,9 @@ class TestPlanningCells:
         assert chosen(build([(1, 1)] * 3), depth=1) == []
 
     def test_levels_at_the_cap_are_left_alone(self):
-        blocks = build([(1, 9)] * 4, level=[31, 31, 32, 33], rows=[9] * 4)
+        blocks = build([(1, 9)] * 4, level=[63, 63, 64, 65], rows=[9] * 4)
         assert candidates(blocks, Policy()).position.tolist() == [0, 1]
-        assert candidates(blocks, Policy(max_level=31)).position.tolist() == []
+        assert candidates(blocks, Policy(max_level=63)).position.tolist() == []
 
     def test_blocks_of_one_run_count_as_disjoint(self):
         bounds = [(0, 10), (5, 20), (15, 30)]
@@ -227,7 +227,7 @@ class TestBudgets:
 def test_the_plan_tells_what_it_expects():
     bounds = [(0, 10), (5, 20), (8, 30)]
     blocks = build(bounds, rows=[60, 60, 60], bytes=[600, 600, 600], level=[0, 0, 2])
-    found = plan(blocks, Policy(depth=1, block_rows=50))
+    found = plan(blocks, Policy(strategy="peak", depth=1, block_rows=50))
     (task,) = found.tasks
     assert (task.blocks.tolist(), task.level, task.rows, task.bytes) == ([0, 1], 1, 120, 1200)
     assert (task.depth, task.expected_depth, task.expected_blocks) == (2, 2, 3)

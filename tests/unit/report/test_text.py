@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from dbt_recluster.dry_run import DryRun, PlannedSet
 from dbt_recluster.maintenance import ReclusterReport, Round
-from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.report.text import plan_table, recluster_line, size, summary
 
 
@@ -38,14 +38,21 @@ def test_sizes() -> None:
 
 
 def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
-    blocks = Blocks.build(lower=[0] * 6, upper=[9] * 6, rows=[1000] * 6, bytes=[2**20] * 6)
     planned = report(0)
-    planned.plan = plan(blocks, Policy(depth=2, strategy="peak", block_rows=2000))
-    planned.reason = planned.plan.reason
+    sets = (PlannedSet(0, 6, 3, 6000, 6 * 2**20, "1", "99", 6, 1),)
+    planned.plan = DryRun(sets, 6 * 2**20, 6000, 1.0, 12.34)
+    planned.depth_before, planned.reason = 6, "average depth 6 is above 4"
     lines = plan_table(planned).splitlines()
-    assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "depth", "after"]
-    assert len(lines) == 1 + len(planned.plan.tasks) == 2
-    assert lines[1].split() == ["1", "0", "6", "3", "6,000", "6.0", "MB", "6", "1"]
+    assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "ts", "depth", "after"]
+    assert lines[1].split() == ["1", "0", "6", "3", "6,000", "6.0", "MB", "1", "to", "99", "6", "1"]
+    assert lines[2] == (
+        "total: 6.0 MB, 6,000 rows, about 12.3 s at the speed of this table's earlier reclusters; "
+        "average depth 6.0 -> 1.0 expected"
+    )
+    assert len(lines) == 3
     assert recluster_line(planned).startswith(
         "db.t: would recluster 6 blocks (6.0 MB) in 1 set, since average depth 6"
     )
+    planned.plan = DryRun((), 0, 0, 1.0, None)
+    assert plan_table(planned) == ""
+    assert recluster_line(planned) == "db.t: nothing to do, average depth 6 is above 4"

@@ -1,0 +1,107 @@
+"""A PostgreSQL server of one's own for as long as a benchmark or a test runs, in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DRIVER = Path("/usr/share/java/postgresql.jar")
+PACKAGES = ("postgresql", "libpostgresql-jdbc-java")
+
+
+class PostgresMissingError(Exception):
+    """There is no PostgreSQL here and none could be installed; the message says why."""
+
+
+def find() -> Path:
+    """Return the directory of PostgreSQL's programs, installing Debian's packages where that is possible.
+
+    Raises:
+        PostgresMissingError: It is not there and cannot be installed.
+    """
+    found = _programs()
+    if not found or not DRIVER.exists():
+        _install()
+        found = _programs()
+    if not found or not DRIVER.exists():
+        raise PostgresMissingError(
+            f"PostgreSQL or its JDBC driver is missing: apt-get install {' '.join(PACKAGES)}"
+        )
+    return found[-1]
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Run a server with an empty database ``lake`` and yield its JDBC URL (user ``postgres``, no password).
+
+    Raises:
+        PostgresMissingError: See :func:`find`.
+    """
+    programs = find()
+    directory = Path(tempfile.mkdtemp(prefix="recluster-postgres-"))
+    port = _free_port()
+    # PostgreSQL refuses to run as root; Debian's package brings a user for it.
+    run = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    if run:
+        shutil.chown(directory, "postgres", "postgres")
+    data = directory / "data"
+    control = [*run, str(programs / "pg_ctl"), "-D", str(data), "-w", "-s"]
+    try:
+        _call([*run, str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync"])
+        options = f"-p {port} -k {directory} -c listen_addresses=127.0.0.1 -c fsync=off"
+        _call([*control, "-l", str(directory / "log"), "-o", options, "start"])
+        try:
+            create = [
+                str(programs / "createdb"),
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(port),
+                "-U",
+                "postgres",
+                "lake",
+            ]
+            _call([*run, *create])
+            yield f"jdbc:postgresql://127.0.0.1:{port}/lake"
+        finally:
+            _call([*control, "-m", "immediate", "stop"])
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _programs() -> list[Path]:
+    places = Path("/usr/lib/postgresql").glob("*/bin")
+    return sorted(
+        (place for place in places if (place / "initdb").exists()), key=lambda p: float(p.parent.name)
+    )
+
+
+def _install() -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False}
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)  # type: ignore[call-overload]
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
+    subprocess.run(command, env=environment, **quiet)  # type: ignore[call-overload]
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def _call(command: list[str]) -> None:
+    # To a file and not a pipe: the server inherits it, and a pipe would stay open as long as it runs.
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, cwd="/", check=False)
+        if done.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{' '.join(command)}: {output.read().decode(errors='replace').strip()}")

@@ -1,0 +1,180 @@
+"""Loads that tables receive, and a table of real keys that receives them; for benchmarks/frontier.py.
+
+Keys are floats. A compound key of tenant and time is tenant + time / (last time + 1), which has the tuples'
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dbt_recluster.planner import Blocks, Plan
+
+FloatArray = npt.NDArray[np.float64]
+BLOCK_ROWS = 64
+BLOCKS_PER_LOAD = 8
+LOAD_ROWS = BLOCK_ROWS * BLOCKS_PER_LOAD
+
+
+@dataclass(frozen=True)
+class Load:
+    """Keys that arrive together, and where in the table's domain, (0, 1) to key, random reads go."""
+
+    keys: FloatArray
+    read: Callable[[FloatArray], FloatArray]
+    is_backlog: bool = False
+
+
+def uniform(random: np.random.Generator, loads: int) -> Iterator[Load]:
+    """Every load covers all keys."""
+    for _ in range(loads):
+        yield Load(random.random(LOAD_ROWS), lambda at: at)
+
+
+def time_ordered(random: np.random.Generator, loads: int, late: float, lag: float | None) -> Iterator[Load]:
+    """Load t brings times from t to t + 1 and a part of late rows: from any time before, or by a mean lag."""
+    for t in range(loads):
+        keys = t + random.random(LOAD_ROWS)
+        is_late = (random.random(LOAD_ROWS) < late) & (t > 0)
+        count = int(is_late.sum())
+        if lag is None:
+            keys[is_late] = random.random(count) * t
+        else:
+            keys[is_late] = np.maximum(keys[is_late] - random.exponential(lag, count), random.random(count))
+        yield Load(keys, lambda at, t=t: at * (t + 1))  # type: ignore[misc]
+
+
+def hot_range(random: np.random.Generator, loads: int) -> Iterator[Load]:
+    """Of each load 80 % fall into a tenth of the domain, which moves through it three times."""
+    for t in range(loads):
+        keys = random.random(LOAD_ROWS)
+        is_hot = random.random(LOAD_ROWS) < 0.8
+        keys[is_hot] = (t / loads * 3) % 1 * 0.9 + 0.1 * random.random(int(is_hot.sum()))
+        yield Load(keys, lambda at: at)
+
+
+def backlog(random: np.random.Generator, loads: int) -> Iterator[Load]:
+    """Fifty loads at once, unsorted, then one by one."""
+    yield Load(random.random(50 * LOAD_ROWS), lambda at: at, is_backlog=True)
+    yield from uniform(random, loads)
+
+
+def tenants(random: np.random.Generator, loads: int) -> Iterator[Load]:
+    """Twenty tenants whose sizes follow Zipf's law, each ordered by time."""
+    share = 1 / np.arange(1, 21)
+    share /= share.sum()
+    name = random.permutation(20)
+    for t in range(loads):
+        keys = name[random.choice(20, LOAD_ROWS, p=share)] + (t + random.random(LOAD_ROWS)) / (loads + 1)
+        yield Load(keys, lambda at, t=t: np.floor(at * 20) + (at * 20 % 1) * (t + 1) / (loads + 1))  # type: ignore[misc]
+
+
+_LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
+    "uniform": uniform,
+    "late 10 %": lambda random, loads: time_ordered(random, loads, 0.1, None),
+    "late 1 %": lambda random, loads: time_ordered(random, loads, 0.01, None),
+    "late 10 % by a few loads": lambda random, loads: time_ordered(random, loads, 0.1, 10.0),
+    "hot range": hot_range,
+    "backlog": backlog,
+    "tenants": tenants,
+    "in order": lambda random, loads: time_ordered(random, loads, 0.0, None),
+}
+WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
+
+
+@dataclass
+class Table:
+    """Blocks of real keys.
+
+    Attributes:
+        known: whether levels and runs are kept.
+    """
+
+    known: bool = True
+    keys: list[FloatArray] = field(default_factory=list)
+    level: list[int] = field(default_factory=list)
+    run: list[int] = field(default_factory=list)
+    runs: int = 0
+    loaded: int = 0
+    rewritten: int = 0
+
+    def blocks(self) -> Blocks:
+        """The planner's view."""
+        return Blocks.build(
+            np.array([part[0] for part in self.keys]),
+            np.array([part[-1] for part in self.keys]),
+            rows=np.array([len(part) for part in self.keys]),
+            level=np.array(self.level if self.known else [0] * len(self.level)),
+            run=np.array(self.run if self.known else [0] * len(self.run)),
+        )
+
+    def load(self, load: Load, is_sorted: bool, random: np.random.Generator) -> None:
+        """Append a load, as one sorted run, or cut into blocks as the rows come."""
+        self.loaded += len(load.keys)
+        count = len(load.keys) // BLOCK_ROWS
+        if is_sorted and not load.is_backlog:
+            self._add(np.array_split(np.sort(load.keys), count), 0)
+        else:
+            for part in np.array_split(random.permutation(load.keys), count):
+                self._add([np.sort(part)], 0)
+
+    def merge(self, found: Plan) -> None:
+        """Carry out a plan."""
+        self.merge_sets([(task.blocks.tolist(), task.level) for task in found.tasks])
+
+    def merge_sets(self, sets: list[tuple[list[int], int]]) -> None:
+        """Merge block sets, each to a level."""
+        gone = {place for members, _ in sets for place in members}
+        old = self.keys
+        kept = [place for place in range(len(old)) if place not in gone]
+        self.keys = [old[place] for place in kept]
+        self.level = [self.level[place] for place in kept]
+        self.run = [self.run[place] for place in kept]
+        for members, level in sets:
+            keys = np.sort(np.concatenate([old[place] for place in members]))
+            self.rewritten += len(keys)
+            self._add(np.array_split(keys, -(-len(keys) // BLOCK_ROWS)), level)
+
+    def scan(self, points: FloatArray) -> float:
+        """Mean number of blocks whose bounds hold each of some points."""
+        lower, upper = np.sort([part[0] for part in self.keys]), np.sort([part[-1] for part in self.keys])
+        return float((np.searchsorted(lower, points, "right") - np.searchsorted(upper, points)).mean())
+
+    def _add(self, parts: list[FloatArray], level: int) -> None:
+        self.runs += 1
+        self.keys += parts
+        self.level += [level] * len(parts)
+        self.run += [self.runs] * len(parts)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one threshold came to.
+
+    Attributes:
+        threshold: `Policy.depth`.
+        scan: mean over loads of the blocks that a read of one random key opens, after reclustering.
+        write_amplification: rows rewritten for each row loaded.
+    """
+
+    threshold: float
+    scan: float
+    write_amplification: float
+
+
+def simulate(
+    workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
+) -> Point:
+    """Load by load, recluster after each."""
+    name, arrival = workload.rsplit(", ", 1)
+    random = np.random.default_rng(seed)
+    table, scans = Table(known), []
+    for load in _LOADS[name](random, loads):
+        table.load(load, arrival == "sorted", random)
+        step(table)
+        scans.append(table.scan(load.read((np.arange(1024) + random.random(1024)) / 1024)))
+    return Point(threshold, float(np.mean(scans)), table.rewritten / table.loaded)

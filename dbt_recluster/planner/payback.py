@@ -1,0 +1,165 @@
+"""Strategy `payback`, the default: merge first where a row rewritten saves most reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
+from dbt_recluster.planner.block_sets import BlockSets, form_sets, no_sets
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads, loads_of_level
+
+# The price is found by halving its range this many times: from a millionth of the greatest score to the
+# greatest, that leaves steps of a tenth.
+_HALVINGS = 7
+# A group is due by the average of its blocks that score at least a quarter of the price, and takes with it its
+# blocks that score at least a twentieth. One rewrite then serves a whole range, not scattered blocks of it.
+_COUNTED, _TAKEN = 0.25, 0.05
+
+
+def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, float]:
+    """Choose block sets so that a partition's average depth falls to the threshold for the fewest rows.
+
+    A read that comes to a block also opens the younger blocks over the same keys. What these cost over a
+    block, for each of its rows, is its score: the loads merged in the younger blocks, times the block's
+    share of the table's keys, over its share of the table's rows. The greater the score, the sooner a
+    rewrite of the block, together with all younger ones over it, pays back. While the average depth of a
+    partition is at most the threshold, nothing is done. When it is above, the highest price is looked for at
+    which merging all that scores at least the price brings it down to the threshold.
+
+    On loads that cover all keys this comes near the schedule of least work for a number of sorted runs
+    (Bentley and Saxe 1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014): an older
+    run is merged once the younger ones have paid for it. The price instead of that schedule's counters
+    lets every range of keys have its own, for one price over all of them is what least work in total means.
+
+    Args:
+        candidates: c candidates.
+        threshold: float64 (partitions,), greatest average depth of a well clustered partition.
+        policy: limits of a set.
+
+    Returns:
+        The sets, those that pay back soonest first; and the greatest average depth seen.
+    """
+    if len(candidates) == 0:
+        return no_sets(), 0.0
+    count = np.bincount(candidates.partition, minlength=len(threshold))
+    depth = candidates.sweep(np.arange(len(candidates))).depths()
+    average = np.bincount(candidates.partition, depth, len(threshold)) / np.maximum(count, 1)
+    deep = np.round(average, 4) > threshold
+    member = np.flatnonzero(deep[candidates.partition] & (depth > policy.overlap_threshold) & (depth > 1))
+    worst = float(np.round(average, 4).max())
+    if len(member) == 0:
+        return no_sets(), worst
+    # One unit of the axis is one block's start, so this is how much coverage has to go.
+    surplus = (average - threshold) * count
+    stacks = Stacks.over(candidates, member)
+    chosen = _chosen(stacks, candidates.partition[member], surplus)
+    sets = _sets(candidates, stacks, member, chosen, policy)
+    # Where limits or guards have dropped all that scores best, anything else is better than nothing.
+    idle = deep.copy()
+    idle[candidates.partition[sets.member]] = False
+    rest = idle[candidates.partition[member]]
+    if rest.any():
+        sets = sets.then(_sets(candidates, stacks, member, rest, policy))
+    return sets, worst
+
+
+def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
+    """The levels of the blocks that sets will write: int64 (sets,).
+
+    A level stands for the loads merged in a block, see `stacks.loads_of_level`. A set's is that of the mean,
+    over its keys, of its blocks' loads. It is at least one more than the least level read, so that there is
+    an end even where rewrites never narrow a bound.
+    """
+    if len(sets) == 0:
+        return np.zeros(0, np.int64)
+    begin, end = extent_on_axis(candidates.first, candidates.last)
+    loads = (loads_of_level(candidates.level) * (end - begin))[sets.member]
+    hull = np.maximum.reduceat(end[sets.member], sets.start)
+    hull -= np.minimum.reduceat(begin[sets.member], sets.start)
+    loads = np.add.reduceat(loads, sets.start) / hull
+    levels: IntArray = np.maximum(level_of_loads(loads), sets.least(candidates.level) + 1)
+    return levels
+
+
+def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArray:
+    """Find each partition's price, and what is merged at it: bool (n,).
+
+    Args:
+        stacks: of n blocks.
+        partition: int64 (n,).
+        surplus: float64 (partitions,), units of coverage that have to go.
+
+    Returns:
+        Which blocks are due, or younger than one that is and over the same keys.
+    """
+    greatest = np.zeros(len(surplus))
+    np.maximum.at(greatest, partition, stacks.score)
+    # Prices as powers, from 1 for the greatest score down; at `low` everything over another block is due.
+    low, high = np.full(len(surplus), -6.0), np.full(len(surplus), 0.001)
+    chosen = _at_price(stacks, (greatest * 10.0**low)[partition])
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        tried = _at_price(stacks, (greatest * 10.0**middle)[partition])
+        enough = _removed(stacks, tried, partition, len(surplus)) >= surplus
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        chosen = np.where(enough[partition], tried, chosen)
+    return chosen
+
+
+def _at_price(stacks: Stacks, price: FloatArray) -> BoolArray:
+    """What is merged at a price, float64 (n,): bool (n,)."""
+    scored = stacks.score > 0
+    counted = scored & (stacks.score >= _COUNTED * price)
+    # The tolerance makes a group due at the very price that is its average.
+    excess = np.where(counted, stacks.rows * (stacks.score - price * (1 - 1e-9)), 0.0)
+    due = np.bincount(stacks.group, excess) > 0
+    return with_younger(stacks, due[stacks.group] & scored & (stacks.score >= _TAKEN * price))
+
+
+def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
+    """Blocks that are taken, and those over them that are as young or younger: bool (n,)."""
+    result = np.zeros(len(stacks), np.bool_)
+    # How far those blocks reach that are taken in the layers gone through, and begin at each unit or before.
+    reach = np.zeros(len(stacks), np.int64)
+    some = False
+    for blocks in stacks.from_old_to_young():
+        oldest = blocks[taken[blocks]]
+        if len(oldest):
+            np.maximum.at(reach, stacks.begin[oldest], stacks.end[oldest])
+            np.maximum.accumulate(reach, out=reach)
+            some = True
+        if some:
+            result[blocks] = reach[stacks.end[blocks] - 1] > stacks.begin[blocks]
+    return result
+
+
+def _removed(stacks: Stacks, chosen: BoolArray, partition: IntArray, partitions: int) -> FloatArray:
+    """Units of coverage that merging the chosen blocks takes away: float64 (partitions,)."""
+    place = np.flatnonzero(chosen)
+    begin, end = stacks.begin[place], stacks.end[place]
+    reach = np.maximum.accumulate(end)
+    before = np.append(0, reach[:-1]) if len(place) else reach
+    # Of each block, in the order of their begins, what lies under those before it.
+    twice = np.minimum(end, before) - np.minimum(begin, before)
+    return np.bincount(partition[place], twice, partitions).astype(np.float64)
+
+
+def _sets(
+    candidates: Candidates, stacks: Stacks, member: IntArray, chosen: BoolArray, policy: Policy
+) -> BlockSets:
+    """One set for each connected stretch of chosen blocks, most coverage removed for a row first."""
+    place = np.flatnonzero(chosen)
+    if len(place) == 0:
+        return no_sets()
+    begin, end = stacks.begin[place], stacks.end[place]
+    reach = np.maximum.accumulate(end)
+    starts = np.append(0, np.flatnonzero(begin[1:] >= reach[:-1]) + 1)
+    label = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(place))))
+    hull = np.maximum.reduceat(end, starts) - begin[starts]
+    removed = np.add.reduceat(end - begin, starts) - hull
+    order = np.argsort(-removed / np.add.reduceat(stacks.rows[place], starts), kind="stable")
+    rank = np.empty(len(starts), np.int64)
+    rank[order] = np.arange(len(starts))
+    return form_sets(candidates, member[place], rank[label], policy)

@@ -1,0 +1,271 @@
+"""The figures of the report, drawn by matplotlib: SVG that takes its colours from the page, and one PNG.
+
+Colours are drawn as marks that no figure uses otherwise and then replaced by the page's CSS variables, so that
+one drawing serves light and dark.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dbt_recluster.exceptions import ReportError
+
+if TYPE_CHECKING:
+    from dbt_recluster.history import HistoryEntry
+    from dbt_recluster.survey import Layout, Survey
+
+_SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text keeps its size there
+_MOST_BARS = 400
+_MOST_LEVELS = 5
+_COLOURS = {
+    name: f"#0a1b{number:02x}"
+    for number, name in enumerate(
+        ("ink", "muted", "grid", "before", "after", "load", *(f"level{i}" for i in range(_MOST_LEVELS)))
+    )
+}
+_PNG_COLOURS = {
+    "ink": "#1d2126",
+    "muted": "#626a73",
+    "grid": "#dfe3e8",
+    "before": "#c25a1c",
+    "after": "#1f66b5",
+    "load": "#9aa3ad",
+}
+
+
+def depth_curve(survey: Survey) -> str:
+    """Draw how many blocks cover each key: before and after the last recluster, or now where there was none."""
+    curves = [("before", survey.before), ("after", survey.after)]
+    if survey.after is None:
+        curves = [("now", survey.now)]
+    figure, axes = _figure()
+    _draw_curves(axes, curves, _COLOURS)
+    _key_axis(axes, survey.labels)
+    return _svg(figure, f"depth {survey.table}", "Depth along the cluster key")
+
+
+def histogram(information: Mapping[str, Any]) -> str:
+    """Draw how many blocks have which depth."""
+    figure, axes = _figure()
+    counts = information["block_depth_histogram"]
+    names = [str(int(name)) if int(name) <= 16 else f"≤{int(name)}" for name in counts]
+    axes.bar(range(len(names)), list(counts.values()), color=_COLOURS["after"], width=0.72)
+    axes.set_xticks(range(len(names)), names)
+    if len(names) < 4:
+        axes.set_xlim(-1.5, len(names) + 0.5)
+    axes.set_xlabel("depth")
+    axes.set_ylabel("blocks")
+    _whole_numbers(axes)
+    return _svg(figure, f"histogram {information['table']}", "Number of blocks of each depth")
+
+
+def blocks(survey: Survey) -> str:
+    """Draw each block as a bar over its range of keys, new blocks above, reclustered ones below them."""
+    from matplotlib.collections import LineCollection
+
+    layout = survey.now
+    figure, axes = _figure()
+    shown = _shown(layout)
+    order = shown[np.lexsort((layout.lower[shown], layout.level[shown]))]
+    level = np.minimum(layout.level[order], _MOST_LEVELS - 1)
+    for each in np.unique(level):
+        rows = np.flatnonzero(level == each)
+        lower = layout.lower[order[rows]]
+        # A block of one single key still has to be seen.
+        upper = np.maximum(layout.upper[order[rows]], lower + 0.004)
+        segments = np.stack([np.stack([lower, rows], axis=1), np.stack([upper, rows], axis=1)], axis=1)
+        width = min(5.0, 110 / max(1, len(order)))
+        colour = _COLOURS[f"level{max(0, int(each))}"]
+        axes.add_collection(LineCollection(list(segments), colors=colour, linewidths=max(width, 0.6)))
+    axes.set_ylim(len(order) - 0.2, -0.8)
+    axes.set_yticks([])
+    axes.set_ylabel(
+        f"{len(order):,} of {len(layout.lower):,} blocks" if len(order) < len(layout.lower) else "blocks"
+    )
+    _key_axis(axes, survey.labels)
+    axes.grid(visible=False, axis="y")
+    return _svg(figure, f"blocks {survey.table}", "Each block as a bar over its range of keys")
+
+
+def history(entries: Sequence[HistoryEntry], table: str) -> str:
+    """Draw the depth after each round over time, and the bytes loaded and rewritten below it."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    rounds = [entry for entry in entries if entry.kind == "recluster" and entry.depth_before is not None]
+    figure, axes = _figure(rows=2 if rounds else 1)
+    above, below = axes if rounds else (None, axes)
+    if above is not None:
+        _draw_rounds(above, rounds)
+    for name in ("load", "after"):
+        chosen = [entry for entry in entries if (entry.kind == "recluster") == (name == "after")]
+        sizes = [entry.bytes_in if name == "after" else entry.bytes_out for entry in chosen]
+        heights = np.cumsum(sizes) / 2**20
+        if chosen:
+            below.step(
+                [each.at for each in chosen], heights, where="post", color=_COLOURS[name], linewidth=1.6
+            )
+            below.plot([chosen[-1].at], [heights[-1]], "o", color=_COLOURS[name], markersize=3)
+    below.set_ylabel("MB so far")
+    below.set_ylim(bottom=0)
+    locator = AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
+    below.xaxis.set_major_locator(locator)
+    below.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    return _svg(figure, f"history {table}", "Depth over time, and bytes loaded and rewritten so far")
+
+
+def _draw_rounds(axes: Any, rounds: Sequence[HistoryEntry]) -> None:
+    for each in rounds:
+        ends = [each.depth_before, each.depth_after]
+        axes.plot([each.at, each.at], ends, color=_COLOURS["muted"], linewidth=1)
+    at = [each.at for each in rounds]
+    axes.plot(at, [each.depth_before for each in rounds], "o", color=_COLOURS["before"], markersize=4)
+    axes.plot(at, [each.depth_after for each in rounds], "o", color=_COLOURS["after"], markersize=4)
+    axes.set_ylabel("depth")
+    axes.set_ylim(bottom=0)
+    axes.margins(y=0.2)
+
+
+def overview_png(surveys: Sequence[Survey]) -> bytes:
+    """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels width."""
+    pyplot = _pyplot()
+    chosen = list(surveys)[:8]
+    with pyplot.rc_context(_settings(_PNG_COLOURS)):
+        figure, axes = pyplot.subplots(
+            len(chosen), 1, figsize=(8, 0.4 + 1.9 * len(chosen)), layout="constrained", squeeze=False
+        )
+        for each, place in zip(chosen, axes[:, 0], strict=True):
+            curves = [("before", each.before), ("after", each.after)]
+            _draw_curves(place, curves if each.after else [("now", each.now)], _PNG_COLOURS)
+            _key_axis(place, each.labels)
+            info = each.information
+            place.set_title(
+                f"{each.table} by {info['cluster_key']}: {info['total_block_count']:,} blocks, "
+                f"average depth {info['average_depth']:.1f}",
+                loc="left",
+                fontsize=10,
+            )
+            _legend(place)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150, facecolor="#ffffff", metadata={"Software": None})
+        pyplot.close(figure)
+    return buffer.getvalue()
+
+
+def _draw_curves(axes: Any, curves: Sequence[tuple[str, Layout | None]], colours: Mapping[str, str]) -> None:
+    for name, layout in curves:
+        if layout is None or not len(layout.at):
+            continue
+        at, depth = _thinned(layout)
+        colour = colours["before" if name == "before" else "after"]
+        axes.fill_between(at, depth, step="mid", color=colour, alpha=0.14, linewidth=0)
+        axes.step(at, depth, where="mid", color=colour, linewidth=1.4, label=name)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01, y=0.12)
+    axes.set_ylabel("depth")
+    _whole_numbers(axes)
+
+
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", frameon=False, fontsize=9, ncols=2)
+
+
+def _thinned(layout: Layout, most: int = 800) -> tuple[Any, Any]:
+    """Return at most ``most`` points of the curve, each the deepest of those it stands for."""
+    if len(layout.at) <= most:
+        return layout.at, layout.depth
+    starts = np.linspace(0, len(layout.at), most, endpoint=False).astype(np.int64)
+    return layout.at[starts], np.maximum.reduceat(layout.depth, starts)
+
+
+def _shown(layout: Layout) -> Any:
+    """Return the places of the blocks to draw: all of them, or as many as can be told apart, evenly chosen."""
+    count = len(layout.lower)
+    if not count:
+        return np.zeros(0, np.int64)
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST_BARS)).round().astype(np.int64))
+
+
+def _key_axis(axes: Any, labels: Sequence[tuple[float, str]]) -> None:
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_xticks([place for place, _ in labels], [text for _, text in labels])
+    ticks = axes.get_xticklabels()
+    if ticks:  # the outermost stay inside the figure
+        ticks[0].set_horizontalalignment("left")
+        if len(ticks) > 1 and labels[-1][0] > 0.8:
+            ticks[-1].set_horizontalalignment("right")
+
+
+def _whole_numbers(axes: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, min_n_ticks=1))
+
+
+def _figure(rows: int = 1) -> tuple[Any, Any]:
+    pyplot = _pyplot()
+    with pyplot.rc_context(_settings(_COLOURS)):
+        figure, axes = pyplot.subplots(rows, 1, figsize=_SIZE, layout="constrained", sharex=rows > 1)
+    return figure, axes
+
+
+def _settings(colours: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "font.size": 9,
+        "svg.fonttype": "none",
+        "text.color": colours["ink"],
+        "axes.labelcolor": colours["muted"],
+        "axes.edgecolor": colours["grid"],
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "grid.color": colours["grid"],
+        "grid.linewidth": 0.7,
+        "xtick.color": colours["grid"],
+        "ytick.color": colours["grid"],
+        "xtick.labelcolor": colours["muted"],
+        "ytick.labelcolor": colours["muted"],
+    }
+
+
+def _svg(figure: Any, salt: str, label: str) -> str:
+    pyplot = _pyplot()
+    buffer = io.StringIO()
+    # Every figure salts its ids with its own name: all of them end up in one page.
+    with pyplot.rc_context({**_settings(_COLOURS), "svg.hashsalt": salt}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    pyplot.close(figure)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    for name, colour in _COLOURS.items():
+        text = text.replace(colour, f"var(--{name})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+
+def _pyplot() -> Any:
+    """Return matplotlib's pyplot, drawing without a screen.
+
+    Raises:
+        ReportError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as e:
+        raise ReportError(
+            "The report's figures are drawn by matplotlib, which is not installed: pip install 'dbt-recluster[report]'"
+        ) from e
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    return pyplot

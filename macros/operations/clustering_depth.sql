@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation clustering_depth --args '{table: analytics.events}'
+
+  Print the average depth of tables.
+-#}
+{% macro clustering_depth(table=none, cluster_by=none, where=none, format='text') %}
+  {%- do adapter.dispatch('clustering_depth', 'dbt')(table, cluster_by, where, format) -%}
+{% endmacro %}
+
+{% macro default__clustering_depth(table, cluster_by, where, format) %}
+  {%- do recluster_operate('clustering_depth', {'table': table, 'cluster_by': cluster_by, 'where': where, 'format': format}) -%}
+{% endmacro %}

@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation clustering_information --args '{table: analytics.events}'
+
+  Print how well tables are clustered: all metrics, and how many blocks have which depth.
+-#}
+{% macro clustering_information(table=none, cluster_by=none, where=none, format='text') %}
+  {%- do adapter.dispatch('clustering_information', 'dbt')(table, cluster_by, where, format) -%}
+{% endmacro %}
+
+{% macro default__clustering_information(table, cluster_by, where, format) %}
+  {%- do recluster_operate('clustering_information', {'table': table, 'cluster_by': cluster_by, 'where': where, 'format': format}) -%}
+{% endmacro %}

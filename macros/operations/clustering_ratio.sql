@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation clustering_ratio --args '{table: analytics.events}'
+
+  Print the clustering ratio of tables, 100 for no overlap.
+-#}
+{% macro clustering_ratio(table=none, cluster_by=none, where=none, format='text') %}
+  {%- do adapter.dispatch('clustering_ratio', 'dbt')(table, cluster_by, where, format) -%}
+{% endmacro %}
+
+{% macro default__clustering_ratio(table, cluster_by, where, format) %}
+  {%- do recluster_operate('clustering_ratio', {'table': table, 'cluster_by': cluster_by, 'where': where, 'format': format}) -%}
+{% endmacro %}

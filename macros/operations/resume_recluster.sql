@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation resume_recluster --args '{table: analytics.events}'
+
+  Let suspended tables be reclustered again.
+-#}
+{% macro resume_recluster(table=none, format='text') %}
+  {%- do adapter.dispatch('resume_recluster', 'dbt')(table, format) -%}
+{% endmacro %}
+
+{% macro default__resume_recluster(table, format) %}
+  {%- do recluster_operate('resume_recluster', {'table': table, 'format': format}) -%}
+{% endmacro %}

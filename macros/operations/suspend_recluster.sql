@@ -1,0 +1,12 @@
+{#-
+  dbt run-operation suspend_recluster --args '{table: analytics.events}'
+
+  Keep everybody from reclustering tables until they are resumed.
+-#}
+{% macro suspend_recluster(table=none, format='text') %}
+  {%- do adapter.dispatch('suspend_recluster', 'dbt')(table, format) -%}
+{% endmacro %}
+
+{% macro default__suspend_recluster(table, format) %}
+  {%- do recluster_operate('suspend_recluster', {'table': table, 'format': format}) -%}
+{% endmacro %}

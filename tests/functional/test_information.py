@@ -1,0 +1,80 @@
+"""clustering_information, clustering_depth and clustering_ratio, as users call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operations import Operations, operate, operate_json
+
+from dbt_recluster.information import clustering_depth, clustering_information, clustering_ratio
+
+
+class TestInformation(Operations):
+    def test_for_people(self, project: Any, table: str) -> None:
+        log = operate("clustering_information", "{table: events}")
+        assert f"{table} by k\n" in log
+        assert "average depth              4\n" in log
+        assert "  depth  blocks\n      4       4  " in log
+
+    def test_for_programs(self, project: Any, table: str, spark: Any) -> None:
+        found = operate_json("clustering_information", "{table: events, format: json}")
+        assert found == clustering_information(spark, table)
+        assert found["cluster_key"] == "k"
+        assert found["average_depth"] == 4
+        assert found["block_depth_histogram"] == {"00004": 4}
+        assert found["snapshot_at"].endswith("+00:00")
+        listed = operate_json("clustering_information", f"{{table: [events, {table}], format: json}}")
+        assert listed == [found, found]
+
+    def test_another_key_and_a_predicate(self, project: Any, table: str, spark: Any) -> None:
+        found = operate_json(
+            "clustering_information",
+            "{table: events, cluster_by: [id, k], where: 'id < 1500', format: json}",
+        )
+        assert (found["cluster_key"], found["total_block_count"], found["average_depth"]) == ("id, k", 2, 1)
+        assert clustering_depth(spark, table, "id") == 1
+        assert clustering_ratio(spark, table, "id") == 100
+
+    def test_single_numbers(self, project: Any, table: str) -> None:
+        assert f"{table} by k: 4\n" in operate("clustering_depth", "{table: events}")
+        assert f"{table} by k: 39.794\n" in operate("clustering_ratio", "{table: events}")
+        assert operate_json("clustering_depth", "{table: events, format: json}") == {
+            "table": table,
+            "cluster_key": "k",
+            "average_depth": 4.0,
+        }
+
+    def test_every_clustered_model(self, project: Any, table: str) -> None:
+        assert [each["table"] for each in operate_json("clustering_depth", "{format: json}")] == [table]
+
+    def test_a_table_without_blocks(self, project: Any, sql: Any, spark: Any) -> None:
+        sql("create table {schema}.empty (k int) using iceberg")
+        name = f"{project.test_schema}.empty"
+        assert "never written" in operate("clustering_information", f"{{table: {name}, cluster_by: k}}")
+        assert clustering_information(spark, name, "k")["snapshot_id"] is None
+        log = operate("clustering_depth", f"{{table: {name}, cluster_by: k, where: nope = 1}}", passes=False)
+        assert "where: 'nope = 1' cannot choose blocks" in log
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{table: nope}", "nope is no model, seed or snapshot of this project"),
+            ("{table: no.table}", "no.table cannot be loaded"),
+            ("{table: plain}", "plain has no sort order; name a cluster key with cluster_by"),
+            ("{table: events, cluster_by: nope}", "nope: there is no column 'nope'; the columns are id, k"),
+            ("{table: events, cluster_by: {a: 1}}", "cluster_by must be a string or a list of strings"),
+            ("{table: events, where: 7}", "where must be a SQL predicate"),
+            ("{table: events, where: 'nope > 1'}", "where: 'nope > 1' cannot choose blocks"),
+            ("{table: events, format: xml}", "format must be text or json, not 'xml'"),
+            ("{tables: events}", "takes no keyword argument 'tables'"),
+        ],
+    )
+    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+        for name in ("clustering_information", "clustering_depth", "clustering_ratio"):
+            assert message in operate(name, arguments, passes=False)
+
+    def test_the_others_have_their_turn(self, project: Any, table: str) -> None:
+        log = operate("clustering_depth", "{table: [no.table, events]}", passes=False)
+        assert f"{table} by k: 4\n" in log
+        assert "no.table cannot be loaded" in log

@@ -1,0 +1,135 @@
+"""clustering_report: the file as a browser and a person without a network meet it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from operations import EVENTS, Operations, operate
+
+from dbt_recluster.maintenance import recluster
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+VOID = {"meta", "link", "br", "wbr", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collect tags, and hold them to be closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [str(value) for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [str(value) for name, value in attrs if name == "id"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+class TestReport(Operations):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        by_day = EVENTS.replace("cluster_by='k'", "cluster_by=['to_date(ts)', 'k'], partition_by='p'")
+        return {
+            "events.sql": EVENTS,
+            "by_day.sql": by_day.replace("select id", "select id % 2 as p, id"),
+            "by_word.sql": EVENTS.replace("cluster_by='k'", "cluster_by='v'"),
+            "plain.sql": "{{ config(materialized='table') }} select 1 as id",
+        }
+
+    def test_the_page(self, project: Any, table: str, spark: Any, sql: Any) -> None:
+        recluster(spark, table, depth=1, block_rows=500)
+        sql("create table {schema}.empty (k int) using iceberg")
+        empty = f"{project.test_schema}.empty"
+        spark.sql(f"alter table {empty} write ordered by k")
+        log = operate("clustering_report", f"{{tables: [events, by_day, by_word, {empty}]}}")
+        assert "target/clustering_report.html\n" in log
+        root = Path(project.project_root) / "target"
+        assert (root / "clustering.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        text = (root / "clustering_report.html").read_text(encoding="utf-8")
+        page = Page(text)
+        assert page.tags.count("svg") == 3 * 4
+        assert len(page.ids) == len(set(page.ids))
+        assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
+        # namespaces are names; nothing may be fetched
+        assert not re.search(r'(?:src|href)="(?!#)[^"]', text.replace("xlink:href", "href"))
+        assert "url(http" not in text
+        assert "@import" not in text
+        assert "before the last recluster" in text
+        assert "2 partitions" in text
+        assert "This table has no blocks yet" in text
+        assert re.search(r"#0a1b\w\w", text) is None  # every colour is the page's
+
+    @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to look with")
+    @pytest.mark.parametrize("width", [500, 1200])
+    def test_in_a_browser(self, project: Any, width: int, tmp_path: Path) -> None:
+        """Nothing is wider than the window, and nothing is asked of a network."""
+        report = Path(project.project_root) / "target" / "clustering_report.html"
+        probe = tmp_path / "probe.html"
+        count = "document.querySelectorAll('svg text').length"
+        script = f"document.title = document.documentElement.scrollWidth + ' ' + {count}"
+        probe.write_text(report.read_text(encoding="utf-8") + f"<script>{script}</script>", encoding="utf-8")
+        done = subprocess.run(
+            [
+                str(CHROMIUM),
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                f"--window-size={width},900",
+                "--dump-dom",
+                probe.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        found = re.search(r"<title>(\d+) (\d+)</title>", done.stdout)
+        assert found
+        assert int(found.group(1)) <= width
+        assert int(found.group(2)) > 40
+
+    def test_where_to(self, project: Any) -> None:
+        operate("clustering_report", "{tables: events, path: some/where/r.html}")
+        assert (Path(project.project_root) / "some" / "where" / "r.html").is_file()
+        assert (Path(project.project_root) / "some" / "where" / "clustering.png").is_file()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{tables: nope}", "nope is no model"),
+            ("{tables: no.table, path: x.html}", "no.table cannot be loaded"),
+            ("{tables: plain, path: x.html}", "plain has no sort order; name a cluster key"),
+            ("{tables: events, path: x.pdf}", "path must be the name of an HTML file"),
+            ("{tables: events, path: dbt_project.yml/x.html}", "The report cannot be written to"),
+        ],
+    )
+    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+        assert message in operate("clustering_report", arguments, passes=False)
+        assert not (Path(project.project_root) / "x.html").exists()
+
+    def test_without_the_library(self, project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        log = operate("clustering_report", "{tables: events, path: x.html}", passes=False)
+        assert "which is not installed: pip install 'dbt-recluster[report]'" in log

@@ -1,0 +1,139 @@
+"""Suspended tables, the budget of a whole run, and the plan of a dry run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt, run_dbt_and_capture
+from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
+
+from dbt_recluster.information import clustering_depth
+from dbt_recluster.maintenance import recluster
+from dbt_recluster.suspension import PROPERTY, suspended_since
+
+AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
+
+
+def files(sql: Any, name: str) -> set[str]:
+    return {row[0] for row in sql(f"select file_path from {{schema}}.{name}.files")}
+
+
+class TestDryRun(Operations):
+    def test_the_plan(self, project: Any, table: str, sql: Any) -> None:
+        before = files(sql, "events")
+        log = operate("recluster", "{table: events, dry_run: true, depth: 1}")
+        assert f"1 of 1 {table}: would recluster 4 blocks" in log
+        assert "set  level  blocks  into   rows" in log
+        assert "how long is not known" in log
+        assert "average depth 4.0 -> " in log
+        found = operate_json("recluster", "{table: events, dry_run: true, depth: 1, format: json}")
+        (planned,) = found["plan"]["sets"]
+        assert (planned["level"], planned["blocks"], planned["rows"]) == (0, 4, 4000)
+        assert int(planned["lower"]) < int(planned["upper"])
+        assert found["plan"]["estimated_seconds"] is None
+        assert files(sql, "events") == before
+
+    def test_seconds_from_history(self, project: Any, table: str, spark: Any) -> None:
+        recluster(spark, table, depth=1, block_rows=500)
+        for load in range(4, 8):
+            load_once(load)
+        found = operate_json("recluster", "{table: events, dry_run: true, depth: 1, format: json}")
+        assert found["plan"]["estimated_seconds"] > 0
+        assert found["rounds"] == 0
+        assert "at the speed of this table's earlier reclusters" in operate(
+            "recluster", "{table: events, dry_run: true, depth: 1}"
+        )
+
+
+class TestSuspension(Operations):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": AUTOMATIC, "plain.sql": PLAIN}
+
+    def test_nobody_reclusters(self, project: Any, table: str, sql: Any, spark: Any) -> None:
+        assert f"{table}: suspended since " in operate("suspend_recluster", "{table: events}")
+        since = operate_json("suspend_recluster", "{table: events, format: json}")["suspended"]
+        load_once(4)
+        load_once(5)
+        before, depth = files(sql, "events"), clustering_depth(spark, table)
+        assert depth > 2
+        log = operate("recluster", "{table: events, final: true}")
+        assert f"{table}: not reclustered, suspended since {since}" in log
+        assert f"to resume: dbt run-operation resume_recluster --args '{{table: {table}}}'" in log
+        report = recluster(spark, table, ["id"], depth=1)
+        assert (report.rounds, report.suspended) == ([], since)
+        assert files(sql, "events") == before
+        assert dict(map(tuple, sql("show tblproperties {schema}.events")))["sort-order"].startswith("k ")
+        # a plan changes nothing, so it is still shown
+        assert "would recluster" in operate("recluster", "{table: events, dry_run: true, depth: 1}")
+
+        assert f"{table}: resumed, was suspended since {since}" in operate(
+            "resume_recluster", "{table: events}"
+        )
+        assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
+        assert PROPERTY not in dict(map(tuple, sql("show tblproperties {schema}.events")))
+        load_once(6)
+        assert clustering_depth(spark, table) < depth
+
+    def test_a_replaced_table_stays_suspended(self, project: Any, sql: Any) -> None:
+        operate("suspend_recluster", "{table: plain}")
+        run_dbt(["run", "--select", "plain"])
+        assert suspended_since(dict(map(tuple, sql("show tblproperties {schema}.plain"))))
+
+    @pytest.mark.parametrize("name", ["suspend_recluster", "resume_recluster"])
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{}", "needs a table: --args '{table: schema.name}'"),
+            ("{table: nope}", "nope is no model"),
+            ("{table: no.table}", "no.table cannot be loaded"),
+        ],
+    )
+    def test_bad_input(self, project: Any, name: str, arguments: str, message: str) -> None:
+        assert message in operate(name, arguments, passes=False)
+
+
+class TestBudget(Operations):
+    """One budget for a whole run over all models."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return dict.fromkeys(("one.sql", "two.sql", "three.sql"), AUTOMATIC)
+
+    LOADS = 0
+
+    def rewritten(self, results: Any) -> list[int]:
+        return [result.adapter_response.get("bytes_rewritten", 0) for result in results]
+
+    def run(self, load: int, **variables: Any) -> Any:
+        return run_dbt_and_capture(["run", "--vars", json.dumps({"load": load, **variables})])
+
+    def test_a_run(self, project: Any) -> None:
+        for load in range(3):
+            results, _ = self.run(load, automatic_clustering=False)
+        results, log = self.run(3, recluster_max_bytes=1)
+        assert self.rewritten(results) == [0, 0, 0]
+        results, log = self.run(4, recluster_max_bytes="60 KB")
+        moved = self.rewritten(results)
+        assert 0 < sum(moved) <= 60 * 1024
+        results, log = self.run(5, recluster_max_bytes="10 MB")
+        assert sum(self.rewritten(results)) > 60 * 1024
+        assert "var recluster_max_bytes are spent" not in log
+
+    def test_by_hand_most_gain_for_a_byte_first(self, project: Any, sql: Any, spark: Any) -> None:
+        sql("create table {schema}.deep (k int) using iceberg")
+        for _ in range(6):
+            sql("insert into {schema}.deep values (1), (9)")
+        sql("alter table {schema}.deep write ordered by k")
+        tables = f"[one, {project.test_schema}.deep]"
+        more = ("--vars", json.dumps({"recluster_max_bytes": "10 KB"}))
+        log = operate("recluster", f"{{table: {tables}, depth: 1}}", more=more)
+        assert f"1 of 2 {project.test_schema}.deep: reclustered" in log
+
+    def test_a_wrong_budget_stops_before_the_build(self, project: Any, sql: Any) -> None:
+        before = files(sql, "one")
+        results = run_dbt(["run", "--vars", '{"load": 9, "recluster_max_bytes": "lots"}'], expect_pass=False)
+        assert "var recluster_max_bytes must be a number of bytes above 0" in results[0].message
+        assert files(sql, "one") == before
