@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.iceberg.levels import PREFIX as LEVEL_PREFIX
-from dbt_recluster.iceberg.sorting import metrics_properties
+from dbt_recluster.iceberg.sorting import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 
 # The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody
 # set by hand.
@@ -20,7 +20,6 @@ _SORT_ITEM = re.compile(
     r"(?:(years|months|days|hours|bucket|truncate)\((.+?)(?:, (\d+))?\)|(.+?))"
     r" ((?:ASC|DESC) NULLS (?:FIRST|LAST))(?:, |$)"
 )
-_METRICS_PREFIX = "write.metadata.metrics.column."
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,11 @@ class ClusteringChange:
 
 
 def creation_properties(config: ClusteringConfig) -> dict[str, str]:
-    """Return the properties a clustered table is created with, so that its first blocks have whole bounds already."""
+    """Return the properties a clustered table is created with, so that they hold for its first blocks already."""
     if config.cluster_by is None:
         return {}
-    return {KEY_PROPERTY: str(config.cluster_by), **metrics_properties(config.cluster_by)}
+    columns = len(config.column_types or {})
+    return {KEY_PROPERTY: str(config.cluster_by), **clustering_properties(config.cluster_by, columns)}
 
 
 def clustering_change(
@@ -90,7 +90,8 @@ def clustering_change(
     kept = {
         name
         for name in wanted
-        if name.startswith(_METRICS_PREFIX) and (name in actual.properties or name in chosen)
+        if (name.startswith(METRICS_PREFIX) or name == ROW_GROUP_BYTES)
+        and (name in actual.properties or name in chosen)
     }
     changes = {
         name: value

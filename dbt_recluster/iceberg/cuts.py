@@ -13,8 +13,8 @@ import numpy as np
 
 from dbt_recluster.iceberg.blocks import IntArray
 
-# Rows of one value are told apart by a hash: the shares vary by the square root of their size. Four standard
-# deviations keep them within the limit.
+# Rows of one value are told apart by where they are read: where that is anywhere among others, shares vary by
+# the square root of their size. Four standard deviations keep them within the limit.
 _DEVIATIONS = 4
 
 

@@ -83,8 +83,6 @@ def source_value(spark: SparkSession, value: pa.Scalar, field: KeyField, source:
     if name == "DATE":
         return int(value.cast(pa.int32()).as_py())
     plain = value.as_py()
-    if isinstance(plain, Decimal):
-        return jvm(spark).java.math.BigDecimal(f"{plain:f}").setScale(source.scale())
     if isinstance(plain, bytes):
         return jvm(spark).java.nio.ByteBuffer.wrap(plain)
     return plain

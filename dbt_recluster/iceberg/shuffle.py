@@ -21,6 +21,9 @@ _SHARE = "__recluster_share"
 _OUTPUT = "__recluster_output"
 # Shares of a value's rows are cut in this many steps.
 _SHARES = 1 << 20
+_ROW_MASK = (1 << 30) - 1  # times the next, no more than a long holds
+_WORD_MASK = (1 << 32) - 1
+_GOLDEN = 0x9E3779B1
 _SPARK_SEED = 42
 
 
@@ -49,8 +52,11 @@ def send_to_blocks(
     first = np.concatenate([[0], np.cumsum([len(each) for each in starts])])
     keys, kinds = list(names), list(types)
     if any(share for each in shares for share in each):
-        # A hash, since rows of one value have nothing else to tell them apart.
-        share = f"pmod(xxhash64(monotonically_increasing_id()), {_SHARES})"
+        # Rows of one value have nothing else to tell them apart than where they are read. Multiples of the golden
+        # ratio spread any stretch of consecutive rows evenly.
+        share = (
+            f"shiftright(((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L, 12)"
+        )
         frame = frame.selectExpr("*", f"cast({share} as int) as {_SHARE}")
         keys, kinds = [*keys, _SHARE], [*kinds, "int"]
         steps = [round(share * _SHARES) for each in shares for share in each]
