@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.table import IcebergTable, java_map
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,11 @@ def current_history(table: IcebergTable) -> list[Snapshot]:
 
 
 def _read(table: IcebergTable, snapshot: Any) -> Snapshot:
-    # One call for the whole map: asking for its entries one by one costs several calls into the JVM for each.
-    joiner = table.iceberg.relocated.com.google.common.base.Joiner.on("\0").withKeyValueSeparator("\1")
-    joined = joiner.join(snapshot.summary())
-    entries = (entry.partition("\1") for entry in joined.split("\0")) if joined else ()
     parent = snapshot.parentId()
     return Snapshot(
         id=int(snapshot.snapshotId()),
         parent=None if parent is None else int(parent),
         at=datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc),
         operation=str(snapshot.operation()),
-        summary={name: value for name, _, value in entries},
+        summary=java_map(table, snapshot.summary()),
     )

@@ -37,7 +37,9 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
     if order.isUnsorted():
         return None
     fields = []
-    for field in order.fields():
+    items = order.fields()
+    for position in range(items.size()):  # iterating ends with a Java exception, which costs a lot
+        field = items.get(position)
         column = table.java.schema().findColumnName(field.sourceId())
         transform = field.transform().toString()
         truncate = _TRUNCATE.fullmatch(transform)
@@ -58,17 +60,18 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
     """Make ``key`` the table's sort order, with the properties that go with it; commits only what differs."""
     with table_lock(table.lock_name):
         table.refresh()
+        actual = table.properties
+        wanted = clustering_properties(key, len(table.java.schema().columns()))
+        missing = {name: value for name, value in wanted.items() if name not in actual}
+        reordered = not is_cluster_key(table, key)
+        if not missing and not reordered:
+            return
         transaction = table.java.newTransaction()
-        if not is_cluster_key(table, key):
+        if reordered:
             order = transaction.replaceSortOrder()
             for field in key.fields:
                 order.asc(_term(table, field), table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
-        missing = {
-            name: value
-            for name, value in clustering_properties(key, len(table.java.schema().columns())).items()
-            if table.properties.get(name) is None
-        }
         if missing:
             update = transaction.updateProperties()
             for name, value in missing.items():

@@ -69,7 +69,7 @@ class IcebergTable:
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties."""
-        return {str(key): str(value) for key, value in dict(self.java.properties()).items()}
+        return java_map(self, self.java.properties())
 
     def column_types(self) -> dict[str, str]:
         """Return Spark's type of each top-level column, in order."""
@@ -83,6 +83,17 @@ class IcebergTable:
         if snapshot_id is not None:
             reader = reader.option("snapshot-id", snapshot_id)
         return reader.load(f"{self.name}.{which}")
+
+
+def java_map(table: IcebergTable, entries: Any) -> dict[str, str]:
+    """Return a Java map of strings by one call for all of it.
+
+    Iterating costs several calls into the JVM for each entry, and at the end an exception, a tenth of a second.
+    """
+    joiner = table.iceberg.relocated.com.google.common.base.Joiner.on("\0").withKeyValueSeparator("\1")
+    joined = str(joiner.join(entries))
+    pairs = (entry.partition("\1") for entry in joined.split("\0")) if joined else ()
+    return {name: value for name, _, value in pairs}
 
 
 def _quoted(name: str) -> str:
