@@ -7,6 +7,9 @@ from typing import Any
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy, PolicyError
 
+# The most bytes in one block set: what is lost when a merge fails. A larger one is cut along the key.
+MAX_SET_BYTES = 100 * 2**30
+
 
 def planning_policy(
     depth: float | None, strategy: str | None, max_bytes: int | None, block_rows: int
@@ -19,7 +22,7 @@ def planning_policy(
     given = {"depth": depth, "strategy": strategy}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
-        return Policy(max_bytes=max_bytes, block_rows=block_rows, **options)
+        return Policy(max_bytes=max_bytes, max_merge_bytes=MAX_SET_BYTES, block_rows=block_rows, **options)
     except PolicyError as e:
         raise OptionError(str(e)) from e
 
