@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sample_rows(table: IcebergTable, columns: Sequence[str], rows: int, most: int) -> pa.Table:
-    """Return about ``most`` of the table's ``rows`` rows, the same ones each time.
+    """Return about ``most`` of the table's ``rows`` rows.
 
     Args:
         table: The table.
