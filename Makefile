@@ -31,7 +31,8 @@ lint: $(READY) ## ruff and mypy
 
 docs: $(READY) ## Build the documentation into build/docs; a broken link is an error
 	@echo "== documentation"
-	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build -q --strict
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
 unit: $(READY) ## Tests that need no Spark
 	@echo "== unit tests"
@@ -40,6 +41,7 @@ unit: $(READY) ## Tests that need no Spark
 spark: $(READY) ## Tests on real Spark, real Iceberg, real dbt
 	@echo "== tests on Spark, Iceberg and dbt"
 	@$(RUN)/pytest tests/iceberg tests/functional $(PYTEST_ARGS)
+	@$(RUN)/pytest tests/processes -rs $(PYTEST_ARGS)
 
 package: $(READY) ## Build the wheel and use it outside the repository
 	@echo "== the wheel"
@@ -48,6 +50,9 @@ package: $(READY) ## Build the wheel and use it outside the repository
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"
 	@cd integration_tests && ../$(RUN)/python loads.py --build --lakehouse lakehouse-test
+
+writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
+	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
 
 clean: ## Remove what the targets made
 	@rm -rf $(VENV) build dist integration_tests/lakehouse* integration_tests/data integration_tests/target integration_tests/logs
@@ -59,4 +64,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint docs unit spark package project clean
+.PHONY: help demo test install lint docs unit spark package project writers clean

@@ -3,6 +3,8 @@
     python benchmarks/frontier.py            # all workloads; writes benchmarks/results/frontier.{json,png}
     python benchmarks/frontier.py --quick    # a few of them, short; writes nothing
     python benchmarks/frontier.py --only payback    # measures this one again, keeps the others' figures
+    python benchmarks/frontier.py --only            # measures nothing, prints and draws what is stored
+    python benchmarks/frontier.py --decay           # 100 against 1,000 uniform loads; writes results/decay.json
 
 Scan is the mean number of blocks that a read of one random key opens. A strategy is a curve: one point for each
 threshold. At a given scan it counts with the least write amplification of its points of equal or smaller scan.
@@ -24,31 +26,7 @@ from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, simulate
 from dbt_recluster.planner import Policy, block_depths, plan
 
 RESULTS = Path(__file__).parent / "results" / "frontier.json"
-THRESHOLDS = [
-    1.25,
-    1.5,
-    1.75,
-    2,
-    2.25,
-    2.5,
-    2.75,
-    3,
-    3.25,
-    3.5,
-    4,
-    4.5,
-    5,
-    5.5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    12,
-    14,
-    16,
-    20,
-]
+THRESHOLDS = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 16]
 SCANS = np.arange(1.5, 8.01, 0.5)
 OURS = "payback"
 # No write amplification below this is compared: whoever does nothing is as good.
@@ -91,7 +69,6 @@ def full_sort(threshold: float) -> Callable[[Table], None]:
 # Strategies in two forms each, as a user can run them: once after each load, or until nothing is left to do.
 STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
     OURS: strategy("payback"),
-    "payback, once": strategy("payback", repeat=False),
     "payback, no level or run": strategy("payback"),
     "peak": strategy("peak"),
     "peak, once": strategy("peak", repeat=False),
@@ -102,6 +79,8 @@ STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
     "width, whole bucket": strategy("width"),
     "full sort": full_sort,
 }
+# The patent limits a set; without a limit its strategy is a different one, and a better one.
+WHOLE = "width, whole bucket"
 OTHERS = [name for name in STEPS if not name.startswith("payback")]
 
 
@@ -169,6 +148,67 @@ def print_table(curves: dict[str, Curves], best: list[tuple[float, float]]) -> N
     )
 
 
+def print_summary(curves: dict[str, Curves], best: list[tuple[float, float]]) -> None:
+    """The same in short, as Markdown."""
+    shown = [2.0, 3.0, 4.0, 6.0, 8.0]
+    print(
+        "\n| workload |"
+        + "".join(f" scan {scan:.0f} |" for scan in shown)
+        + " ratio | greatest | without whole buckets |"
+    )
+    print("|---" * (len(shown) + 4) + "|")
+    everything: list[float | None] = []
+    described: list[float | None] = []
+    for workload, of in curves.items():
+        cells = [
+            f" {best_at(of[OURS], scan):.2f} / {min(best_at(of[name], scan) for name in OTHERS):.2f} |"
+            for scan in shown
+        ]
+        row = ratios(of)
+        without = ratios({name: points for name, points in of.items() if name != WHOLE})
+        everything += row
+        described += without
+        greatest = max((ratio for ratio in row if ratio is not None), default=float("nan"))
+        print(
+            f"| {workload} |"
+            + "".join(cells)
+            + f" {geometric_mean(row):.2f} | {greatest:.2f} | {geometric_mean(without):.2f} |"
+        )
+    print(
+        "| optimum for uniform loads |"
+        + "".join(f" {optimum_at(best, scan):.2f} |" for scan in shown)
+        + " | | |"
+    )
+    print(
+        f"| all |{' |' * len(shown)} {geometric_mean(everything):.2f} "
+        f"| {max(ratio for ratio in everything if ratio is not None):.2f} | {geometric_mean(described):.2f} |"
+    )
+    print("\nuniform, sorted: scan, write amplification, times the optimum of that many runs")
+    for point in curves["uniform, sorted"][OURS]:
+        if 1.5 <= point.scan <= 8:
+            times = point.write_amplification / optimum_at(best, point.scan)
+            print(
+                f"  depth {point.threshold:>5}: {point.scan:.2f} {point.write_amplification:.2f} {times:.2f}"
+            )
+
+
+def decay() -> None:
+    """Whether the curve after 1,000 uniform loads is the one after 100, as the optimum grows."""
+    results = []
+    for loads in (100, 1000):
+        best = optimum(loads)
+        for depth in (2, 3, 4, 6):
+            found = simulate("uniform, sorted", depth, STEPS[OURS](depth), loads, 0)
+            times = found.write_amplification / optimum_at(best, found.scan)
+            results.append((loads, depth, found.scan, found.write_amplification, times))
+            print(
+                f"{loads} loads, depth {depth}: scan {found.scan:.2f}, "
+                f"write amplification {found.write_amplification:.2f}, times the optimum {times:.2f}",
+                flush=True,
+            )
+    RESULTS.with_name("decay.json").write_text(json.dumps(results) + "\n")
+
+
 def draw(curves: dict[str, Curves], best: list[tuple[float, float]], path: Path) -> None:
     """One panel for each workload."""
     import matplotlib
@@ -209,6 +249,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--decay", action="store_true")
     parser.add_argument(
         "--only", nargs="*", choices=list(STEPS), help="strategies to measure; others from the JSON"
     )
@@ -217,7 +258,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=RESULTS, help="JSON; the plot goes beside it")
     options = parser.parse_args()
-    names = options.only or list(STEPS)
+    names = list(STEPS) if options.only is None else options.only
+    if options.decay:
+        decay()
+        return
     if options.quick:
         workloads = ["uniform, sorted", "late 10 %, sorted", "tenants, unsorted"]
         print_table(measure(workloads, names, [1.5, 2, 3, 5, 8], 20, options.seed), optimum(20))
@@ -227,7 +271,7 @@ def main() -> None:
         stored = json.loads(options.output.read_text())["curves"]
         curves = {w: {n: [Point(*p) for p in points] for n, points in of.items()} for w, of in stored.items()}
     best = optimum(options.loads)
-    for workload in options.workloads:
+    for workload in options.workloads if names else []:
         fresh = measure([workload], names, THRESHOLDS, options.loads, options.seed)[workload]
         of = {**curves.get(workload, {}), **fresh}
         curves[workload] = {name: of[name] for name in STEPS if name in of}
@@ -238,6 +282,7 @@ def main() -> None:
         content = {"loads": options.loads, "seed": options.seed, "optimum": best, "curves": stored}
         options.output.write_text(json.dumps(content, indent=None, separators=(",", ":")) + "\n")
     print_table(curves, best)
+    print_summary(curves, best)
     draw(curves, best, options.output.with_suffix(".png"))
 
 

@@ -7,7 +7,7 @@ runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -115,17 +115,19 @@ class KeyField:
             matches = [name for name in types if dot and name.lower() == top.lower()]
         if not matches:
             raise ClusterKeyError(
-                f"{self}: there is no column {self.column!r}; the columns are {', '.join(types)}"
+                f"cluster_by item {self}: there is no column {self.column!r}; the columns are {', '.join(types)}"
             )
         spark_type = types[matches[0]].lower()
         resolved = KeyField(matches[0] + dot + rest, self.transform, self.width)
         if rest:
             if not spark_type.startswith("struct"):
-                raise ClusterKeyError(f"{self}: {top} is {spark_type} and has no fields")
+                raise ClusterKeyError(f"cluster_by item {self}: {top} is {spark_type} and has no fields")
             return resolved  # Iceberg checks the field itself when the sort order is set
         base = _base(spark_type)
         if base in _NESTED or base in ("variant", "void", "interval"):
-            raise ClusterKeyError(f"{self}: a column of type {spark_type} has no order to cluster by")
+            raise ClusterKeyError(
+                f"cluster_by item {self}: a column of type {spark_type} has no order to cluster by"
+            )
         needs = {
             "hour": ("timestamp", "timestamp_ntz"),
             "day": _DATES,
@@ -135,7 +137,7 @@ class KeyField:
         }.get(self.transform)
         if needs and base not in needs:
             raise ClusterKeyError(
-                f"{self}: {top} is {spark_type}, and this expression needs {' or '.join(needs)}"
+                f"cluster_by item {self}: {top} is {spark_type}, and this expression needs {' or '.join(needs)}"
             )
         return resolved
 
@@ -161,6 +163,12 @@ class ClusterKey:
     def order_by(self, types: Mapping[str, str]) -> str:
         """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`KeyField.order_by`)."""
         return ", ".join(field.order_by(types.get(field.column, "")) for field in self.fields)
+
+    def missing_from(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns of the key, by their top-level names, that are not among ``columns``."""
+        known = {column.lower() for column in columns}
+        found = [field.column.partition(".")[0] for field in self.fields]
+        return [column for column in found if column.lower() not in known]
 
     def check(self, types: Mapping[str, str]) -> ClusterKey:
         """Return the key with columns spelled as the table does; raises as :meth:`KeyField.check`."""
@@ -280,5 +288,12 @@ def _quote(column: str) -> str:
 
 
 def _unquote(column: str) -> str:
-    parts = re.findall(_PART, column)
-    return ".".join(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)
+    parts = [
+        part[1:-1].replace("``", "`") if part.startswith("`") else part for part in re.findall(_PART, column)
+    ]
+    if any("." in part for part in parts):
+        # Iceberg and the properties that keep bounds name a nested field by dots, so this would name another.
+        raise ClusterKeyError(
+            f"cluster_by item {column}: a column with a dot in its name cannot be clustered by"
+        )
+    return ".".join(parts)

@@ -20,11 +20,12 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.dry_run import dry_run as describe
 from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.history import round_summary
+from dbt_recluster.iceberg.block_set import MergedSet, block_set
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import commit_merges
 from dbt_recluster.iceberg.jobs import job_description
 from dbt_recluster.iceberg.levels import obsolete_properties
-from dbt_recluster.iceberg.merge import MergedSet, delete_files, merge_set
+from dbt_recluster.iceberg.merge import merge_sets
 from dbt_recluster.iceberg.predicates import parse_predicate
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sorting import set_cluster_key
@@ -244,17 +245,12 @@ def _merge(
 ) -> list[MergedSet]:
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
     wanted = [path for each in paths for path in each]
-    by_path = scan_tasks(table, int(metadata.snapshot_id or 0), wanted)
+    by_path = scan_tasks(
+        table, int(metadata.snapshot_id or 0), wanted, bounds_of=[field.column for field in key.fields]
+    )
+    block_sets = [
+        block_set(by_path, task_paths, int(metadata.spec_id[positions[0]]), task.level, task.run)
+        for task, positions, task_paths in zip(chosen.tasks, sets, paths, strict=True)
+    ]
     target_bytes = int(table.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES))
-    merges: list[MergedSet] = []
-    try:
-        for task, positions, task_paths in zip(chosen.tasks, sets, paths, strict=True):
-            blocks = max(1, -(-task.rows // block_rows), -(-task.bytes // target_bytes))
-            spec_id = int(metadata.spec_id[positions[0]])
-            files = [by_path[path] for path in task_paths]
-            merges.append(merge_set(table, files, key, blocks, spec_id, task.level, task.run))
-    except BaseException:
-        for merge in merges:
-            delete_files(table, merge.files)
-        raise
-    return merges
+    return merge_sets(table, block_sets, key, block_rows, target_bytes)

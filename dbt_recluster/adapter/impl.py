@@ -33,6 +33,7 @@ from dbt_recluster.adapter.reporting import Reporting
 from dbt_recluster.adapter.response import ReclusterResponse, respond
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
+from dbt_recluster.iceberg.predicates import check_predicate
 
 if TYPE_CHECKING:
     import agate
@@ -131,10 +132,19 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     def prepare_clustering(
         self, clustering: ClusteringConfig, columns: Mapping[str, str]
     ) -> ClusteringConfig:
-        """Check the key against the columns of the model (name to Spark type) and remember it for this build."""
+        """Check the configuration against the columns (name to Spark type) and remember it for this build."""
         with _as_dbt_errors():
-            resolved = self._building.clustering = clustering.resolve(columns)
+            resolved = clustering.resolve(columns)
+            if clustering.where is not None and self.credentials.method.in_process:
+                check_predicate(self.spark, columns, clustering.where)
+        self._building.clustering = resolved
         return resolved
+
+    @available.parse_none
+    def defer_clustering(self, clustering: ClusteringConfig) -> ClusteringConfig:
+        """Remember a configuration for this build whose columns are not known yet."""
+        self._building.clustering = clustering
+        return clustering
 
     @available.parse_none
     def current_clustering(self) -> ClusteringConfig | None:

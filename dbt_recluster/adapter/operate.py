@@ -87,6 +87,9 @@ class Operations(metaclass=AdapterMeta):
         for target in chosen:
             if not target.required and not self._exists(target.relation):
                 continue  # one of "every model" that is not built yet
+            if target.error:
+                failures.append(f"{target.relation}: {target.error}")
+                continue
             try:
                 answers.append(operation.run(self.spark, target, **checked))
             except ReclusterError as e:

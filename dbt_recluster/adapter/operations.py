@@ -16,7 +16,7 @@ from dbt_recluster.adapter.config import (
     parse_recluster_strategy,
     parse_recluster_where,
 )
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.locks import canonical_name
 
 # The materializations that make tables; an ephemeral model or a view has no blocks.
@@ -33,11 +33,13 @@ class Target:
         relation: Its identifier.
         config: What its model says about clustering; without a key for a table that is no model of the project.
         required: Whether the user named it. One of "every model" that is not built yet is passed over.
+        error: What is wrong with its model's configuration; the other tables have their turn all the same.
     """
 
     relation: str
     config: ClusteringConfig
     required: bool
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class ReclusterOptions:
             raise OptionError(str(e).replace("recluster_", "")) from None
 
 
-def targets(table: str | Iterable[str] | None, nodes: Iterable[Node]) -> list[Target]:
+def targets(table: str | list[str] | None, nodes: Iterable[Node]) -> list[Target]:
     """Return the tables that an operation is to work on.
 
     Args:
@@ -83,7 +85,6 @@ def targets(table: str | Iterable[str] | None, nodes: Iterable[Node]) -> list[Ta
 
     Raises:
         OptionError: A name is unknown or stands for several nodes, or nothing in the project is clustered.
-        ClusterKeyError: The key of a chosen node is not one.
     """
     built = [node for node in nodes if node["config"].get("materialized") in _TABLES]
     if table is None:
@@ -95,8 +96,12 @@ def targets(table: str | Iterable[str] | None, nodes: Iterable[Node]) -> list[Ta
         return sorted(
             (_target(node, required=False) for node in clustered), key=lambda target: target.relation
         )
-    names = [table] if isinstance(table, str) else list(table)
-    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+    names = [table] if isinstance(table, str) else table
+    if (
+        not isinstance(names, list)
+        or not names
+        or not all(isinstance(name, str) and name.strip() for name in names)
+    ):
         raise OptionError(f"table must be a relation, the name of a model, or a list of them, not {table!r}")
     return [_named_target(name.strip(), built) for name in names]
 
@@ -121,7 +126,10 @@ def _named_target(name: str, nodes: list[Node]) -> Target:
 
 def _target(node: Node, *, required: bool) -> Target:
     config = node["config"]
-    return Target(_relation(node), ClusteringConfig.parse(config.get, config), required)
+    try:
+        return Target(_relation(node), ClusteringConfig.parse(config.get, config), required)
+    except ReclusterError as e:
+        return Target(_relation(node), ClusteringConfig(), required, f"its model is wrong: {e}")
 
 
 def _relation(node: Node) -> str:

@@ -15,7 +15,7 @@ from dbt_common.exceptions import CompilationError
 from dbt_recluster.adapter.budget import Budget
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.operations import Node, ReclusterOptions, Target, targets
-from dbt_recluster.exceptions import BudgetSpentError, ReclusterError
+from dbt_recluster.exceptions import BudgetSpentError, OptionError, ReclusterError
 from dbt_recluster.report.progress import ProgressLines
 from dbt_recluster.report.text import plan_table, recluster_line
 
@@ -111,6 +111,8 @@ class Reclustering(metaclass=AdapterMeta):
         try:
             if not target.required and not self._exists(target.relation):
                 return Outcome(text=f"{target.relation}: not built yet")
+            if target.error:
+                raise OptionError(target.error)
             config = _configured(target, options)
             report = self._recluster(
                 target.relation, config, run_budget(variables), dry_run=options.dry_run, trigger="manual"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.iceberg.levels import PREFIX as LEVEL_PREFIX
-from dbt_recluster.iceberg.sorting import metrics_properties
+from dbt_recluster.iceberg.sorting import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 
 # The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody
 # set by hand.
 KEY_PROPERTY = "recluster.cluster_by"
 DISTRIBUTION_MODE = "write.distribution-mode"
 
-_METRICS_PREFIX = "write.metadata.metrics.column."
+# One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
+_SORT_ITEM = re.compile(
+    r"(?:(years|months|days|hours|bucket|truncate)\((.+?)(?:, (\d+))?\)|(.+?))"
+    r" ((?:ASC|DESC) NULLS (?:FIRST|LAST))(?:, |$)"
+)
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,11 @@ class ClusteringChange:
 
 
 def creation_properties(config: ClusteringConfig) -> dict[str, str]:
-    """Return the properties a clustered table is created with, so that its first blocks have whole bounds already."""
+    """Return the properties a clustered table is created with, so that they hold for its first blocks already."""
     if config.cluster_by is None:
         return {}
-    return {KEY_PROPERTY: str(config.cluster_by), **metrics_properties(config.cluster_by)}
+    columns = len(config.column_types or {})
+    return {KEY_PROPERTY: str(config.cluster_by), **clustering_properties(config.cluster_by, columns)}
 
 
 def clustering_change(
@@ -84,7 +90,8 @@ def clustering_change(
     kept = {
         name
         for name in wanted
-        if name.startswith(_METRICS_PREFIX) and (name in actual.properties or name in chosen)
+        if (name.startswith(METRICS_PREFIX) or name == ROW_GROUP_BYTES)
+        and (name in actual.properties or name in chosen)
     }
     changes = {
         name: value
@@ -105,7 +112,19 @@ def restored_order(before: TableClustering, after: TableClustering) -> Clusterin
     changes = (
         {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
     )
-    return ClusteringChange(f"locally ordered by {before.sort_order}", changes)
+    return ClusteringChange(f"locally ordered by {_as_ddl(before.sort_order)}", changes)
+
+
+def _as_ddl(sort_order: str) -> str:
+    """Return a sort order as Iceberg lists it in the form that ``ALTER TABLE`` reads: names quoted."""
+    items = []
+    for found in _SORT_ITEM.finditer(sort_order):
+        function, column, width, name, direction = found.groups()
+        quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (column or name).split("."))
+        if function:
+            quoted = f"{function}({width}, {quoted})" if width else f"{function}({quoted})"
+        items.append(f"{quoted} {direction}")
+    return ", ".join(items)
 
 
 def _removal(actual: TableClustering, chosen: Mapping[str, str]) -> ClusteringChange:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _session_lock = threading.Lock()
-_configured: dict[int, SparkSession] = {}
+_configured: dict[frozenset[tuple[str, str]], SparkSession] = {}
 
 
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:
@@ -41,12 +41,13 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     from pyspark.sql import SparkSession
 
     with _session_lock:
-        session = _configured.get(id(parameters))
+        settings = frozenset(parameters.items())
+        session = _configured.get(settings)
         if session is None or is_stopped(session):
             builder = SparkSession.builder.enableHiveSupport()
             for name, value in parameters.items():
                 builder = builder.config(name, value)
-            session = _configured[id(parameters)] = builder.getOrCreate()
+            session = _configured[settings] = builder.getOrCreate()
         return session
 
 

@@ -115,7 +115,7 @@ def _read(entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> Block
         ),
     ]
     # status 2 = deleted by the manifest's own snapshot; content 0 = data, the others are delete files
-    rows = collect(entries.where((F.col("status") < 2) & (data_file["content"] == 0)).select(*columns))
+    rows = collect_arrow(entries.where((F.col("status") < 2) & (data_file["content"] == 0)).select(*columns))
     spec_id = _numbers(rows, "spec_id")
     bounds = [key_bounds(_struct(rows, f"metrics_{i}"), field) for i, field in enumerate(key.fields)]
     return BlockMetadata(
@@ -133,7 +133,7 @@ def _read(entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> Block
     )
 
 
-def collect(frame: DataFrame) -> pa.Table:
+def collect_arrow(frame: DataFrame) -> pa.Table:
     """Collect a DataFrame as Arrow: by Spark 4's public method, or by the private one that 3.5 has for it."""
     if hasattr(frame, "toArrow"):
         return frame.toArrow()  # type: ignore[operator]  # unknown to the stubs of 3.5

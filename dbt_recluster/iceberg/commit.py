@@ -10,11 +10,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import CommitStateUnknownError, ConcurrentChangeError
+from dbt_recluster.iceberg.block_set import MergedSet
 from dbt_recluster.iceberg.errors import is_caused_by, short_message
 from dbt_recluster.iceberg.levels import property_name
 from dbt_recluster.iceberg.locks import table_lock
-from dbt_recluster.iceberg.merge import MergedSet, delete_files
 from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.writing import delete_files
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.table import IcebergTable

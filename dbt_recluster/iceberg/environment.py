@@ -66,4 +66,21 @@ def _catalog(spark: SparkSession) -> str | None:
         spark.sql("show namespaces").collect()
     except Exception as e:
         return f"the catalog {name} does not answer: {short_message(e)}"
-    return None
+    return _metastore_locks(spark, name)
+
+
+def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
+    """A metastore inside the session, Derby's, has no lock tables: Iceberg's first commit waits for ever."""
+    prefix = f"spark.sql.catalog.{catalog}."
+    if str(spark.conf.get(f"{prefix}type", "")).lower() != "hive" or spark.conf.get(f"{prefix}uri", ""):
+        return None
+    # With what hive-site.xml says, and what spark.hadoop.* adds to it.
+    hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+    setting = "iceberg.engine.hive.lock-enabled"
+    if hadoop.get("hive.metastore.uris", "") or hadoop.get(setting, "true").lower() == "false":
+        return None
+    return (
+        f"the catalog {catalog} has a Hive metastore of its own in this session, which cannot lock tables. Set "
+        f"spark.hadoop.hive.metastore.uris to a metastore server, or spark.hadoop.{setting} to false where no other "
+        "process writes"
+    )

@@ -49,3 +49,20 @@ def cancel_jobs(spark: SparkSession, group: str) -> None:
     """Cancel the running jobs of ``group``; does nothing when Spark has stopped already."""
     if not is_stopped(spark):
         spark.sparkContext.cancelJobGroup(group)
+
+
+@contextmanager
+def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Tag the jobs of this thread, beside the group they are in, for :func:`cancel_tagged` to find."""
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)
+
+
+def cancel_tagged(spark: SparkSession, tag: str) -> None:
+    """Cancel the running jobs with this tag; does nothing when Spark has stopped already."""
+    if not is_stopped(spark):
+        spark.sparkContext.cancelJobsWithTag(tag)

@@ -23,6 +23,9 @@ _WRITES = re.compile(
     r"(?:table\s+)?(?:if\s+(?:not\s+)?exists\s+)?" + _IDENTIFIER,
     re.IGNORECASE,
 )
+# A procedure names its table in a string; which of its strings that is, only the procedure knows.
+_CALL = re.compile(r"^\s*call\b", re.IGNORECASE)
+_STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
 _COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
@@ -49,4 +52,8 @@ def written_tables(sql: str) -> list[str]:
 
     A word in a string literal may add a name too many, which costs a moment of waiting and nothing else.
     """
-    return [canonical_name(name) for name in _WRITES.findall(_COMMENTS.sub(" ", sql))]
+    text = _COMMENTS.sub(" ", sql)
+    if _CALL.match(text):
+        strings = [single or double for single, double in _STRING.findall(text)]
+        return [canonical_name(name) for name in strings if re.fullmatch(_IDENTIFIER, name.strip())]
+    return [canonical_name(name) for name in _WRITES.findall(text)]

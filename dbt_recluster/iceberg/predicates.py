@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +13,12 @@ import pyarrow.compute as pc
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.blocks import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.errors import short_message
-from dbt_recluster.iceberg.jvm import jvm
+from dbt_recluster.iceberg.jvm import activate, jvm
 from dbt_recluster.iceberg.scan import file_paths
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from dbt_recluster.iceberg.table import IcebergTable
 
 
@@ -25,15 +29,29 @@ def parse_predicate(table: IcebergTable, where: str) -> Any:
         PredicateError: It does not parse, names an unknown column, or holds something that Iceberg cannot
             push down.
     """
-    converter = jvm(table.spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    return _convert(table.spark, table.name, table.name, where)
+
+
+def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str) -> None:
+    """Hold a predicate against the columns of a table that does not exist yet.
+
+    Args:
+        spark: A session.
+        columns: Spark's type of each column.
+        where: The predicate.
+
+    Raises:
+        PredicateError: As :func:`parse_predicate`.
+    """
+    activate(spark)
+    schema = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
+    view = f"recluster_{uuid.uuid4().hex}"
+    # Of an RDD the optimizer does not know that it is empty; of anything else it would drop the filter.
+    spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createTempView(view)
     try:
-        resolved = converter.collectResolvedSparkExpression(table.spark._jsparkSession, table.name, where)
-        return converter.convertToIcebergExpression(resolved)
-    except Exception as e:
-        raise PredicateError(
-            f"where: {where!r} cannot choose blocks of {table.name}: {short_message(e)}. Use comparisons of columns "
-            "with constants, IN, IS NULL and LIKE 'prefix%', joined by AND, OR and NOT."
-        ) from e
+        _convert(spark, view, "the model", where)
+    finally:
+        spark.catalog.dropTempView(view)
 
 
 def predicate_columns(table: IcebergTable, where: str) -> set[str]:
@@ -61,3 +79,15 @@ def may_match(table: IcebergTable, blocks: BlockMetadata, where: str) -> BoolArr
     paths = file_paths(table, blocks.snapshot_id, expression)
     found = pc.is_in(blocks.path, value_set=pa.array(paths, type=pa.string()))
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _convert(spark: SparkSession, relation: str, shown: str, where: str) -> Any:
+    converter = jvm(spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    try:
+        resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, where)
+        return converter.convertToIcebergExpression(resolved)
+    except Exception as e:
+        raise PredicateError(
+            f"where: {where!r} cannot choose blocks of {shown}: {short_message(e).rstrip('.')}. Use comparisons of "
+            "columns with constants, IN, IS NULL and LIKE 'prefix%', joined by AND, OR and NOT."
+        ) from e

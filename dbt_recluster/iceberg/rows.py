@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dbt_recluster.iceberg.blocks import collect
+from dbt_recluster.iceberg.blocks import collect_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +27,14 @@ def sample_rows(table: IcebergTable, columns: Sequence[str], rows: int, most: in
     frame = _frame(table)
     if rows > most:
         frame = frame.sample(fraction=most / rows, seed=1)
-    return collect(_select(frame, columns))
+    return collect_arrow(_select(frame, columns))
 
 
 def matching_rows(table: IcebergTable, columns: Sequence[str], predicate: str, most: int) -> pa.Table:
     """Return at most ``most`` rows that a predicate holds for, which has been parsed before."""
     from pyspark.sql import functions as F
 
-    return collect(_select(_frame(table).where(F.expr(predicate)), columns).limit(most))
+    return collect_arrow(_select(_frame(table).where(F.expr(predicate)), columns).limit(most))
 
 
 def _frame(table: IcebergTable) -> DataFrame:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _FUNCTIONS = "recluster_iceberg_functions"
 _FUNCTION_CATALOG = "org.apache.iceberg.spark.SparkFunctionCatalog"
 
+METRICS_PREFIX = "write.metadata.metrics.column."
+ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
+_ROW_GROUP_BYTES = 4 * 1024 * 1024
+_COLUMN_CHUNK_BYTES = 128 * 1024
+
 _TRUNCATE = re.compile(r"truncate\[(\d+)\]")
 
 
@@ -50,7 +55,7 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
 
 
 def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
-    """Make ``key`` the table's sort order and keep whole bounds of its columns; commits only what differs."""
+    """Make ``key`` the table's sort order, with the properties that go with it; commits only what differs."""
     with table_lock(table.lock_name):
         table.refresh()
         transaction = table.java.newTransaction()
@@ -61,7 +66,7 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
             order.commit()
         missing = {
             name: value
-            for name, value in metrics_properties(key).items()
+            for name, value in clustering_properties(key, len(table.java.schema().columns())).items()
             if table.properties.get(name) is None
         }
         if missing:
@@ -73,13 +78,20 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
         table.refresh()
 
 
-def metrics_properties(key: ClusterKey) -> dict[str, str]:
-    """Return the table properties that keep whole bounds of the key's columns.
+def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
+    """Return the table properties that clustering works best with; what a user has set goes before them.
 
-    By default Iceberg cuts string bounds to 16 characters, which makes keys with a long common prefix look as
-    if they all overlapped, and keeps none beyond the first 100 columns.
+    - Whole bounds of the key's columns. By default Iceberg cuts string bounds to 16 characters, which makes
+      keys with a long common prefix look as if they all overlapped, and keeps none beyond the first 100
+      columns.
+    - Small row groups. They are what a merge can skip of a sorted file; by default a file is one.
+
+    Args:
+        key: The cluster key.
+        columns: How many columns the table has; a column's part of a row group should be worth a read.
     """
-    return {f"write.metadata.metrics.column.{field.column}": "full" for field in key.fields}
+    bounds = {f"{METRICS_PREFIX}{field.column}": "full" for field in key.fields}
+    return {**bounds, ROW_GROUP_BYTES: str(max(_ROW_GROUP_BYTES, columns * _COLUMN_CHUNK_BYTES))}
 
 
 def sort_columns(spark: SparkSession, key: ClusterKey) -> list[Column]:

@@ -35,6 +35,9 @@ class IcebergTable:
             NotAnIcebergTableError: There is no such table, or it is a view or a table of another format.
         """
         activate(spark)
+        if "." not in name:
+            # The table's metadata tables are found by its schema and name only.
+            name = f"{_quoted(spark.catalog.currentDatabase())}.{name}"
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         except Exception as e:
@@ -80,6 +83,10 @@ class IcebergTable:
         if snapshot_id is not None:
             reader = reader.option("snapshot-id", snapshot_id)
         return reader.load(f"{self.name}.{which}")
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f"`{name.replace('`', '``')}`"
 
 
 def _why_not(name: str, message: str) -> str:

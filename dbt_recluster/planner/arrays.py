@@ -10,6 +10,9 @@ import numpy.typing as npt
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+# Half the memory, where there are many arrays of places or of figures that need not be exact.
+PlaceArray: TypeAlias = npt.NDArray[np.int32]
+FigureArray: TypeAlias = npt.NDArray[np.float32]
 
 # A table of presence is cheaper than a sort while it has at most this many places a value.
 _PLACES_PER_VALUE = 4

@@ -75,6 +75,7 @@ class Blocks:
         run: Keys | None = None,
         partition: Keys | None = None,
         unbounded: Keys | None = None,
+        between: tuple[Any, Any] | None = None,
     ) -> Blocks:
         """Describe n blocks by their bounds.
 
@@ -93,6 +94,9 @@ class Blocks:
                 the column's upper bound is not known or lies above every value. It is then greater than
                 everything, and its given value is ignored. A block without any bounds has lower None and
                 unbounded True: it spans its whole partition.
+            between: least and greatest key of a range, for metrics under a predicate. Only blocks whose
+                bounds meet the range are kept, and of each only the part within it. For a compound key each
+                is a tuple, which may end early: ("a",) to ("a",) is all keys that begin with "a".
 
         Returns:
             The blocks, in the order given.
@@ -106,6 +110,17 @@ class Blocks:
             raise BoundsError(f"lower has {len(lowers)} key columns, upper has {len(uppers)}")
         n = length(lowers[0])
         open_above = _masks(unbounded, n, len(lowers))
+        if between is not None:
+            kept, lower, upper = _clipped(lowers, uppers, open_above, between)
+            # Ranks do as keys of what is left.
+            return cls.build(
+                lower,
+                upper,
+                rows=_only(_counts("rows", rows, n), kept),
+                bytes=_only(_counts("bytes", bytes, n), kept),
+                level=_only(_counts("level", level, n, least=-1), kept),
+                partition=_partition_codes(partition, n)[0][kept],
+            )
         partition_codes, partitions = _partition_codes(partition, n)
         run_codes = _counts("run", run, n, least=_INT64.min)
         run_codes = np.zeros(n, np.int64) if run_codes is None else run_codes
@@ -142,6 +157,37 @@ class Blocks:
             extent_lower=extent_lower,
             extent_upper=extent_upper,
         )
+
+
+def _clipped(
+    lowers: list[Keys], uppers: list[Keys], open_above: list[BoolArray], between: tuple[Any, Any]
+) -> tuple[BoolArray, IntArray, IntArray]:
+    """Which blocks meet a range of keys, bool (n,), and the bounds of what of these lies in it, as ranks."""
+    ends = [end if isinstance(end, tuple) else (end,) for end in between]
+    if max(map(len, ends)) > len(lowers):
+        raise BoundsError(f"between has keys of {max(map(len, ends))} columns, and there are {len(lowers)}")
+    n, codes, sizes = len(open_above[0]), [], []
+    for nth, (low, high, mask) in enumerate(zip(lowers, uppers, open_above, strict=True)):
+        given = [end[nth] for end in ends if nth < len(end)]
+        column, size = rank_column(low, high, mask, given)
+        # A tuple that ends early stands for everything that may follow, from the least to the greatest.
+        places = iter(column[2 * n :].tolist())
+        end_codes = [
+            next(places) if nth < len(end) else rest for end, rest in zip(ends, (0, size - 1), strict=True)
+        ]
+        codes.append(np.concatenate([column[: 2 * n], np.array(end_codes, np.int64)]))
+        sizes.append(size)
+    ranks, _ = combined_ranks(codes, sizes)
+    lower, upper = ranks[:n], ranks[n : 2 * n]
+    least, greatest = int(ranks[-2]), int(ranks[-1])
+    if least > greatest:
+        raise BoundsError(f"between ends below its start: {between[0]!r} to {between[1]!r}")
+    kept = (lower <= greatest) & (upper >= least)
+    return kept, np.maximum(lower, least)[kept], np.minimum(upper, greatest)[kept]
+
+
+def _only(values: IntArray | None, kept: BoolArray) -> IntArray | None:
+    return None if values is None else values[kept]
 
 
 def _columns(keys: Keys) -> list[Keys]:

@@ -85,8 +85,10 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     lower, upper = blocks.extent_lower[position], blocks.extent_upper[position]
     inside = lower < upper
     first, last = 2 * lower + inside, 2 * upper - inside
-    rows = np.full(len(position), policy.block_rows) if blocks.rows is None else blocks.rows[position]
-    size = np.zeros(len(position), np.int64) if blocks.bytes is None else blocks.bytes[position]
+    # Where nothing is known, one number stands for all, and takes no memory.
+    full = np.broadcast_to(np.int64(policy.block_rows), len(position))
+    rows = full if blocks.rows is None else blocks.rows[position]
+    size = np.broadcast_to(np.int64(0), len(position)) if blocks.bytes is None else blocks.bytes[position]
     order = _order(first, last, [blocks.level[position], rows, size, blocks.run[position]])
     position = position[order]
     return Candidates(
@@ -94,8 +96,8 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
         first[order],
         last[order],
         blocks.level[position],
-        rows[order],
-        size[order],
+        rows if blocks.rows is None else rows[order],
+        size if blocks.bytes is None else size[order],
         blocks.partition[position],
     )
 

@@ -62,8 +62,8 @@ class ClusteringInformation:
 def clustering_information(blocks: Blocks) -> ClusteringInformation:
     """Measure how well these blocks are clustered.
 
-    For another candidate key, build blocks from that key's bounds. For a part of the key domain, see
-    `Blocks.between`.
+    To try another key, build blocks from that key's bounds. For a range of keys, see ``between`` of
+    `Blocks.build`.
 
     Args:
         blocks: n blocks.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FigureArray, FloatArray, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
@@ -13,9 +13,11 @@ from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads,
 # The price is found by halving its range this many times: from a millionth of the greatest score to the
 # greatest, that leaves steps of a tenth.
 _HALVINGS = 7
-# A group is due by the average of its blocks that score at least half of the price, and takes with it its
-# blocks that score at least a quarter. One rewrite then serves a whole range, not scattered blocks of it.
-_COUNTED, _TAKEN = 0.5, 0.25
+# A group is due by the average of its blocks that score at least a quarter of the price, and takes with it its
+# blocks that score at least a twentieth. One rewrite then serves a whole range, not scattered blocks of it.
+_COUNTED, _TAKEN = 0.25, 0.05
+# Overlap may stay that is this many times the threshold's.
+_TOLERANCE = 1.05
 
 
 def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, float]:
@@ -49,12 +51,14 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     deep = np.round(average, 4) > threshold
     member = np.flatnonzero(deep[candidates.partition] & (depth > policy.overlap_threshold) & (depth > 1))
     worst = float(np.round(average, 4).max())
+    del depth
     if len(member) == 0:
         return no_sets(), worst
-    # One unit of the axis is one block's start, so this is how much coverage has to go.
-    surplus = (average - threshold) * count
+    # The part of all overlap that has to go. A little more than the threshold's may stay: missing it by a hair
+    # would merge an old run that is not due.
+    stays = _TOLERANCE * (threshold - 1) / np.maximum(average - 1, 1e-9)
     stacks = Stacks.over(candidates, member)
-    chosen = _chosen(stacks, candidates.partition[member], surplus)
+    chosen = _chosen(stacks, candidates.partition[member], np.maximum(1 - stays, 1e-6))
     sets = _sets(candidates, stacks, member, chosen, policy)
     # Where limits or guards have dropped all that scores best, anything else is better than nothing.
     idle = deep.copy()
@@ -89,31 +93,32 @@ def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArr
     Args:
         stacks: of n blocks.
         partition: int64 (n,).
-        surplus: float64 (partitions,), units of coverage that have to go.
+        surplus: float64 (partitions,), part of the overlap that has to go.
 
     Returns:
         Which blocks are due, or younger than one that is and over the same keys.
     """
-    greatest = np.zeros(len(surplus))
+    greatest = np.zeros(len(surplus), np.float32)
     np.maximum.at(greatest, partition, stacks.score)
     # Prices as powers, from 1 for the greatest score down; at `low` everything over another block is due.
+    wanted = surplus * _removed(stacks, np.ones(len(stacks), np.bool_), partition, len(surplus))
     low, high = np.full(len(surplus), -6.0), np.full(len(surplus), 0.001)
-    chosen = _at_price(stacks, (greatest * 10.0**low)[partition])
+    chosen = _at_price(stacks, (greatest * 10.0**low).astype(np.float32)[partition])
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        tried = _at_price(stacks, (greatest * 10.0**middle)[partition])
-        enough = _removed(stacks, tried, partition, len(surplus)) >= surplus
+        tried = _at_price(stacks, (greatest * 10.0**middle).astype(np.float32)[partition])
+        enough = _removed(stacks, tried, partition, len(surplus)) >= wanted
         low, high = np.where(enough, middle, low), np.where(enough, high, middle)
         chosen = np.where(enough[partition], tried, chosen)
     return chosen
 
 
-def _at_price(stacks: Stacks, price: FloatArray) -> BoolArray:
-    """What is merged at a price, float64 (n,): bool (n,)."""
+def _at_price(stacks: Stacks, price: FigureArray) -> BoolArray:
+    """What is merged at a price, float32 (n,): bool (n,)."""
     scored = stacks.score > 0
     counted = scored & (stacks.score >= _COUNTED * price)
     # The tolerance makes a group due at the very price that is its average.
-    excess = np.where(counted, stacks.rows * (stacks.score - price * (1 - 1e-9)), 0.0)
+    excess = np.where(counted, stacks.rows * (stacks.score - price * (1 - 1e-6)), 0.0)
     due = np.bincount(stacks.group, excess) > 0
     return with_younger(stacks, due[stacks.group] & scored & (stacks.score >= _TAKEN * price))
 
@@ -122,7 +127,7 @@ def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
     """Blocks that are taken, and those over them that are as young or younger: bool (n,)."""
     result = np.zeros(len(stacks), np.bool_)
     # How far those blocks reach that are taken in the layers gone through, and begin at each unit or before.
-    reach = np.zeros(len(stacks), np.int64)
+    reach = np.zeros(2 * len(stacks), np.int32)
     some = False
     for blocks in stacks.from_old_to_young():
         oldest = blocks[taken[blocks]]
@@ -140,7 +145,8 @@ def _removed(stacks: Stacks, chosen: BoolArray, partition: IntArray, partitions:
     place = np.flatnonzero(chosen)
     begin, end = stacks.begin[place], stacks.end[place]
     reach = np.maximum.accumulate(end)
-    before = np.append(0, reach[:-1]) if len(place) else reach
+    before = np.zeros_like(reach)
+    before[1:] = reach[:-1]
     # Of each block, in the order of their begins, what lies under those before it.
     twice = np.minimum(end, before) - np.minimum(begin, before)
     return np.bincount(partition[place], twice, partitions).astype(np.float64)
@@ -159,7 +165,8 @@ def _sets(
     label = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(place))))
     hull = np.maximum.reduceat(end, starts) - begin[starts]
     removed = np.add.reduceat(end - begin, starts) - hull
-    order = np.argsort(-removed / np.add.reduceat(stacks.rows[place], starts), kind="stable")
+    rows = np.add.reduceat(stacks.rows[place], starts, dtype=np.float64)
+    order = np.argsort(-removed / rows, kind="stable")
     rank = np.empty(len(starts), np.int64)
     rank[order] = np.arange(len(starts))
     return form_sets(candidates, member[place], rank[label], policy)

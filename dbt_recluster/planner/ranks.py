@@ -43,36 +43,39 @@ class _Column:
     values: npt.NDArray[Any] | _Text
 
 
-def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray) -> tuple[IntArray, int]:
-    """Give one key column's lower and upper bounds their common codes.
+def rank_column(
+    lower: Keys, upper: Keys, unbounded: BoolArray, others: Sequence[Any] = ()
+) -> tuple[IntArray, int]:
+    """Give one key column's lower and upper bounds, and other keys, their common codes.
 
     Args:
         lower: the lower bounds, length n.
         upper: the upper bounds, length n, of the same type.
         unbounded: bool (n,), where the upper bound is not known or lies above every value.
+        others: more keys of the column, length k.
 
     Returns:
-        Codes, int64 (2n,), first those of the lower bounds, then those of the upper ones; and a number
-        greater than all codes.
+        Codes, int64 (2n + k,), first those of the lower bounds, then those of the upper ones, then the
+        others'; and a number greater than all codes. Code 0 is NULL's, the greatest that of unknown bounds.
 
     Raises:
         BoundsError: the lengths differ, or the keys cannot be compared with each other.
     """
-    low, high = _column(lower), _column(upper)
+    low, high, more = _column(lower), _column(upper), _column(others)
     n = len(unbounded)
     if len(low.null) != n or len(high.null) != n:
         raise BoundsError(
             f"bounds must be of one length: {len(low.null)} lower, {len(high.null)} upper, {n} blocks"
         )
-    ranks, distinct = _rank_values(low, high)
-    known = ~np.concatenate([low.null, high.null])
+    ranks, distinct = _rank_values([low.values, high.values, more.values])
+    known = ~np.concatenate([low.null, high.null, more.null])
     if known.all():
         codes = ranks
         codes += 1
     else:
-        codes = np.zeros(2 * n, np.int64)
+        codes = np.zeros(len(known), np.int64)
         codes[known] = ranks + 1
-    codes[n:][unbounded] = distinct + 1
+    codes[n : 2 * n][unbounded] = distinct + 1
     return codes, distinct + 2
 
 
@@ -168,52 +171,53 @@ def _text(values: list[bytes]) -> _Text:
     return _Text(data, np.cumsum(lengths) - lengths, lengths)
 
 
-def _rank_values(low: _Column, high: _Column) -> tuple[IntArray, int]:
-    """Dense ranks of the keys that are not NULL, the lower bounds' first, and how many are distinct."""
-    first, second = low.values, high.values
-    # A column without any value takes the type of the other one.
-    if _count(first) == 0:
-        first = _empty_like(second)
-    if _count(second) == 0:
-        second = _empty_like(first)
-    if isinstance(first, _Text) and isinstance(second, _Text):
-        both = _Text(
-            np.concatenate([first.data, second.data]),
-            np.concatenate([first.offsets, second.offsets + len(first.data)]),
-            np.concatenate([first.lengths, second.lengths]),
+def _rank_values(parts: list[npt.NDArray[Any] | _Text]) -> tuple[IntArray, int]:
+    """Dense ranks of the keys that are not NULL, part after part, and how many are distinct."""
+    # A part without any value has no type.
+    parts = [part for part in parts if _count(part)]
+    texts = [part for part in parts if isinstance(part, _Text)]
+    arrays = [part for part in parts if not isinstance(part, _Text)]
+    if texts and arrays:
+        raise BoundsError("bounds cannot be compared: text in some of them, something else in others")
+    if texts:
+        before = np.cumsum([0, *(len(text.data) for text in texts)]).tolist()
+        return dense_ranks(
+            _text_order(
+                _Text(
+                    np.concatenate([text.data for text in texts]),
+                    np.concatenate([text.offsets + at for text, at in zip(texts, before[:-1], strict=True)]),
+                    np.concatenate([text.lengths for text in texts]),
+                )
+            )
         )
-        return dense_ranks(_text_order(both))
-    if isinstance(first, _Text) or isinstance(second, _Text):
-        raise BoundsError(
-            "bounds cannot be compared: text in one of lower and upper, something else in the other"
-        )
-    keys = _sortable(first, second)
-    return dense_ranks(keys) if keys is not None else _rank_objects([*first.tolist(), *second.tolist()])
+    if not arrays:
+        return np.zeros(0, np.int64), 0
+    keys = _sortable(arrays)
+    return (
+        dense_ranks(keys)
+        if keys is not None
+        else _rank_objects([value for array in arrays for value in array.tolist()])
+    )
 
 
 def _count(values: npt.NDArray[Any] | _Text) -> int:
     return len(values.lengths if isinstance(values, _Text) else values)
 
 
-def _empty_like(values: npt.NDArray[Any] | _Text) -> npt.NDArray[Any] | _Text:
-    return _text([]) if isinstance(values, _Text) else values[:0]
-
-
-def _sortable(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> IntArray | None:
+def _sortable(parts: list[npt.NDArray[Any]]) -> IntArray | None:
     """The same order as int64, or None where only Python can compare these types without loss."""
-    kinds = {first.dtype.kind, second.dtype.kind}
+    kinds = {part.dtype.kind for part in parts}
     if kinds <= set("bi"):
-        return np.concatenate([first, second]).astype(np.int64, copy=False)
+        return np.concatenate(parts).astype(np.int64, copy=False)
     if kinds == {"u"}:
-        flipped: IntArray = np.concatenate([first, second]).astype(np.uint64).view(np.int64) ^ _FLIP_SIGN
+        flipped: IntArray = np.concatenate(parts).astype(np.uint64).view(np.int64) ^ _FLIP_SIGN
         return flipped
     if kinds in ({"m"}, {"M"}):
-        return np.concatenate([first, second]).view(np.int64)
+        return np.concatenate(parts).view(np.int64)
     if kinds <= set("biuf") and all(
-        part.dtype.kind == "f" or len(part) == 0 or max(-int(part.min()), int(part.max())) <= _EXACT_IN_FLOAT
-        for part in (first, second)
+        part.dtype.kind == "f" or max(-int(part.min()), int(part.max())) <= _EXACT_IN_FLOAT for part in parts
     ):
-        return _float_order(np.concatenate([first.astype(np.float64), second.astype(np.float64)]))
+        return _float_order(np.concatenate([part.astype(np.float64) for part in parts]))
     return None
 
 

@@ -1,8 +1,8 @@
 """Stacks: which blocks lie over which, from young to old, and what the young cost those that read the old.
 
-The axis is cut into units, one for each block in the order of their lower bounds. A block begins at its own
-unit and ends before that of the first block that starts beyond it, so lengths follow the data whatever the
-type of the key.
+The axis is cut into units, one for each lower and one for each upper bound, in the order of the bounds. A
+block covers the units of all bounds that lie within its own, so lengths follow the data whatever the type of
+the key.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from dbt_recluster.planner.arrays import FloatArray, IntArray, group_starts
+from dbt_recluster.planner.arrays import FigureArray, FloatArray, IntArray, PlaceArray, group_starts
 from dbt_recluster.planner.candidates import Candidates
 
 # Up to this level every level is one more load; from there on each stands for a quarter more loads.
 _EXACT_LEVEL = 4
 _GROWTH = 1.25
-# Blocks of one level and component are one group while their widths ascend by less than this.
-_WIDTH_GAP = 1.5
+# Blocks of one level and component are one group while their widths ascend by less than this, and more where a
+# block covers few units, for there chance makes widths differ.
+_WIDTH_GAP = 1.25
+_FEW_UNITS = 8.0
 # The oldest groups beyond this many are taken together.
 _MOST_LAYERS = 48
 _MOST_LEVELS = 128
@@ -41,7 +44,7 @@ def level_of_loads(loads: FloatArray) -> IntArray:
     return level
 
 
-def extent_on_axis(first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]:
+def extent_on_axis(first: IntArray, last: IntArray) -> tuple[PlaceArray, PlaceArray]:
     """Where each block begins and ends on the axis of units.
 
     Args:
@@ -49,11 +52,15 @@ def extent_on_axis(first: IntArray, last: IntArray) -> tuple[IntArray, IntArray]
         last: last cells, int64 (n,).
 
     Returns:
-        Begin and end (exclusive), int64 (n,) each, end greater than begin.
+        Begin and end (exclusive), int32 (n,) each, end greater than begin.
     """
     starts = group_starts(first)
-    begin = np.repeat(starts, np.diff(np.append(starts, len(first))))
-    return begin, np.searchsorted(first, last, side="right")
+    lasts = np.sort(last)
+    begin = np.repeat(starts.astype(np.int32), np.diff(np.append(starts, len(first))))
+    begin += np.searchsorted(lasts, first).astype(np.int32)
+    end = np.searchsorted(first, last, side="right").astype(np.int32)
+    end += np.searchsorted(lasts, last, side="right").astype(np.int32)
+    return begin, end
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,24 +71,24 @@ class Stacks:
     patent's measure of a block's progress (US patent 10,817,540).
 
     Attributes:
-        begin: int64 (n,), first unit of each block.
-        end: int64 (n,), first unit behind it.
-        rows: float64 (n,).
-        group: int64 (n,), codes from 0, by component.
-        layer: int64 (n,), place of a block's group in its component, 0 for the youngest.
-        members: the blocks of each layer, from the youngest to the oldest.
-        loads: float64 (n,), loads that went into each block.
-        score: float64 (n,), what the younger blocks over a block cost for each of its rows; 0 without any.
+        begin: int32 (n,), first unit of each block.
+        end: int32 (n,), first unit behind it.
+        rows: float32 (n,).
+        group: int32 (n,), codes from 0, by component.
+        layer: int8 (n,), place of a block's group in its component, 0 for the youngest.
+        members: the blocks of each layer, int32, from the youngest to the oldest.
+        loads: float32 (n,), loads that went into each block.
+        score: float32 (n,), what the younger blocks over a block cost for each of its rows; 0 without any.
     """
 
-    begin: IntArray
-    end: IntArray
-    rows: FloatArray
-    group: IntArray
-    layer: IntArray
-    members: list[IntArray]
-    loads: FloatArray
-    score: FloatArray
+    begin: PlaceArray
+    end: PlaceArray
+    rows: FigureArray
+    group: PlaceArray
+    layer: npt.NDArray[np.int8]
+    members: list[PlaceArray]
+    loads: FigureArray
+    score: FigureArray
 
     @classmethod
     def over(cls, candidates: Candidates, member: IntArray) -> Stacks:
@@ -95,96 +102,112 @@ class Stacks:
             The stacks of these n blocks.
         """
         begin, end = extent_on_axis(candidates.first[member], candidates.last[member])
-        length = end - begin
         # A block without rows would be infinitely cheap to rewrite, and infinitely young.
-        rows = np.maximum(candidates.rows[member], 1).astype(np.float64)
+        rows = np.maximum(candidates.rows[member], 1).astype(np.float32)
         level = candidates.level[member]
-        total = mean_over(spread(begin, end, rows / length), begin, end) * length
-        width = np.maximum(total / rows, 1.0)
+        units = 2 * len(member)
+        total = mean_over(spread(begin, end, rows / (end - begin), units), begin, end) * (end - begin)
+        width = np.maximum(total / rows, 1.0).astype(np.float32)
 
-        reach = np.maximum.accumulate(end)
-        component = np.zeros(len(member), np.int64)
-        np.cumsum(begin[1:] >= reach[:-1], out=component[1:])
-        group, starts, order = _groups(component, level, width)
-        group_width = np.add.reduceat(total[order], starts) / np.add.reduceat(rows[order], starts)
-        layer = _layers(component[order[starts]], group_width)[group]
-        by_layer = np.argsort(layer.astype(np.int16), kind="stable")
+        group, starts, order = _groups(_components(begin, end), level, width, end - begin)
+        group_width = np.add.reduceat(total[order].astype(np.float64), starts)
+        group_width /= np.add.reduceat(rows[order].astype(np.float64), starts)
+        layer = _layers(_components(begin, end)[order[starts]], group_width)[group]
+        del total, order
+        by_layer = np.argsort(layer, kind="stable").astype(np.int32)
         members = np.split(by_layer, np.cumsum(np.bincount(layer))[:-1])
 
-        loads = loads_of_level(level)
+        loads = loads_of_level(level).astype(np.float32)
         if not level.any():
             loads = _loads_by_width(begin, end, group_width[group], members)
-        younger = np.zeros(len(member))
-        cover = np.zeros(len(member))
+        score = np.zeros(len(member), np.float32)
+        cover = np.zeros(units)
         for blocks in members:
-            cover += spread(begin[blocks], end[blocks], loads[blocks], len(member))
-            younger[blocks] = mean_over(cover, begin[blocks], end[blocks]) - loads[blocks]
-        score = np.where(younger > 1e-9, younger * width, 0.0)
+            cover += spread(begin[blocks], end[blocks], loads[blocks], units)
+            younger = mean_over(cover, begin[blocks], end[blocks]) - loads[blocks]
+            # What is left of a difference of sums is not a load.
+            score[blocks] = np.where(younger > 1e-4, younger * width[blocks], 0.0)
         return cls(begin, end, rows, group, layer, members, loads, score)
 
     def __len__(self) -> int:
         """Number of blocks."""
         return len(self.begin)
 
-    def from_old_to_young(self) -> Iterator[IntArray]:
+    def from_old_to_young(self) -> Iterator[PlaceArray]:
         """The blocks of each layer, oldest layer first."""
         return reversed(self.members)
 
 
-def spread(begin: IntArray, end: IntArray, value: FloatArray, units: int | None = None) -> FloatArray:
+def spread(begin: PlaceArray, end: PlaceArray, value: FloatArray | FigureArray, units: int) -> FloatArray:
     """Sum over blocks of a value that each has in all of its units: float64 (units,)."""
-    units = len(begin) if units is None else units
-    steps = np.bincount(begin, value, units) - np.bincount(end, value, units + 1)[:units]
-    return np.cumsum(steps)
+    steps = np.bincount(begin, value, units).astype(np.float64, copy=False)
+    steps -= np.bincount(end, value, units + 1)[:units]
+    return np.cumsum(steps, out=steps)
 
 
-def mean_over(of_unit: FloatArray, begin: IntArray, end: IntArray) -> FloatArray:
-    """Mean of a value of units over each block's units: float64 (n,)."""
-    before = np.concatenate([[0.0], np.cumsum(of_unit)])
-    mean: FloatArray = (before[end] - before[begin]) / (end - begin)
-    return mean
+def mean_over(of_unit: FloatArray, begin: PlaceArray, end: PlaceArray) -> FigureArray:
+    """Mean of a value of units over each block's units: float32 (n,)."""
+    before = np.zeros(len(of_unit) + 1)
+    np.cumsum(of_unit, out=before[1:])
+    total = before[end]
+    total -= before[begin]
+    total /= end - begin
+    return total.astype(np.float32)
 
 
-def _groups(component: IntArray, level: IntArray, width: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
+def _components(begin: PlaceArray, end: PlaceArray) -> PlaceArray:
+    """Number the stretches of the axis that blocks cover without a gap: int32 (n,), for each block."""
+    component = np.zeros(len(begin), np.int32)
+    np.cumsum(begin[1:] >= np.maximum.accumulate(end)[:-1], out=component[1:])
+    return component
+
+
+def _groups(
+    component: PlaceArray, level: IntArray, width: FigureArray, length: PlaceArray
+) -> tuple[PlaceArray, IntArray, IntArray]:
     """Each block's group; where groups start in the order of groups; and that order."""
-    kind = component * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
-    # Bits of positive floats stand in the order of the floats, so one sort sees kind and then width.
-    key = (kind << 32) | width.astype(np.float32).view(np.int32)
+    key = component.astype(np.int64) * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
+    # Bits of positive floats stand in the order of the floats, so one sort sees the width last.
+    key <<= 32
+    key |= width.view(np.int32)
     order = np.argsort(key, kind="stable")
-    kind, width = kind[order], width[order]
+    key, width = key[order] >> 32, width[order]
     new = np.ones(len(order), np.bool_)
-    new[1:] = (kind[1:] != kind[:-1]) | (width[1:] > _WIDTH_GAP * width[:-1])
-    group = np.empty(len(order), np.int64)
-    group[order] = np.cumsum(new) - 1
+    gap = _WIDTH_GAP + _FEW_UNITS / length[order[1:]]
+    new[1:] = (key[1:] != key[:-1]) | (width[1:] > gap * width[:-1])
+    group = np.empty(len(order), np.int32)
+    group[order] = np.cumsum(new, dtype=np.int32) - 1
     return group, np.flatnonzero(new), order
 
 
-def _layers(component: IntArray, width: FloatArray) -> IntArray:
+def _layers(component: PlaceArray, width: FloatArray) -> npt.NDArray[np.int8]:
     """Each group's place in its component, the widest first."""
     order = np.lexsort((-width, component))
-    starts = group_starts(component[order])
+    starts = group_starts(component[order].astype(np.int64))
     layer = np.empty(len(order), np.int64)
     layer[order] = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    return np.minimum(layer, _MOST_LAYERS - 1)
+    return np.minimum(layer, _MOST_LAYERS - 1).astype(np.int8)
 
 
-def _loads_by_width(begin: IntArray, end: IntArray, width: FloatArray, members: list[IntArray]) -> FloatArray:
+def _loads_by_width(
+    begin: PlaceArray, end: PlaceArray, width: FloatArray, members: list[PlaceArray]
+) -> FigureArray:
     """Loads in each block where no level is known: how often the youngest block over its keys would fit in.
 
     Args:
-        begin: int64 (n,).
-        end: int64 (n,).
+        begin: int32 (n,).
+        end: int32 (n,).
         width: width of each block's group, float64 (n,).
-        members: the blocks of each layer, from the youngest to the oldest.
+        members: the blocks of each layer, int32, from the youngest to the oldest.
 
     Returns:
-        float64 (n,), at least 1.
+        float32 (n,), at least 1.
     """
-    youngest = np.zeros(len(begin))
+    units = 2 * len(begin)
+    youngest = np.zeros(units)
     for blocks in members:
-        cover = spread(begin[blocks], end[blocks], np.ones(len(blocks)), len(begin))
-        widths = spread(begin[blocks], end[blocks], width[blocks], len(begin))
+        cover = spread(begin[blocks], end[blocks], np.ones(len(blocks)), units)
+        widths = spread(begin[blocks], end[blocks], width[blocks], units)
         first = (youngest == 0) & (cover > 0.5)
         youngest[first] = widths[first] / cover[first]
-    loads: FloatArray = np.maximum(mean_over(youngest, begin, end) / width, 1.0)
-    return loads
+    return np.maximum(mean_over(youngest, begin, end) / width, 1.0).astype(np.float32)

@@ -14,8 +14,10 @@
     {{ return(parent()) }}
   {%- endif -%}
 
+  {%- set kept = recluster_keeps_table(existing) -%}
+  {%- set new_columns = [] -%}
   {%- if clustering.cluster_by -%}
-    {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns()) -%}
+    {%- set clustering = recluster_prepare(clustering, existing if kept else none, new_columns) -%}
   {%- endif -%}
 
   {%- set before = none -%}
@@ -23,14 +25,16 @@
     {%- set before = recluster_get_clustering(existing) -%}
   {%- endif -%}
 
-  {%- set kept = recluster_keeps_table(existing) -%}
-  {%- if kept and before is not none -%}
+  {%- set altered = kept and before is not none and not new_columns -%}
+  {%- if altered -%}
     {%- do recluster_alter_clustering(existing, adapter.clustering_change(clustering, before, config.get('tblproperties'))) -%}
   {%- endif -%}
 
   {%- set result = parent() -%}
 
-  {%- if not kept and (clustering.cluster_by or before is not none) -%}
+  {#- Where the columns were not known before, building the table has found them out. -#}
+  {%- set clustering = adapter.current_clustering() or clustering -%}
+  {%- if not altered and (clustering.cluster_by or before is not none) -%}
     {%- set after = recluster_get_clustering(this) -%}
     {%- if clustering.cluster_by or 'recluster.cluster_by' in before.properties -%}
       {%- do recluster_alter_clustering(this, adapter.clustering_change(clustering, after, config.get('tblproperties'))) -%}

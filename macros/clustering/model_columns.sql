@@ -1,5 +1,5 @@
 {#- Return the columns that the model's table will have, as a mapping from name to Spark type, without running the model. -#}
-{% macro recluster_model_columns() %}
+{% macro recluster_model_columns(compiled_code=none) %}
   {%- set columns = {} -%}
   {%- if model.resource_type == 'seed' -%}
     {%- set rows = load_agate_table() -%}
@@ -8,7 +8,7 @@
       {%- do columns.update({name: overrides.get(name, adapter.convert_type(rows, loop.index0))}) -%}
     {%- endfor -%}
   {%- else -%}
-    {%- set described = run_query('describe query ' ~ model['compiled_code']) -%}
+    {%- set described = run_query('describe query ' ~ (compiled_code or model['compiled_code'])) -%}
     {%- for row in described.rows -%}
       {%- do columns.update({row[0]: row[1]}) -%}
     {%- endfor -%}

@@ -201,6 +201,9 @@ class TestWrongConfigs(Clustering):
             "wrong_column_type": {"cluster_by": "days(id)"},
             "wrong_depth": {"cluster_by": "id", "recluster_depth": "deep"},
             "misspelt": {"cluster_by": "id", "recluster_depht": 3},
+            "wrong_where": {"cluster_by": "id", "recluster_where": "nope > 1"},
+            "where_too_clever": {"cluster_by": "id", "recluster_where": "id % 2 = 1"},
+            "dotted": {"cluster_by": "`a.b`"},
         }
         return {f"{name}.sql": config(materialized="table", **each) + rows for name, each in configs.items()}
 
@@ -214,10 +217,54 @@ class TestWrongConfigs(Clustering):
             "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
             "wrong_depth": "recluster_depth must be a number of at least 1",
             "misspelt": "recluster_depht is not a config of dbt-recluster",
+            "wrong_where": "where: 'nope > 1' cannot choose blocks of the model",
+            "where_too_clever": "where: 'id % 2 = 1' cannot choose blocks of the model",
+            "dotted": "a column with a dot in its name cannot be clustered by",
         }.items():
             assert text in messages[name], messages[name]
             assert name in messages[name]  # the model
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
+
+
+class TestColumnsOfTheModelAndOfTheTable(Clustering):
+    """The key is checked against what the table has, and against what the model is about to add."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {}
+
+    @staticmethod
+    def run(project: Any, sql: str, *, expect_pass: bool = True, **items: Any) -> str:
+        text = config(materialized="incremental", **items) + sql
+        write_file(text, project.project_root, "models", "m.sql")
+        (result,) = run_dbt(["run"], expect_pass=expect_pass)
+        return str(result.message)
+
+    def test_another_spelling_of_a_column(self, project: Any, sql: Any) -> None:
+        self.run(project, "select 1 as userid, 2 as b", cluster_by="userid")
+        self.run(project, "select 2 as UserId, 2 as b", cluster_by="USERID")
+        assert self.order(sql, "m") == "userid ASC NULLS FIRST"
+        assert sql("select count(*) from {schema}.m")[0][0] == 2
+
+    def test_a_key_on_a_new_column(self, project: Any, sql: Any) -> None:
+        query = "select 3 as userid, 2 as b, 1 as c"
+        message = self.run(project, query, expect_pass=False, cluster_by=["c", "b"])
+        assert "cluster_by names c, which the model selects and its table does not have yet" in message
+        self.run(project, query, cluster_by=["c", "b"], on_schema_change="append_new_columns")
+        assert self.order(sql, "m") == "c ASC NULLS FIRST, b ASC NULLS FIRST"
+        assert sql("select count(*), count(c) from {schema}.m")[0][:] == (3, 1)
+
+    def test_a_query_that_needs_its_hook(self, project: Any, sql: Any) -> None:
+        hook = "create or replace temporary view made_by_hook as select 7 as code"
+        options = {"materialized": "table", "pre_hook": hook}
+        text = config(cluster_by="truncate(2, code)", **options) + "select code from made_by_hook"
+        write_file(text, project.project_root, "models", "hooked.sql")
+        run_dbt(["run", "--select", "hooked"])
+        assert self.order(sql, "hooked") == "truncate(code, 2) ASC NULLS FIRST"
+        text = config(cluster_by="nope", **options) + "select code from made_by_hook"
+        write_file(text, project.project_root, "models", "hooked.sql")
+        (result,) = run_dbt(["run", "--select", "hooked"], expect_pass=False)
+        assert "cluster_by item nope: there is no column 'nope'" in result.message
 
 
 class TestNoEffect(Clustering):
@@ -280,20 +327,22 @@ class TestSwitches(Clustering):
 class TestFailureAfterTheBuild(Clustering):
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
-        where = "recluster_where='nope > 1'"
+        """A hook after the load sends later files to where none can be written."""
+        hook = "alter table {{ this }} set tblproperties ('write.data.path' = 'file:/dev/null/nowhere')"
+        more = f'recluster_depth=1, block_rows=500, sort_on_load=false, post_hook="{hook}"'
         return {
-            "events.sql": EVENTS.replace("block_rows=500", f"block_rows=500, {where}"),
+            "events.sql": EVENTS.replace("recluster_depth=2, block_rows=500", more),
             "after.sql": "select * from {{ ref('events') }}",
         }
 
     def test_it_is_a_warning(self, project: Any, sql: Any) -> None:
         results, log = run_load(0)
         assert {result.status for result in results} == {"success"}
-        assert "events was built but not reclustered: where: 'nope > 1' cannot choose blocks" in log
+        assert "events was built but not reclustered: " in log
         assert sql("select count(*) from {schema}.after")[0][0] == 1000
 
     def test_it_honours_warn_error(self, project: Any) -> None:
-        results = run_dbt(["--warn-error", "run", "--vars", '{"load": 1}'], expect_pass=False)
+        results = run_dbt(["--warn-error", "run", "--full-refresh"], expect_pass=False)
         assert [result.status for result in results] == ["error", "skipped"]
 
 

@@ -74,6 +74,18 @@ def test_debug_says_what_is_missing(tmp_path: Path) -> None:
     assert "the default catalog spark_catalog is Spark's built-in one, which holds no Iceberg tables" in out
 
 
+def test_debug_says_that_a_metastore_of_its_own_cannot_lock(tmp_path: Path) -> None:
+    catalog = {
+        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        "spark.sql.catalog.spark_catalog.type": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
+    }
+    profile = {"method": "session", "server_side_parameters": settings(tmp_path, **catalog)}
+    code, out, _ = Project(tmp_path / "p", profile, {"events.sql": EVENTS}).run("debug")
+    assert code != 0
+    assert "has a Hive metastore of its own in this session, which cannot lock tables" in out
+
+
 def test_debug_says_that_the_catalog_does_not_answer(tmp_path: Path) -> None:
     catalog = {
         "spark.sql.defaultCatalog": "lake",

@@ -23,6 +23,8 @@ from dbt_recluster.iceberg.locks import canonical_name, table_lock, written_tabl
         ("drop table if exists a.t", ["a.t"]),
         ("truncate table a.t", ["a.t"]),
         ("with x as (select 1) insert into a.t select * from x", ["a.t"]),
+        ("call spark_catalog.system.rewrite_data_files(table => 'a.t', where => 'id > 1')", ["a.t"]),
+        ('CALL system.rollback_to_snapshot("a.`t`", 5)', ["a.t"]),
         ("select 1", []),
         ("create or replace view a.v as select 1", []),
         ("-- insert into a.t\nselect 1", []),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.operations import ReclusterOptions, targets
-from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.exceptions import OptionError
 
 
 def node(name: str, materialized: str = "table", schema: str = "analytics", **config: Any) -> dict[str, Any]:
@@ -55,6 +55,8 @@ def test_names_and_relations() -> None:
         ("twin", r"twin stands for several tables, one\.twin, two\.twin"),
         ([], "table must be a relation"),
         ([3], "table must be a relation"),
+        (3, "table must be a relation"),
+        ({"a": "b"}, "table must be a relation"),
         (["  "], "table must be a relation"),
     ],
 )
@@ -68,9 +70,10 @@ def test_a_project_without_clustering() -> None:
         targets(None, [node("plain")])
 
 
-def test_a_broken_key_is_found_before_anything_runs() -> None:
-    with pytest.raises(ClusterKeyError):
-        targets(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
+def test_a_broken_model_does_not_keep_the_others_from_their_turn() -> None:
+    found = targets(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
+    assert [target.relation for target in found if target.error] == ["analytics.broken"]
+    assert "cluster_by item 'bucket(3, id)' is not supported" in str(found[0].error)
 
 
 def test_options() -> None:

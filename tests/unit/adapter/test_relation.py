@@ -13,6 +13,7 @@ from dbt_recluster.adapter.relation import (
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 METRICS = "write.metadata.metrics.column."
+ROW_GROUPS = "write.parquet.row-group-size-bytes"
 
 
 def desired(**config: Any) -> ClusteringConfig:
@@ -54,9 +55,13 @@ def test_nothing_is_altered_twice() -> None:
         assert not clustering_change(config, table)
 
 
-def test_a_table_that_was_not_clustered_gets_whole_bounds_too() -> None:
+def test_a_table_that_was_not_clustered_gets_the_same_properties() -> None:
     change = clustering_change(desired(cluster_by="name"), TableClustering())
-    assert change.set_properties == {"recluster.cluster_by": "name", f"{METRICS}name": "full"}
+    assert change.set_properties == {
+        "recluster.cluster_by": "name",
+        f"{METRICS}name": "full",
+        ROW_GROUPS: str(4 * 2**20),
+    }
 
 
 def test_metrics_that_somebody_set_stay() -> None:
@@ -69,6 +74,21 @@ def test_metrics_that_somebody_set_stay() -> None:
         f"{METRICS}name"
         not in clustering_change(desired(cluster_by="name"), TableClustering(), own).set_properties
     )
+
+
+def test_row_groups_that_somebody_set_stay() -> None:
+    own = {ROW_GROUPS: "1048576"}
+    for change in (
+        clustering_change(desired(cluster_by="name"), TableClustering("", own)),
+        clustering_change(desired(cluster_by="name"), TableClustering(), own),
+    ):
+        assert ROW_GROUPS not in change.set_properties
+
+
+def test_row_groups_of_wide_tables_are_larger() -> None:
+    types = {f"c{i}": "int" for i in range(200)}
+    config = ClusteringConfig.parse({"cluster_by": "c7"}.get, ["cluster_by"]).resolve(types)
+    assert creation_properties(config)[ROW_GROUPS] == str(200 * 128 * 2**10)
 
 
 def test_a_changed_key() -> None:
@@ -117,9 +137,13 @@ def test_a_replaced_table_gets_its_order_back() -> None:
     )
     after = TableClustering("", {"write.distribution-mode": "range"})
     assert restored_order(before, after) == ClusteringChange(
-        "locally ordered by id DESC NULLS LAST, days(ts) ASC NULLS FIRST"
+        "locally ordered by `id` DESC NULLS LAST, days(`ts`) ASC NULLS FIRST"
     )
     assert restored_order(before, TableClustering()).set_properties == {"write.distribution-mode": "range"}
+    odd = TableClustering("order date ASC NULLS FIRST, truncate(a`b, 4) DESC NULLS LAST, s.f ASC NULLS LAST")
+    assert restored_order(odd, TableClustering()).order == (
+        "locally ordered by `order date` ASC NULLS FIRST, truncate(4, `a``b`) DESC NULLS LAST, `s`.`f` ASC NULLS LAST"
+    )
     assert not restored_order(TableClustering(), after)
     assert not restored_order(before, before)
 

@@ -1,0 +1,269 @@
+"""Our merge beside Iceberg's own rewrites of the same files: TPC-H lineitem by l_shipdate, in 8 loads.
+
+    python benchmarks/merge.py                   # scale 1, 5 pairs: about 10 minutes on two cores
+    python benchmarks/merge.py --quick           # scale 0.1, 3 pairs
+
+Every way reads the same files and writes the same number of blocks, in turn, in one Spark session; the table
+is taken back to the snapshot before each. Reported are medians of the wall time, of the processor time of
+Spark's JVM (which other work on the machine disturbs less) and of each pair's ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dbt_recluster.adapter import embedded
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.iceberg import jvm
+from dbt_recluster.iceberg.block_set import BlockSet, block_set
+from dbt_recluster.iceberg.blocks import read_blocks
+from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.merge import merge_sets
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.sorting import set_cluster_key
+from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.report.text import table as text_table
+
+HERE = Path(__file__).resolve().parent
+KEY = parse_cluster_key("l_shipdate")
+LOADS = 8
+Way = Callable[[], None]
+
+
+def main() -> None:
+    options = parse_arguments()
+    lake = Path(options.lake or tempfile.mkdtemp(prefix="recluster-benchmark-"))
+    source = make_source(options.scale)
+    spark = embedded.start(str(lake))
+    spark.sql("create schema if not exists benchmark")
+    figures: dict[str, Any] = {"command": " ".join(sys.argv), "machine": machine(spark), "cases": {}}
+    for case in options.cases:
+        print(f"\n{case}: {DESCRIPTIONS[case]}", flush=True)
+        ways = CASES[case](spark, source, options)
+        measured = measure(spark, ways, options.pairs)
+        figures["cases"][case] = measured
+        show(measured)
+    path = Path(options.json)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=2) + "\n")
+    if not options.lake:
+        shutil.rmtree(lake, ignore_errors=True)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--scale", type=float, help="TPC-H scale factor; 1 is 6 million rows")
+    parser.add_argument("--pairs", type=int, help="how often each way is run, after one run to warm up")
+    parser.add_argument("--quick", action="store_true", help="scale 0.1 and 3 pairs")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--row-group-bytes", type=int, help="instead of what the cluster key sets")
+    parser.add_argument("--lake", help="directory of the tables; a temporary one by default")
+    parser.add_argument("--json", help="where the figures go; benchmarks/results by default")
+    options = parser.parse_args()
+    options.scale = options.scale or (0.1 if options.quick else 1)
+    options.pairs = options.pairs or (3 if options.quick else 5)
+    options.json = options.json or HERE / "results" / f"merge-sf{options.scale:g}.json"
+    return options
+
+
+def make_source(scale: float) -> Path:
+    """Return TPC-H's lineitem as a Parquet file, made on the first call."""
+    directory = HERE.parent / "integration_tests" / "data" / f"sf{scale:g}"
+    path = directory / "lineitem.parquet"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        generator = Path(sys.executable).with_name("tpchgen-cli")
+        arguments = ["parquet", "-s", f"{scale:g}", "--tables", "lineitem", "--output-dir", str(directory)]
+        subprocess.run([generator, *arguments], check=True, capture_output=True)
+    return path
+
+
+def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bool) -> dict[str, Way]:
+    """Our merge of all files, Iceberg's sort and Iceberg's binpack."""
+    name = f"benchmark.{'in_order' if in_order else 'as_they_came'}"
+    load(spark, name, source, options, in_order)
+    table = IcebergTable.load(spark, name)
+    start = table.snapshot_id
+    rows = spark.table(name).count()
+    size = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
+    block_rows = -(-rows // LOADS) + rows // 100  # room for what a sample cannot tell
+
+    def ours() -> None:
+        merge_and_commit(spark, name, [None], block_rows)
+
+    def procedure(strategy: str) -> Way:
+        order = ", sort_order => 'l_shipdate ASC NULLS FIRST'" if strategy == "sort" else ""
+        call = (
+            f"call system.rewrite_data_files(table => '{name}', strategy => '{strategy}'{order}, "
+            f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{size // LOADS}'))"
+        )
+        return lambda: spark.sql(call).collect()
+
+    def again(way: Way) -> Way:
+        def run() -> None:
+            spark.sql(f"call system.set_current_snapshot('{name}', {start})")
+            way()
+
+        return run
+
+    return {"ours": again(ours), "sort": again(procedure("sort")), "binpack": again(procedure("binpack"))}
+
+
+def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> dict[str, Way]:
+    """50 sets of 4 blocks each: in one round, and one after the other."""
+    name = "benchmark.many_sets"
+    spark.sql(f"drop table if exists {name}")
+    spark.sql(
+        f"create table {name} using iceberg partitioned by (part) as select *, 0 part from parquet.`{source}` limit 0"
+    )
+    set_cluster_key(IcebergTable.load(spark, name), KEY)
+    every = max(1, round(100 * options.scale))  # some 60,000 rows in all, whatever the scale
+    for _ in range(4):
+        frame = spark.sql(f"select *, cast(pmod(l_orderkey, 50) as int) part from parquet.`{source}`")
+        frame = frame.where(f"pmod(xxhash64(l_orderkey, l_linenumber), {every}) = 0")
+        frame.repartition(4, "part").sortWithinPartitions("part", "l_shipdate").writeTo(name).option(
+            "use-table-distribution-and-ordering", "false"
+        ).append()
+    start = IcebergTable.load(spark, name).snapshot_id
+    block_rows = spark.table(name).count() // 200 + 100
+
+    def one_round() -> None:
+        spark.sql(f"call system.set_current_snapshot('{name}', {start})")
+        merge_and_commit(spark, name, [None], block_rows)
+
+    def one_by_one() -> None:
+        spark.sql(f"call system.set_current_snapshot('{name}', {start})")
+        merge_and_commit(spark, name, list(range(50)), block_rows)
+
+    return {"one round": one_round, "one by one": one_by_one}
+
+
+def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows: int) -> None:
+    """Merge each partition of a table as a set: all in one round (None), or some, each in a round of its own."""
+    table = IcebergTable.load(spark, name)
+    blocks = read_blocks(table, KEY)
+    assert blocks.snapshot_id is not None
+    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=["l_shipdate"])
+
+    def one_set(code: int) -> BlockSet:
+        own = blocks.take(blocks.partition == code)
+        return block_set(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1)
+
+    codes = np.unique(blocks.partition).tolist()
+    for number in rounds:
+        sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
+        table.refresh()
+        merged = merge_sets(table, sets, KEY, block_rows, 1 << 40)
+        commit_merges(table, table.snapshot_id or 0, merged, np.zeros(0, dtype=np.int64), {})
+
+
+def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> None:
+    """Make the table in 8 loads of one file, each over the whole range of the key."""
+    spark.sql(f"drop table if exists {name}")
+    spark.sql(f"create table {name} using iceberg as select * from parquet.`{source}` limit 0")
+    if options.row_group_bytes:
+        size = f"'write.parquet.row-group-size-bytes' = '{options.row_group_bytes}'"
+        spark.sql(f"alter table {name} set tblproperties ({size})")
+    set_cluster_key(IcebergTable.load(spark, name), KEY)
+    for number in range(LOADS):
+        frame = spark.sql(
+            f"select * from parquet.`{source}` where pmod(l_orderkey, {LOADS}) = {number}"
+        ).repartition(1)
+        frame = frame.sortWithinPartitions("l_shipdate" if in_order else "l_orderkey")
+        frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+    files = spark.sql(f"select count(*), avg(greatest(size(split_offsets), 1)) from {name}.files").first()
+    print(f"  {files[0]} files of {files[1]:.0f} row groups", flush=True)
+
+
+def measure(spark: Any, ways: dict[str, Way], pairs: int) -> dict[str, Any]:
+    """Run the ways in turn: once to warm up, then ``pairs`` times."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    processor: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(pairs + 1):
+        for name, way in ways.items():
+            busy, started = processor_seconds(spark), time.monotonic()
+            way()
+            if number:
+                seconds[name].append(time.monotonic() - started)
+                processor[name].append(processor_seconds(spark) - busy)
+    first = next(iter(ways))
+    return {
+        name: {
+            "seconds": statistics.median(seconds[name]),
+            "processor_seconds": statistics.median(processor[name]),
+            "ratio": ratio(seconds[first], seconds[name]),
+            "processor_ratio": ratio(processor[first], processor[name]),
+            "all_seconds": seconds[name],
+            "all_processor_seconds": processor[name],
+        }
+        for name in ways
+    }
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """Return the median of the pairs' ratios."""
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def processor_seconds(spark: Any) -> float:
+    """Return what Spark's JVM has used of the processor."""
+    pid = jvm.process_id(spark)
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def machine(spark: Any) -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": platform.platform(),
+        "spark": spark.version,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def show(measured: dict[str, Any]) -> None:
+    """Print one line a way."""
+    first = next(iter(measured))
+    rows = [
+        (
+            name,
+            f"{each['seconds']:.2f}",
+            f"{each['processor_seconds']:.2f}",
+            f"{each['ratio']:.2f}",
+            f"{each['processor_ratio']:.2f}",
+        )
+        for name, each in measured.items()
+    ]
+    print(text_table(("", "seconds", "processor", f"{first} / it", "by processor"), rows), flush=True)
+
+
+CASES: dict[str, Callable[[Any, Path, argparse.Namespace], dict[str, Way]]] = {
+    "sorted": lambda spark, source, options: rewrites(spark, source, options, in_order=True),
+    "unsorted": lambda spark, source, options: rewrites(spark, source, options, in_order=False),
+    "many-sets": many_sets,
+}
+DESCRIPTIONS = {
+    "sorted": "8 loads, each sorted by the key, into 8 blocks",
+    "unsorted": "8 loads as they came, into 8 blocks",
+    "many-sets": "50 sets of 4 blocks, into 4 blocks each",
+}
+
+if __name__ == "__main__":
+    main()

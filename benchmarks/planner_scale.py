@@ -1,0 +1,128 @@
+"""Time and memory of the planner against the number of blocks.
+
+    python benchmarks/planner_scale.py            # 10^4 to 10^7 blocks; writes results/planner_scale.json
+    python benchmarks/planner_scale.py --quick    # up to 10^5; writes nothing
+
+Times are processor seconds, and ratios are to ``np.argsort(kind="stable")`` on the 2n bounds, measured in the same
+process right before. Each is the least of several repeats. Memory is the most that NumPy held at once during the
+call, beyond the blocks themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from dbt_recluster.planner import STRATEGIES, Blocks, Policy, clustering_information, plan
+
+RESULTS = Path(__file__).parent / "results" / "planner_scale.json"
+
+
+def seconds(call: Callable[[], object], repeats: int) -> float:
+    """Least processor time of some calls."""
+    best = float("inf")
+    for _ in range(repeats):
+        began = time.process_time()
+        call()
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Most memory allocated at once during a call, beyond what was allocated before."""
+    tracemalloc.start()
+    call()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak
+
+
+def bounds(blocks: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Six sorted runs of descending size over one domain, in random order: lower, upper, level."""
+    parts, levels = np.array([0.7, 0.2, 0.05, 0.025, 0.0125, 0.0125]), [12, 6, 3, 1, 0, 0]
+    lower, upper, level = [], [], []
+    for part, of_run in zip((parts * blocks).astype(int), levels, strict=True):
+        ends = np.sort(random.random(part + 1))
+        lower.append(ends[:-1])
+        upper.append(ends[1:])
+        level.append(np.full(part, of_run))
+    order = random.permutation(sum(map(len, level)))
+    return np.concatenate(lower)[order], np.concatenate(upper)[order], np.concatenate(level)[order]
+
+
+def measure(blocks: int, strategies: list[str], repeats: int) -> dict[str, object]:
+    """All figures for one number of blocks."""
+    random = np.random.default_rng(blocks)
+    lower, upper, level = bounds(blocks, random)
+    rows = np.full(len(lower), 1_000_000)
+    ends = np.concatenate([lower, upper])
+    sort = seconds(lambda: np.argsort(ends, kind="stable"), repeats)
+    build = seconds(lambda: Blocks.build(lower, upper, rows=rows, level=level), repeats)
+    table = Blocks.build(lower, upper, rows=rows, level=level)
+    found: dict[str, object] = {
+        "blocks": len(table),
+        "argsort_seconds": sort,
+        "build_ratio": build / sort,
+        "information_ratio": seconds(lambda: clustering_information(table), repeats) / sort,
+        "information_bytes_per_block": peak_bytes(lambda: clustering_information(table)) / len(table),
+        "plan_ratio": {},
+        "plan_bytes_per_block": {},
+    }
+    for name in strategies:
+        policy = Policy(depth=4, strategy=name)
+        found["plan_ratio"][name] = seconds(lambda policy=policy: plan(table, policy), repeats) / sort  # type: ignore[index,misc]
+        found["plan_bytes_per_block"][name] = peak_bytes(lambda policy=policy: plan(table, policy)) / len(
+            table
+        )  # type: ignore[index,misc]
+    return found
+
+
+def text_seconds(blocks: int, random: np.random.Generator, repeats: int) -> dict[str, float]:
+    """Processor seconds to rank keys of other types: text, and a compound key of text and number."""
+    text = np.char.add("customer-", random.integers(0, 10**9, blocks).astype(str)).tolist()
+    number = random.integers(0, 1000, blocks)
+    return {
+        "text": seconds(lambda: Blocks.build(text, text), repeats),
+        "text and number": seconds(lambda: Blocks.build([text, number], [text, number]), repeats),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    print(f"{'blocks':>9} {'argsort s':>10} {'build':>6} {'metrics':>8} {'bytes':>6}", end="")
+    print("".join(f" {name:>14} {'bytes':>6}" for name in STRATEGIES))
+    results = []
+    for blocks in (10**4, 10**5) if options.quick else (10**4, 10**5, 10**6, 10**7):
+        repeats = 1 if options.quick else 3 if blocks > 10**6 else 5
+        found = measure(blocks, list(STRATEGIES), repeats)
+        results.append(found)
+        print(
+            f"{found['blocks']:>9} {found['argsort_seconds']:>10.4f} {found['build_ratio']:>6.1f} "
+            f"{found['information_ratio']:>8.2f} {found['information_bytes_per_block']:>6.0f}"
+            + "".join(
+                f" {found['plan_ratio'][name]:>14.2f} {found['plan_bytes_per_block'][name]:>6.0f}"  # type: ignore[index]
+                for name in STRATEGIES
+            ),
+            flush=True,
+        )
+    blocks = 10**4 if options.quick else 10**6
+    other_keys = text_seconds(blocks, np.random.default_rng(0), 1)
+    for name, took in other_keys.items():
+        print(f"build of {blocks} blocks by {name}: {took:.2f} s")
+    if not options.quick:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps({"scale": results, "build_seconds": other_keys}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

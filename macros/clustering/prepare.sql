@@ -1,0 +1,30 @@
+{#-
+  Check the configuration against the columns that the table has, or will have. Columns of the key that only this run adds
+  to the table are put into new_columns.
+-#}
+{% macro recluster_prepare(clustering, kept_table, new_columns) %}
+  {%- if kept_table -%}
+    {%- set columns = {} -%}
+    {%- for column in adapter.get_columns_in_relation(kept_table) -%}
+      {%- do columns.update({column.name: column.dtype}) -%}
+    {%- endfor -%}
+    {%- do new_columns.extend(clustering.cluster_by.missing_from(columns)) -%}
+    {%- if not new_columns -%}
+      {{ return(adapter.prepare_clustering(clustering, columns)) }}
+    {%- endif -%}
+  {%- endif -%}
+
+  {%- if pre_hooks or model.language == 'python' -%}
+    {#- The query may need what a hook is about to make, so it is described when the table is created. -#}
+    {{ return(adapter.defer_clustering(clustering)) }}
+  {%- endif -%}
+
+  {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns()) -%}
+  {%- if new_columns and config.get('on_schema_change') not in ('append_new_columns', 'sync_all_columns') -%}
+    {%- do exceptions.raise_compiler_error(
+      'cluster_by names ' ~ new_columns | join(', ') ~ ', which the model selects and its table does not have yet. '
+      ~ "Set on_schema_change to 'append_new_columns', or run once with --full-refresh."
+    ) -%}
+  {%- endif -%}
+  {{ return(clustering) }}
+{% endmacro %}

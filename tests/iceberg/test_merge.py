@@ -1,0 +1,301 @@
+"""Merging alone, by both of its ways: the same rows, in blocks of the right size, sorted and disjoint."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from tables import append, checksum, make_table
+
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.iceberg import merge
+from dbt_recluster.iceberg.block_set import block_set
+from dbt_recluster.iceberg.blocks import read_blocks
+from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.merge import merge_sets
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.shuffle import partition_salts
+from dbt_recluster.iceberg.sorting import set_cluster_key
+from dbt_recluster.iceberg.table import IcebergTable
+
+WAYS = ("ranges", "shuffle")
+# Row groups of a few dozen rows, so that there is something to skip.
+SMALL_ROW_GROUPS = {
+    "write.parquet.row-group-size-bytes": 2048,
+    "write.parquet.row-group-check-min-record-count": 20,
+    "write.parquet.row-group-check-max-record-count": 20,
+}
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Make every merge go one way, whatever it costs."""
+    monkeypatch.setattr(merge, "_MOST_READ_AGAIN", 1e9 if way == "ranges" else -1)
+    monkeypatch.setattr(merge, "_SHUFFLE_BYTES", 1e9 if way == "ranges" else -1)
+
+
+def merge_all(spark: Any, name: str, key: str | list[str], block_rows: int) -> list[list[Any]]:
+    """Merge each partition of a table as one set and commit it; return the new data files of each set."""
+    table = IcebergTable.load(spark, name)
+    parsed = parse_cluster_key(key).check(table.column_types())
+    set_cluster_key(table, parsed)
+    blocks = read_blocks(table, parsed)
+    assert blocks.snapshot_id is not None
+    tasks = scan_tasks(
+        table,
+        blocks.snapshot_id,
+        blocks.path.to_pylist(),
+        bounds_of=[field.column for field in parsed.fields],
+    )
+    sets = []
+    for code in np.unique(blocks.partition):
+        own = blocks.take(blocks.partition == code)
+        sets.append(block_set(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
+    merged = merge_sets(table, sets, parsed, block_rows, 1 << 40)
+    commit_merges(table, blocks.snapshot_id, merged, np.zeros(0, dtype=np.int64), {})
+    return [each.files for each in merged]
+
+
+def paths(files: list[Any]) -> list[str]:
+    return [file.location() for file in files]
+
+
+def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block_rows: int) -> None:
+    """Blocks are sorted inside, those of a set follow each other, and they have the size they may have.
+
+    ``order`` is a Spark expression that sorts as the key does.
+    """
+    rows = spark.sql(
+        f"select _file, _pos, dense_rank() over (order by {order}) r from {name} order by _file, _pos"
+    ).collect()
+    inside: dict[str, list[int]] = {}
+    for row in rows:
+        inside.setdefault(row._file, []).append(row.r)
+    for files in sets:
+        ranks = [inside[path] for path in paths(files)]
+        assert all(block == sorted(block) for block in ranks)
+        ranks.sort(key=lambda block: (block[0], block[-1]))
+        for left, right in pairwise(ranks):
+            # Equal ends only where one value has blocks of its own.
+            assert left[-1] <= right[0]
+            assert left[-1] < right[0] or left[0] == left[-1] or right[0] == right[-1]
+        assert all(len(block) <= block_rows for block in ranks)
+        for block, following in pairwise(ranks):
+            # The rows of one value that has several blocks are dealt out to them by chance.
+            chance = 4 * block_rows**0.5 if following[0] == block[-1] or block[0] == block[-1] else 0
+            assert len(block) >= block_rows / 2 - chance
+
+
+@pytest.fixture(scope="module")
+def typed(spark: Any) -> Iterator[str]:
+    """A table with a column of every type that a key may have, NULL in every eleventh row or so."""
+    schema = f"t_{uuid.uuid4().hex[:12]}"
+    spark.sql(f"create schema {schema}")
+    name = f"{schema}.typed"
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
+    spark.sql(
+        f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, b binary, n decimal(20, 3), "
+        "w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, st struct<x: int, `a b`: string>) "
+        f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
+    )
+    for load in range(3):
+        spark.sql(
+            f"""
+            insert into {name} select /*+ coalesce(1) */ id,
+              if(id % 11 = 0, null, cast(h % 500 as int)), h * 9000000000,
+              case id % 9 when 0 then null when 1 then double('NaN') when 2 then double('Infinity') when 3 then -0.0
+                when 4 then 0.0 else h / 7.0 end,
+              if(id % 13 = 0, float('NaN'), cast(h / 3.0 as float)),
+              if(id % 12 = 0, null, concat('a common prefix of some length ''"\\\\ é', h % 300)),
+              if(id % 10 = 0, null, unhex(lpad(hex(h), 6, '0'))),
+              cast(h / 1000.0 as decimal(20, 3)), cast(h as decimal(38, 10)) * 1000000000000,
+              date_add(date '1969-01-01', cast(h as int)),
+              timestamp '1969-12-20 00:00:00' + make_interval(0, 0, 0, 0, cast(h as int), 0, h / 1000.0),
+              cast(timestamp '1900-03-24 23:30:00' + make_interval(0, 0, 0, cast(h as int)) as timestamp_ntz),
+              if(id % 7 = 0, null, h % 2 = 0),
+              if(id % 8 = 0, null, named_struct('x', cast(h % 90 as int), 'a b', 'y'))
+            from (select id, xxhash64(id) & 1023 h from range({load * 300}, {load * 300 + 300}))
+            """
+        )
+    yield name
+    spark.sql(f"drop schema {schema} cascade")
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("i", "i"),
+        ("l", "l"),
+        ("d", "d"),
+        ("f", "f"),
+        ("s", "s"),
+        ("b", "b"),
+        ("n", "n"),
+        ("w", "w"),
+        ("day", "day"),
+        ("ts", "ts"),
+        ("tz", "tz"),
+        ("flag", "flag"),
+        ("st.x", "st.x"),
+        ("hours(ts)", "floor(unix_micros(ts) / 3600000000)"),
+        ("days(ts)", "floor(unix_micros(ts) / 86400000000)"),
+        ("months(day)", "year(day) * 12 + month(day)"),
+        ("years(tz)", "year(tz)"),
+        ("truncate(35, s)", "substr(s, 1, 35)"),
+        ("truncate(2, b)", "substr(b, 1, 2)"),
+        ("truncate(10, i)", "i - pmod(i, 10)"),
+        ("truncate(50, n)", "n - pmod(n, 0.050)"),
+        (["flag", "s"], "flag, s"),
+        (["d", "i"], "d, i"),
+        (["years(day)", "s"], "year(day), s"),
+        (["truncate(35, s)", "n"], "substr(s, 1, 35), n"),
+        (["truncate(100, i)", "days(tz)", "f"], "i - pmod(i, 100), cast(tz as date), f"),
+    ],
+    ids=str,
+)
+def test_keys_of_every_type(
+    spark: Any, typed: str, monkeypatch: pytest.MonkeyPatch, key: str | list[str], order: str
+) -> None:
+    before = checksum(spark, typed)
+    # The first merge reads files in the order of another key, the second those that the first wrote.
+    for way, block_rows in (("ranges", 110), ("shuffle", 170), ("ranges", 130)):
+        choose(monkeypatch, way)
+        sets = merge_all(spark, typed, key, block_rows)
+        assert checksum(spark, typed) == before
+        check_blocks(spark, typed, order, sets, block_rows)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_row_groups_outside_of_a_range_are_skipped(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Sets of several partitions and specs in one round, and files that stay apart."""
+    choose(monkeypatch, way)
+    name = make_table(spark, schema, loads=3, rows=600, properties=SMALL_ROW_GROUPS)
+    spark.sql(f"alter table {name} add partition field bucket(3, id)")
+    for load in range(3, 6):
+        append(spark, name, load * 600, 600)
+    spark.sql(f"alter table {name} replace partition field bucket(3, id) with truncate(400, k)")
+    for load in range(6, 8):
+        append(spark, name, load * 600, 600)
+    before = checksum(spark, name)
+    partitions = f"select spec_id, partition, sum(record_count) from {name}.files group by 1, 2 order by 1, 2"
+    expected = spark.sql(partitions).collect()
+    for block_rows in (250, 90):
+        sets = merge_all(spark, name, "k", block_rows)
+        assert len(sets) == len(expected) == 7
+        assert checksum(spark, name) == before
+        assert spark.sql(partitions).collect() == expected
+        check_blocks(spark, name, "k", sets, block_rows)
+
+
+@pytest.mark.parametrize("key", ["k", "v", ["v", "k"]], ids=str)
+def test_most_rows_on_one_value(spark: Any, schema: str, key: str | list[str]) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, k int, v string) using iceberg")
+    for load in range(4):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ id, "
+            f"if(id % 10 = 0, cast(rand({load}) * 1000 as int), null), "
+            f"if(id % 10 = 1, concat('v', id), 'the same') from range({load * 2500}, {load * 2500 + 2500})"
+        )
+    before = checksum(spark, name)
+    (files,) = merge_all(spark, name, key, 1000)
+    assert checksum(spark, name) == before
+    check_blocks(spark, name, key if isinstance(key, str) else ", ".join(key), [files], 1000)
+    constant = spark.sql(
+        f"select count(*) from {name}.files where readable_metrics.{key if key == 'k' else 'v'}.lower_bound is null "
+        f"or readable_metrics.{key if key == 'k' else 'v'}.lower_bound = readable_metrics.{key if key == 'k' else 'v'}"
+        ".upper_bound"
+    )
+    assert constant.first()[0] >= 8
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletes_and_lineage(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, way: str, version: int
+) -> None:
+    choose(monkeypatch, way)
+    properties = {
+        **SMALL_ROW_GROUPS,
+        "format-version": version,
+        "write.delete.granularity": "partition",
+        **{f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update")},
+    }
+    name = make_table(spark, schema, loads=4, rows=500, properties=properties)
+    # Files with none, one and several delete files, so that they weigh unequally when they are packed.
+    spark.sql(f"delete from {name} where id % 7 = 0 and id > 500")
+    spark.sql(f"delete from {name} where id % 5 = 0 and id between 600 and 1200")
+    spark.sql(f"update {name} set v = 'changed' where id % 11 = 0 and id > 900")
+    lineage = "select id, _row_id, _last_updated_sequence_number from {} order by id"
+    rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
+    before = checksum(spark, name)
+    for block_rows in (300, 170):
+        sets = merge_all(spark, name, "k", block_rows)
+        assert checksum(spark, name) == before
+        check_blocks(spark, name, "k", sets, block_rows)
+    if rows is not None:
+        assert spark.sql(lineage.format(name)).collect() == rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_wide_and_nested_rows(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    choose(monkeypatch, way)
+    name = f"{schema}.t"
+    columns = ", ".join(f"c{i} int" for i in range(200))
+    nested = "a array<struct<x: int, y: string>>, m map<string, array<int>>, s struct<t: struct<u: int>, v: binary>"
+    spark.sql(f"create table {name} ({columns}, {nested}) using iceberg")
+    values = ", ".join(f"cast(id * {i} % 97 as int)" for i in range(200))
+    for load in range(3):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ {values}, "
+            "if(id % 3 = 0, null, array(named_struct('x', cast(id as int), 'y', 'z'), null)), "
+            "map('k', array(1, cast(id as int), null)), "
+            "named_struct('t', if(id % 2 = 0, null, named_struct('u', cast(id % 50 as int))), 'v', X'00') "
+            f"from range({load * 200}, {load * 200 + 200})"
+        )
+    rows = f"select to_json(struct(*)) from {name} order by 1"
+    before = spark.sql(rows).collect()
+    for key, order in (("c199", "c199"), ("s.t.u", "s.t.u")):
+        sets = merge_all(spark, name, key, 150)
+        assert spark.sql(rows).collect() == before
+        check_blocks(spark, name, order, sets, 150)
+
+
+def test_blocks_of_one_row(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, k int, v string) using iceberg")
+    append(spark, name, 0, 150, files=150)
+    before = checksum(spark, name)
+    assert spark.sql(f"select max(record_count) from {name}.files").first()[0] <= 8
+    for block_rows in (40, 7):
+        sets = merge_all(spark, name, ["k", "id"], block_rows)
+        assert checksum(spark, name) == before
+        check_blocks(spark, name, "k, id", sets, block_rows)
+
+
+def test_blocks_of_many_rows_are_cut_by_a_sample(spark: Any, schema: str) -> None:
+    """More rows than are looked at: the limits hold all the same, also for data that repeats itself in step."""
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, k int) using iceberg")
+    for load in range(3):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ id, cast(id % 2500 as int) from range({load * 50000}, "
+            f"{load * 50000 + 50000})"
+        )
+    sets = merge_all(spark, name, "k", 20_000)
+    check_blocks(spark, name, "k", sets, 20_000)
+    sets = merge_all(spark, name, "k", 12_000)  # sorted now
+    check_blocks(spark, name, "k", sets, 12_000)
+
+
+@pytest.mark.parametrize("partitions", [2, 7, 64, 1000])
+def test_salts_reach_their_partitions(spark: Any, partitions: int) -> None:
+    salts = partition_salts(partitions).tolist()
+    array = f"array({', '.join(map(str, salts))})"
+    found = spark.sql(f"select transform({array}, salt -> pmod(hash(salt), {partitions}))").first()[0]
+    assert found == list(range(partitions))
