@@ -51,7 +51,8 @@ def value_text(value: Any, field: KeyField, spark_type: str) -> str:
     if isinstance(value, bytes):
         value = value.hex()
     text = str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    # The end of a long text tells it apart from its neighbours, with which it shares its beginning.
+    return text if len(text) <= _LONGEST else f"{text[:8]}...{text[-13:]}"
 
 
 def _tuple(values: Sequence[Any], key: ClusterKey, types: Mapping[str, str]) -> str:

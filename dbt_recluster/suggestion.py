@@ -6,7 +6,7 @@ as many parts as the table would have blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.blocks import BlockMetadata, read_blocks
 from dbt_recluster.iceberg.predicates import may_match, predicate_columns
-from dbt_recluster.iceberg.rows import sample_rows
+from dbt_recluster.iceberg.rows import matching_rows, sample_rows
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.depth import Sweep
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = 50_000
+MATCHES = 10_000
 FEW_BLOCKS = 8
 LEAST_GAIN = 0.1
 _MOST_COLUMNS = 12
 _PAIRED = 4
 
 Codes = npt.NDArray[np.int64]
-Holds = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -106,23 +106,29 @@ def suggest_cluster_by(
     columns = _columns(target, set[str]().union(*named) if queries else None)
     metadata = read_blocks(target, ClusterKey(tuple(KeyField(name) for name in columns)))
     rows = int(metadata.rows.sum())
-    sample = sample_rows(target, columns, queries, rows, SAMPLE) if rows else None
-    if sample is None or not len(sample) or len(metadata) < FEW_BLOCKS:
+    if not rows or len(metadata) < FEW_BLOCKS:
         few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
         return Suggestion(table, len(metadata), tuple(queries), 0, (), few)
-    codes = [_codes(sample.column(f"column_{i}")) for i in range(len(columns))]
+    sample = sample_rows(target, columns, rows, SAMPLE)
+    matches = [matching_rows(target, columns, each, MATCHES) for each in queries]
+    codes = [_codes(sample, matches, f"column_{i}") for i in range(len(columns))]
     parts = max(2, min(-(-rows // block_rows), len(sample)), min(len(metadata), len(sample) // 20))
-    holds = [_booleans(sample.column(f"holds_{i}")) for i in range(len(queries))]
+    wanted = [
+        {i: np.unique(codes[i][number + 1]) for i, name in enumerate(columns) if name in names}
+        for number, names in enumerate(named)
+    ]
     now = [1 - may_match(target, metadata, each).mean() for each in queries]
 
     def candidate(key: tuple[int, ...]) -> Candidate:
-        cut = _cut([codes[i] for i in key], parts)
+        cut = _cut([codes[i][0] for i in key], parts)
         if queries:
-            then = float(np.mean([_skipped_by_query(cut, each, parts) for each in holds]))
+            ranges = [_ranges(cut, column[0], parts) for column in codes]
+            then = float(np.mean([_skipped_by_query(ranges, each, parts) for each in wanted]))
             before = float(np.mean(now))
         else:
-            then, before = _skipped_by_value(cut, codes[key[0]], parts), _skipped_now(metadata, key[0])
-        distinct = int(codes[key[0]].max()) + 1
+            ranges = [_ranges(cut, codes[key[0]][0], parts)]
+            then, before = _skipped_by_value(*ranges[0], codes[key[0]][0]), _skipped_now(metadata, key[0])
+        distinct = len(np.unique(codes[key[0]][0]))
         return Candidate(tuple(columns[i] for i in key), distinct, round(before, 4), round(then, 4))
 
     singles = {i: candidate((i,)) for i in range(len(columns))}
@@ -164,20 +170,16 @@ def _columns(table: IcebergTable, named: set[str] | None) -> list[str]:
     return fit[:_MOST_COLUMNS]
 
 
-def _codes(column: pa.ChunkedArray) -> Codes:
-    """Number the values in their order, NULL first."""
-    values = column.combine_chunks()
-    order = values.dictionary_encode()
-    dictionary = order.dictionary
-    rank = np.empty(len(dictionary), np.int64)
-    rank[pc.sort_indices(dictionary).to_numpy()] = np.arange(1, len(dictionary) + 1)
-    places = np.asarray(order.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-    codes: Codes = np.where(places < 0, 0, rank[places] if len(rank) else 0)
-    return np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-
-def _booleans(column: pa.ChunkedArray) -> Holds:
-    return np.asarray(column.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+def _codes(sample: pa.Table, matches: Sequence[pa.Table], name: str) -> list[Codes]:
+    """Number the values of a column in their order, NULL first: those of the sample, then of each query's rows."""
+    tables = [sample, *matches]
+    values = pa.concat_arrays([chunk for each in tables for chunk in each.column(name).chunks])
+    encoded = values.dictionary_encode()
+    rank = np.empty(len(encoded.dictionary), np.int64)
+    rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(1, len(rank) + 1)
+    places = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    codes = np.where(places < 0, 0, rank[places] if len(rank) else 0)
+    return np.split(codes, np.cumsum([len(each) for each in tables])[:-1])
 
 
 def _cut(columns: Sequence[Codes], parts: int) -> Codes:
@@ -188,18 +190,29 @@ def _cut(columns: Sequence[Codes], parts: int) -> Codes:
     return part
 
 
-def _skipped_by_query(part: Codes, holds: Holds, parts: int) -> float:
-    opened = len(np.unique(part[holds]))
-    return 1 - max(opened, 1) / parts  # a query that no sampled row answers still opens a block
-
-
-def _skipped_by_value(part: Codes, codes: Codes, parts: int) -> float:
-    """Return the share of parts whose range does not hold a value, on average over the sampled values."""
+def _ranges(part: Codes, codes: Codes, parts: int) -> tuple[Codes, Codes]:
+    """Return the least and the greatest value of each part."""
     lower, upper = np.full(parts, np.iinfo(np.int64).max), np.full(parts, -1)
     np.minimum.at(lower, part, codes)
     np.maximum.at(upper, part, codes)
+    return lower, upper
+
+
+def _skipped_by_query(
+    ranges: Sequence[tuple[Codes, Codes]], wanted: Mapping[int, Codes], parts: int
+) -> float:
+    """Return the share of parts that bounds exclude: some column has no value there that the query's rows have."""
+    opened = np.ones(parts, np.bool_)
+    for column, values in wanted.items():
+        lower, upper = ranges[column]
+        opened &= np.searchsorted(values, lower) < np.searchsorted(values, upper, side="right")
+    return 1 - float(opened.mean())
+
+
+def _skipped_by_value(lower: Codes, upper: Codes, codes: Codes) -> float:
+    """Return the share of parts whose range does not hold a value, on average over the sampled values."""
     depth = Sweep.over(lower, upper, int(codes.max()) + 1).point_depth()
-    return 1 - float(depth[codes].mean()) / parts
+    return 1 - float(depth[codes].mean()) / len(lower)
 
 
 def _skipped_now(metadata: BlockMetadata, column: int) -> float:

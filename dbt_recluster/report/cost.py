@@ -21,13 +21,13 @@ def cost(found: Mapping[str, Any]) -> str:
     if not found["loads"]:
         lines.append("  each day          not known: the snapshots hold no load of the past seven days")
     else:
-        loads = "1 load" if found["loads"] == 1 else f"{found['loads']} loads"
+        loads = (
+            f"{plural(found['loads'], 'load')} in {found['days']:g} {'day' if found['days'] == 1 else 'days'}"
+        )
         lines.append(
             f"  each day          {_range(size(low), size(high))} to keep it so{_seconds(found['seconds_per_day'])}"
         )
-        lines.append(
-            f"  played through    {loads} in {found['days']:g} days, {size(found['loaded_bytes_per_day'])} a day"
-        )
+        lines.append(f"  played through    {loads}, {size(found['loaded_bytes_per_day'])} a day")
     if found["actual_bytes_per_day"] is not None:
         lines.append(
             f"  really rewritten  {size(found['actual_bytes_per_day'])} a day in that time, by the table's history"

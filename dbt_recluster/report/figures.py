@@ -53,7 +53,8 @@ def histogram(information: Mapping[str, Any]) -> str:
     """Draw how many blocks have which depth."""
     figure, axes = _figure()
     counts = information["block_depth_histogram"]
-    names = [str(int(name)) if int(name) <= 16 else f"≤{int(name)}" for name in counts]
+    depths = [int(name) for name in counts]
+    names = [str(each) if each <= 16 else f"{each // 2 + 1} to {each}" for each in depths]
     axes.bar(range(len(names)), list(counts.values()), color=_COLOURS["after"], width=0.72)
     axes.set_xticks(range(len(names)), names)
     if len(names) < 4:

@@ -18,7 +18,7 @@ _HEADER = (
     "depth",
     "seconds",
     "conflicts",
-    "x",
+    "amplification",
 )
 _NOTE = (
     "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "

@@ -41,7 +41,7 @@ class TestCost(Operations):
     def test_for_people_and_programs(self, project: Any, table: str) -> None:
         log = operate("estimate_clustering_cost", "{table: events}")
         assert f"{table} by k\n  first clustering " in log
-        assert "6 loads in 1 days" in log
+        assert "6 loads in 1 day," in log
         assert "how long          not known" in log
         found = operate_json("estimate_clustering_cost", "{table: events, cluster_by: v, format: json}")
         assert (found["table"], found["cluster_key"]) == (table, "v")

@@ -37,6 +37,11 @@ class TestSuggestion(Operations):
         assert found.candidates[0].cluster_by[0] == "shop"
         assert found.advice.startswith("By shop")
         assert found.candidates[0].skipped_now == 0
+        by_key = {each.cluster_by: each.skipped_then for each in found.candidates}
+        # By one column the queries for the other still open every block.
+        assert by_key["k",] < 0.4 < by_key["shop",] < 0.7
+        # Each block of a shop holds few of its keys.
+        assert by_key["shop", "k"] >= by_key["shop",]
 
     def test_what_it_says_comes_true(self, project: Any, table: str, spark: Any) -> None:
         (found,) = suggest_cluster_by(spark, table, ["shop = 7"], block_rows=1000).candidates
