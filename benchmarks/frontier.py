@@ -239,6 +239,8 @@ def draw(curves: dict[str, Curves], best: list[tuple[float, float]], path: Path)
             xlabel="scan",
             ylabel="write amplification",
         )
+    for panel in list(panels.flat)[len(curves) :]:
+        panel.axis("off")
     panels.flat[0].legend()
     figure.tight_layout()
     figure.savefig(path, dpi=70)

@@ -1,6 +1,6 @@
 """What the planner promises, checked on many random tables of real keys, for every strategy.
 
-    python benchmarks/planner_properties.py            # 3,000 tables a strategy; writes results/planner_properties.json
+    python benchmarks/planner_properties.py            # 1,000 tables a strategy; writes results/planner_properties.json
     python benchmarks/planner_properties.py --quick    # 100 tables; writes nothing
 
 Every table is planned and merged until the plan is empty. After each plan this checks that its sets are disjoint,
@@ -138,7 +138,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--tables", type=int, default=3000)
+    parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     results = {}

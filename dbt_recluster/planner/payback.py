@@ -83,7 +83,10 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     hull = np.maximum.reduceat(end[sets.member], sets.start)
     hull -= np.minimum.reduceat(begin[sets.member], sets.start)
     loads = np.add.reduceat(loads, sets.start) / hull
-    levels: IntArray = np.maximum(level_of_loads(loads), sets.least(candidates.level) + 1)
+    # Chance that depends on the blocks alone: multiples of the golden ratio are spread evenly. One for the whole
+    # plan, for neighbours of different level would not be merged together again.
+    chance = float(sets.total(candidates.rows).sum()) * 0.6180339887498949 % 1.0
+    levels: IntArray = np.maximum(level_of_loads(loads, chance), sets.least(candidates.level) + 1)
     return levels
 
 

@@ -36,11 +36,26 @@ def loads_of_level(level: IntArray) -> FloatArray:
     return loads
 
 
-def level_of_loads(loads: FloatArray) -> IntArray:
-    """The level that stands for about that many loads, int64: the inverse of `loads_of_level`."""
-    exact = np.rint(np.minimum(loads, _EXACT_LEVEL + 1)) - 1
-    above = np.rint(np.log(np.maximum(loads / (_EXACT_LEVEL + 1), 1.0)) / np.log(_GROWTH))
-    level: IntArray = np.maximum(exact + above, 0).astype(np.int64)
+def level_of_loads(loads: FloatArray, chance: FloatArray | float = 0.5) -> IntArray:
+    """The level that stands for so many loads: the inverse of `loads_of_level`.
+
+    Between two levels chance decides, so that levels are right on the average. Always to take the nearer one
+    would never count a single load that joins many. This is Morris's counter ("Counting large numbers of
+    events in small registers", 1978).
+
+    Args:
+        loads: float64 (n,).
+        chance: float64 (n,), from 0 to below 1, spread evenly.
+
+    Returns:
+        int64 (n,), at least 0.
+    """
+    above = np.log(np.maximum(loads / (_EXACT_LEVEL + 1), 1.0)) / np.log(_GROWTH)
+    exact = np.clip(loads - 1, 0, _EXACT_LEVEL)
+    # Rounding must not take a level's own number of loads for a little less.
+    lower = np.floor(exact + above + 1e-6).astype(np.int64)
+    least, next_one = loads_of_level(lower), loads_of_level(lower + 1)
+    level: IntArray = lower + ((loads - least) / (next_one - least) > chance)
     return level
 
 

@@ -105,6 +105,11 @@ def test_levels_stand_for_loads():
     assert loads[:6].tolist() == [1, 2, 3, 4, 5, 6.25]
     assert level_of_loads(loads).tolist() == levels.tolist()
     assert level_of_loads(np.array([0.1, 1.4, 1.6, 5.5, 5.7])).tolist() == [0, 0, 1, 4, 5]
+    # Right on the average, however the loads lie between two levels.
+    chance = (np.arange(1000) + 0.5) / 1000
+    for many in (1.3, 4.9, 5.1, 8.3, 77.7):
+        counted = loads_of_level(level_of_loads(np.full(1000, many), chance))
+        assert counted.mean() == pytest.approx(many, rel=1e-3)
     assert loads_of_level(np.array([64])) > 3_000_000
 
 
