@@ -15,6 +15,7 @@ from dbt_recluster.adapter.budget import Budget, BudgetSpentError
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.operations import Node, ReclusterOptions, Target, targets
 from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.iceberg.jobs import job_group
 from dbt_recluster.report.text import plan_table, recluster_line
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Reclustering(metaclass=AdapterMeta):
     """The adapter's methods that rewrite blocks."""
 
     _budget: Budget
+    connections: Any
 
     @property
     def spark(self) -> SparkSession:
@@ -143,9 +145,12 @@ class Reclustering(metaclass=AdapterMeta):
     ) -> ReclusterReport:
         from dbt_recluster.maintenance import recluster
 
-        with self._budget.turn(budget, clustering.max_bytes) as max_bytes:
+        spark = self.spark
+        # Under the connection's own group, dbt's cancel on Ctrl-C finds the jobs.
+        group = self.connections.get_thread_connection().handle.job_group_id
+        with self._budget.turn(budget, clustering.max_bytes) as max_bytes, job_group(spark, group):
             report = recluster(
-                self.spark,
+                spark,
                 relation,
                 cluster_by=_key(clustering),
                 final=clustering.final,
