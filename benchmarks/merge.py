@@ -186,9 +186,6 @@ def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_or
         ).repartition(1)
         frame = frame.sortWithinPartitions("l_shipdate" if in_order else "l_orderkey")
         frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
-    files = spark.sql(f"select file_path, split_offsets from {name}.files").collect()
-    groups = sum(len(file.split_offsets or [0]) for file in files) / len(files)
-    print(f"  {len(files)} files of {groups:.0f} row groups", flush=True)
 
 
 def measure(spark: Any, ways: dict[str, Way], pairs: int) -> dict[str, Any]:
