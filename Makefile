@@ -54,6 +54,9 @@ project: $(READY) ## Run the integration project: 20 loads, every model and ever
 writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
 	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
 
+merge: $(READY) ## The merge beside Iceberg's own rewrites of the same files
+	@$(RUN)/python benchmarks/merge.py
+
 clean: ## Remove what the targets made
 	@rm -rf $(VENV) build dist integration_tests/lakehouse* integration_tests/data integration_tests/target integration_tests/logs
 
@@ -64,4 +67,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint docs unit spark package project writers clean
+.PHONY: help demo test install lint docs unit spark package project writers merge clean

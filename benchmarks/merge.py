@@ -169,7 +169,7 @@ def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows
         sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
         table.refresh()
         merged = merge_sets(table, sets, KEY, block_rows, 1 << 40)
-        commit_merges(table, table.snapshot_id or 0, merged, np.zeros(0, dtype=np.int64), {})
+        commit_merges(table, table.snapshot_id or 0, merged, [], lambda _: {})
 
 
 def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> None:
@@ -186,8 +186,6 @@ def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_or
         ).repartition(1)
         frame = frame.sortWithinPartitions("l_shipdate" if in_order else "l_orderkey")
         frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
-    files = spark.sql(f"select count(*), avg(greatest(size(split_offsets), 1)) from {name}.files").first()
-    print(f"  {files[0]} files of {files[1]:.0f} row groups", flush=True)
 
 
 def measure(spark: Any, ways: dict[str, Way], pairs: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dbt_recluster.adapter.budget import Budget
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.operations import Node, ReclusterOptions, Target, targets
 from dbt_recluster.exceptions import BudgetSpentError, OptionError, ReclusterError
+from dbt_recluster.iceberg.jobs import job_group
 from dbt_recluster.report.progress import ProgressLines
 from dbt_recluster.report.text import plan_table, recluster_line
 
@@ -49,6 +50,7 @@ class Reclustering(metaclass=AdapterMeta):
     """The adapter's methods that rewrite blocks."""
 
     _budget: Budget
+    connections: Any
 
     @property
     def spark(self) -> SparkSession:
@@ -145,11 +147,14 @@ class Reclustering(metaclass=AdapterMeta):
     ) -> ReclusterReport:
         from dbt_recluster.maintenance import recluster
 
+        spark = self.spark
         # In a run dbt's own lines come from several threads, and a line that is written over would meet them.
         terminal = sys.stderr if trigger == "manual" else None
-        with self._budget.turn(budget, clustering.max_bytes) as max_bytes:
+        # Under the connection's own group, dbt's cancel on Ctrl-C finds the jobs.
+        group = self.connections.get_thread_connection().handle.job_group_id
+        with self._budget.turn(budget, clustering.max_bytes) as max_bytes, job_group(spark, group):
             report = recluster(
-                self.spark,
+                spark,
                 relation,
                 cluster_by=_key(clustering),
                 final=clustering.final,

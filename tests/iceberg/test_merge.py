@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,6 +18,7 @@ from dbt_recluster.iceberg import merge
 from dbt_recluster.iceberg.block_set import block_set
 from dbt_recluster.iceberg.blocks import read_blocks
 from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.merge import merge_sets
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.shuffle import partition_salts
@@ -55,7 +58,7 @@ def merge_all(spark: Any, name: str, key: str | list[str], block_rows: int) -> l
         own = blocks.take(blocks.partition == code)
         sets.append(block_set(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
     merged = merge_sets(table, sets, parsed, block_rows, 1 << 40)
-    commit_merges(table, blocks.snapshot_id, merged, np.zeros(0, dtype=np.int64), {})
+    commit_merges(table, blocks.snapshot_id, merged, [], lambda _: {})
     return [each.files for each in merged]
 
 
@@ -299,3 +302,32 @@ def test_salts_reach_their_partitions(spark: Any, partitions: int) -> None:
     array = f"array({', '.join(map(str, salts))})"
     found = spark.sql(f"select transform({array}, salt -> pmod(hash(salt), {partitions}))").first()[0]
     assert found == list(range(partitions))
+
+
+def test_a_cancelled_merge_leaves_nothing(spark: Any, schema: str) -> None:
+    """What dbt does on Ctrl-C: cancel the jobs of the connection, from another thread."""
+    name = make_table(spark, schema, loads=4, rows=100_000)
+    before = checksum(spark, name)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with job_group(spark, name):
+                merge_all(spark, name, "k", 30_000)
+        except BaseException as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while thread.is_alive():
+        cancel_jobs(spark, name)
+        time.sleep(0.05)
+    thread.join()
+    assert len(failures) == 1
+    assert "cancelled" in str(failures[0])
+    assert checksum(spark, name) == before
+    table = IcebergTable.load(spark, name)
+    assert table.iceberg.spark.ScanTaskSetManager.get().fetchSetIds(table.java).isEmpty()
+    assert table.iceberg.spark.FileRewriteCoordinator.get().fetchSetIds(table.java).isEmpty()
+    merge_all(spark, name, "k", 30_000)
+    assert checksum(spark, name) == before
