@@ -122,6 +122,8 @@ def _reason(found: int, taken: int, worst: float, thresholds: FloatArray, policy
         return f"average depth {worst:.4g} is above {threshold}"
     if found:
         return f"no block set fits into {policy.max_bytes} bytes"
+    if worst == 0:
+        return "no block can be narrowed: all are full blocks of a single key"
     if worst > least:
         return f"average depth {worst:.4g} is above {threshold}, but no set within the limits lowers it"
     return f"average depth {worst:.4g} is at most {threshold}"
