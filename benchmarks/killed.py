@@ -1,0 +1,183 @@
+"""Kill a recluster at random moments and look at what it leaves behind.
+
+    python benchmarks/killed.py            # 50 kills
+    python benchmarks/killed.py --kills 3
+
+A process reclusters a table and is killed (SIGKILL, its JVM too) after a random time. Afterwards the table must hold
+the same rows, and the next recluster must succeed. Printed is how often the table was as before and how often as after,
+and the files that nothing refers to, which Iceberg's remove_orphan_files then removes. Exit code 1 when a row is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+TABLE = "lake.db.t"
+BLOCK_ROWS = 20_000
+
+
+def main() -> None:
+    """Kill as often as asked for and print what came of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker)
+        return
+    directory = Path(tempfile.mkdtemp(prefix="recluster-killed-"))
+    try:
+        figures = run(options, directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(
+        f"{options.kills} kills: the table was as before after {figures['before']}, as after the recluster after "
+        f"{figures['after']}; {figures['orphans']} files left behind, {figures['removed']} of them removed by "
+        f"remove_orphan_files; rows lost or doubled: {figures['wrong'] or 'none'}"
+    )
+    if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(json.dumps({"options": vars(options), **figures}, indent=2))
+    if figures["wrong"]:
+        raise SystemExit(1)
+
+
+def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Return how often the table was found as before and as after, and what was left behind."""
+    from dbt_recluster.maintenance import recluster
+
+    chance = random.Random(options.seed)
+    spark = session(directory)
+    spark.sql(f"create table {TABLE} (id bigint, k int, v string) using iceberg")
+    found: Counter[str] = Counter()
+    wrong: list[str] = []
+    longest = 0.0
+    for kill in range(options.kills):
+        for load in range(6):
+            append(spark, 1000 * kill + load)
+        rows, snapshot = checksum(spark), current_snapshot(spark)
+        with subprocess.Popen(
+            [sys.executable, __file__, "--worker", str(directory)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as worker:
+            assert worker.stdout is not None
+            worker.stdout.readline()  # it begins now
+            started = time.monotonic()
+            if kill == 0:  # the first one may end, to learn how long it takes
+                worker.stdout.readline()
+                longest = time.monotonic() - started
+            else:
+                time.sleep(chance.uniform(0, 1.2 * longest))
+            os.killpg(worker.pid, signal.SIGKILL)
+        spark.sql(f"refresh table {TABLE}")
+        found["before" if current_snapshot(spark) == snapshot else "after"] += 1
+        if checksum(spark) != rows:
+            wrong.append(f"kill {kill}: {checksum(spark)} and not {rows}")
+        recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS, final=True)
+        if checksum(spark) != rows:
+            wrong.append(f"recluster after kill {kill}: {checksum(spark)} and not {rows}")
+    orphans = left_behind(spark, directory)
+    removed = remove_orphans(spark)
+    spark.stop()
+    return {**{"before": 0, "after": 0}, **found, "orphans": orphans, "removed": removed, "wrong": wrong}
+
+
+def session(directory: Path) -> Any:
+    """Return a session on a catalog that is a directory, which processes can share."""
+    from pyspark.sql import SparkSession
+
+    from dbt_recluster.adapter.embedded import spark_settings
+    from dbt_recluster.adapter.java import find_java_home
+
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    settings = {
+        name: value
+        for name, value in spark_settings(directory / f"spark-{os.getpid()}").items()
+        if not name.startswith(("spark.sql.catalog", "spark.hadoop"))
+    }
+    settings |= {
+        "spark.driver.memory": "1500m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": (directory / "warehouse").as_uri(),
+        "spark.sql.catalog.lake.cache-enabled": "false",
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def work(directory: str) -> None:
+    """Recluster the table; say when it begins and when it has ended."""
+    from dbt_recluster.maintenance import recluster
+
+    spark = session(Path(directory))
+    spark.sql(f"select count(*) from {TABLE}").collect()
+    print("begins", flush=True)
+    recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS)
+    print("ended", flush=True)
+    time.sleep(60)
+
+
+def append(spark: Any, seed: int) -> None:
+    """Append a load over all keys."""
+    spark.sql(
+        f"insert into {TABLE} select /*+ coalesce(1) */ {seed}L * 1000000 + id, cast(rand({seed}) * 1000000 as int), "
+        "concat('row ', id) from range(5000)"
+    )
+
+
+def checksum(spark: Any) -> tuple[int, int]:
+    """Return the rows' count and an order-independent checksum."""
+    row = spark.sql(f"select count(*), sum(cast(xxhash64(id, k, v) as decimal(38, 0))) from {TABLE}").first()
+    return int(row[0]), int(row[1])
+
+
+def current_snapshot(spark: Any) -> int:
+    """Return the table's snapshot."""
+    row = spark.sql(f"select snapshot_id from {TABLE}.refs where name = 'main'").first()
+    return int(row[0])
+
+
+def left_behind(spark: Any, directory: Path) -> int:
+    """Return how many data files belong to no snapshot."""
+    known = {
+        Path(row[0].split(":", 1)[1]).name
+        for row in spark.sql(f"select file_path from {TABLE}.all_files").collect()
+    }
+    found = {path.name for path in (directory / "warehouse/db/t/data").rglob("*.parquet")}
+    return len(found - known)
+
+
+def remove_orphans(spark: Any) -> int:
+    """Remove them with Iceberg's procedure, whose shortest age is a day: the files are made older first."""
+    location = (
+        spark.sql(f"describe extended {TABLE}").where("col_name = 'Location'").first()[1].split(":", 1)[1]
+    )
+    a_while_ago = time.time() - 3 * 24 * 3600
+    for path in Path(location, "data").rglob("*"):
+        os.utime(path, (a_while_ago, a_while_ago))
+    rows = spark.sql("call lake.system.remove_orphan_files(table => 'db.t')").collect()
+    return sum(str(row[0]).endswith(".parquet") for row in rows)
+
+
+if __name__ == "__main__":
+    main()
