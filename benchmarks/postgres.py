@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
@@ -16,7 +16,7 @@ PACKAGES = ("postgresql", "libpostgresql-jdbc-java")
 
 
 class PostgresMissingError(Exception):
-    """There is no PostgreSQL here and none could be installed; the message says why."""
+    """There is no PostgreSQL that runs here, and none could be installed; the message says why."""
 
 
 def find() -> Path:
@@ -85,11 +85,12 @@ def _programs() -> list[Path]:
 def _install() -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False, "timeout": 600}
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)  # type: ignore[call-overload]
-    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
-    subprocess.run(command, env=environment, **quiet)  # type: ignore[call-overload]
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)  # type: ignore[call-overload]
+        command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
+        subprocess.run(command, env=environment, **quiet)  # type: ignore[call-overload]
 
 
 def _free_port() -> int:
@@ -104,4 +105,5 @@ def _call(command: list[str]) -> None:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, cwd="/", check=False)
         if done.returncode:
             output.seek(0)
-            raise RuntimeError(f"{' '.join(command)}: {output.read().decode(errors='replace').strip()}")
+            said = output.read().decode(errors="replace").strip()
+            raise PostgresMissingError(f"PostgreSQL does not run here: {' '.join(command)}: {said}")
