@@ -27,7 +27,9 @@ lint: $(READY) ## ruff and mypy
 	@echo "== lint"
 	@$(RUN)/ruff check -q .
 	@$(RUN)/ruff format -q --check .
-	@$(RUN)/mypy --no-error-summary
+	@# The last NumPy for Python 3.10 has older, poorer types.
+	@if $(RUN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then $(RUN)/mypy --no-error-summary; \
+	else echo "mypy: not on Python 3.10"; fi
 
 docs: $(READY) ## Build the documentation into build/docs; a broken link is an error
 	@echo "== documentation"

@@ -176,10 +176,10 @@ def _places(
                 return None
             use = known & np.isfinite(numbers)
             values[ranks[use]] = numbers[use]
-    known = np.flatnonzero(np.isfinite(values))
-    if len(known) < 2 or values[known[0]] == values[known[-1]]:
+    found = np.flatnonzero(np.isfinite(values))
+    if len(found) < 2 or values[found[0]] == values[found[-1]]:
         return None
-    values = np.interp(np.arange(points), known, values[known])
+    values = np.interp(np.arange(points), found, values[found])
     places = (values - values[0]) / (values[-1] - values[0])
     low, high = np.quantile(places, [0.05, 0.95])
     return places if high - low > 0.25 else None

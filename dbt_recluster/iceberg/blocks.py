@@ -148,7 +148,7 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
 def _empty(key: ClusterKey) -> BlockMetadata:
     none = np.zeros(0, dtype=np.int64)
     bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
-    masks = [np.zeros(0, dtype=bool) for _ in key.fields]
+    masks: list[BoolArray] = [np.zeros(0, dtype=bool) for _ in key.fields]
     return BlockMetadata(
         None, pa.array([], type=pa.string()), none, none, none, none, none, none, bounds, bounds, masks
     )

@@ -105,7 +105,8 @@ def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArr
     np.maximum.at(greatest, partition, stacks.score)
     # Prices as powers, from 1 for the greatest score down; at `low` everything over another block is due.
     wanted = surplus * _removed(stacks, np.ones(len(stacks), np.bool_), partition, len(surplus))
-    low, high = np.full(len(surplus), -6.0), np.full(len(surplus), 0.001)
+    low: FloatArray = np.full(len(surplus), -6.0)
+    high: FloatArray = np.full(len(surplus), 0.001)
     chosen = _at_price(stacks, (greatest * 10.0**low).astype(np.float32)[partition])
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -251,7 +251,9 @@ def _text_order(text: _Text) -> IntArray:
     n = len(text.lengths)
     place = np.zeros(n, np.int64)  # how many strings are known to be less
     padded = np.concatenate([text.data, np.zeros(8, np.uint8)])
-    words = np.ndarray((len(padded) - 7,), np.dtype(">u8"), padded.data, 0, (1,))
+    words: np.ndarray[tuple[int], np.dtype[np.uint64]] = np.ndarray(
+        (len(padded) - 7,), np.dtype(">u8"), padded.data, 0, (1,)
+    )
     tied = np.arange(n)
     at = 0
     while len(tied):

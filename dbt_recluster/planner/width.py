@@ -63,7 +63,7 @@ def block_widths(sweep: Sweep) -> IntArray:
     # The longest sequence takes, again and again, what ends first among the intervals that start after the
     # last one taken. `following` leads from the end of one member to the end of the next, or to `points`.
     points = len(sweep.started)
-    first_end = np.full(points + 1, points)
+    first_end: IntArray = np.full(points + 1, points)
     np.minimum.at(first_end, sweep.lower, sweep.upper)
     first_end = np.minimum.accumulate(first_end[::-1])[::-1]
     following = np.append(first_end[1:], points)
