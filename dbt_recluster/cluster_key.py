@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.identifiers import quote_if_needed, quote_path
 
 ALLOWED = (
     "a column, days(ts), hours(ts), months(ts), years(ts), truncate(n, c), to_date(ts), cast(ts as date), "
@@ -58,11 +59,11 @@ class KeyField:
 
     def __str__(self) -> str:
         """Return the item as users write it, quoted where it has to be."""
-        return self._render(".".join(_quote_if_needed(part) for part in self.column.split(".")))
+        return self._render(".".join(quote_if_needed(part) for part in self.column.split(".")))
 
     def ddl(self) -> str:
         """Return the item for ``ALTER TABLE ... WRITE ORDERED BY``, its column quoted."""
-        return self._render(_quote(self.column))
+        return self._render(quote_path(self.column))
 
     def description(self) -> str:
         """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
@@ -75,7 +76,7 @@ class KeyField:
         Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order
         differs, if at all, within the hours around midnight, which costs a little overlap and nothing else.
         """
-        column = _quote(self.column)
+        column = quote_path(self.column)
         if self.transform == "day":
             return f"cast({column} as date)"
         if self.transform in ("hour", "month", "year"):
@@ -83,7 +84,7 @@ class KeyField:
         if self.transform == "truncate":
             if _base(spark_type) == "decimal":
                 # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
-                width = Decimal(self.width or 0).scaleb(-_scale(spark_type))
+                width = Decimal(self.width or 0).scaleb(-decimal_scale(spark_type))
                 return f"{column} - pmod({column}, {width:f})"
             if _base(spark_type) in _INTEGERS:
                 return f"{column} - pmod({column}, {self.width})"
@@ -274,17 +275,10 @@ def _base(spark_type: str) -> str:
     return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip()
 
 
-def _scale(decimal_type: str) -> int:
+def decimal_scale(decimal_type: str) -> int:
+    """Return the digits behind the point of a Spark type such as ``decimal(10,2)``."""
     _, comma, scale = decimal_type.rstrip(") ").partition(",")
     return int(scale) if comma else 0
-
-
-def _quote_if_needed(part: str) -> str:
-    return part if re.fullmatch(r"[A-Za-z_]\w*", part) else _quote(part)
-
-
-def _quote(column: str) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in column.split("."))
 
 
 def _unquote(column: str) -> str:

@@ -15,11 +15,11 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.history import HistoryEntry, clustering_history
-from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks, read_blocks_added
+from dbt_recluster.iceberg.blocks import read_blocks, read_blocks_added
 from dbt_recluster.iceberg.levels import levels_and_runs
 from dbt_recluster.iceberg.sorting import is_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.observation import resolve_key
+from dbt_recluster.observation import planner_blocks, resolve_key
 from dbt_recluster.options import planning_policy
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner import clustering_information as planner_information
@@ -145,17 +145,13 @@ def _arrivals(
     today = read_blocks(table, key)
     ids = [snapshot for entry in loads for snapshot in entry.snapshot_ids]
     if not len(today):
-        return _build(today, np.zeros(0, np.int64), np.zeros(0, np.int64)), []
+        return planner_blocks(today, np.zeros(0, np.int64), np.zeros(0, np.int64)), []
     known = read_blocks_added(table, key, sorted({*ids, *map(int, np.unique(today.added_by))}))
     live = np.flatnonzero(
         np.isin(known.path.to_numpy(zero_copy_only=False), today.path.to_numpy(zero_copy_only=False))
     )
     chosen, level, run, waiting = [live], [], [], []
-    now_level, now_run = levels_and_runs(
-        known.take(live), table.properties, int(table.java.sortOrder().orderId())
-    )
-    if not is_cluster_key(table, key):
-        now_level, now_run = np.zeros_like(now_level), np.zeros_like(now_run)
+    now_level, now_run = levels_and_runs(table, known.take(live), key)
     level.append(now_level)
     run.append(now_run)
     for number, entry in enumerate(loads):
@@ -166,21 +162,8 @@ def _arrivals(
         chosen.append(brought)
         level.append(np.full(len(brought), waiting[-1]))
         run.append(np.zeros(len(brought), np.int64))
-    blocks = _build(known.take(np.concatenate(chosen)), np.concatenate(level), np.concatenate(run))
+    blocks = planner_blocks(known.take(np.concatenate(chosen)), np.concatenate(level), np.concatenate(run))
     return blocks, waiting
-
-
-def _build(blocks: BlockMetadata, level: IntArray, run: IntArray) -> Blocks:
-    return Blocks.build(
-        lower=blocks.lower,
-        upper=blocks.upper,
-        rows=blocks.rows,
-        bytes=blocks.bytes,
-        level=level,
-        run=run,
-        partition=blocks.partition,
-        unbounded=blocks.unbounded,
-    )
 
 
 def _without(blocks: Blocks, waiting: Sequence[int]) -> Blocks:

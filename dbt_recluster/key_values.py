@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.cluster_key import ClusterKey, KeyField, decimal_scale
 from dbt_recluster.iceberg.blocks import BlockMetadata
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -46,8 +46,7 @@ def value_text(value: Any, field: KeyField, spark_type: str) -> str:
     if spark_type.startswith("timestamp") and isinstance(value, int):
         return f"{_EPOCH + timedelta(microseconds=value):%Y-%m-%d %H:%M:%S}"
     if field.transform == "truncate" and spark_type.startswith("decimal"):
-        scale = int(spark_type.rstrip(")").partition(",")[2] or 0)
-        return str(Decimal(value).scaleb(-scale))
+        return str(Decimal(value).scaleb(-decimal_scale(spark_type)))
     if isinstance(value, bytes):
         value = value.hex()
     text = str(value)

@@ -8,7 +8,6 @@ print(report.depth_before, report.depth_after)
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.block_set import MergedSet, block_set
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
-from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off, commit_merges
 from dbt_recluster.iceberg.jobs import job_description
 from dbt_recluster.iceberg.levels import obsolete_properties
 from dbt_recluster.iceberg.merge import merge_sets
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReclusterReport", "Round", "blocks_opened", "clustering_information", "recluster"]
 
-MAX_ATTEMPTS = 5
 MAX_ROUNDS = 100
 _TARGET_BYTES = "write.target-file-size-bytes"
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
@@ -141,8 +139,7 @@ def recluster(
             report.conflicts += 1
             if attempts == MAX_ATTEMPTS:
                 raise
-            # Two reclusters that failed each other must not meet again at the same moment.
-            time.sleep(random.uniform(0, 0.1 * 2**attempts))
+            back_off(attempts)
         target.refresh()
     report.seconds = time.monotonic() - started
     return report
@@ -182,22 +179,10 @@ def _round(
     except Exception as e:
         _raise_if_changed(table, metadata, np.concatenate(sets), e)
         raise
-    read = {id(merge): positions for merge, positions in zip(merges, sets, strict=True)}
-
-    def figures(done: Sequence[MergedSet]) -> dict[str, int]:
-        replaced = np.concatenate([read[id(merge)] for merge in done])
-        return {
-            "sets": len(done),
-            "blocks_in": len(replaced),
-            "blocks_out": sum(len(merge.files) for merge in done),
-            "bytes_in": int(metadata.bytes[replaced].sum()),
-            "bytes_out": sum(merge.bytes for merge in done),
-            "rows": sum(merge.rows for merge in done),
-        }
 
     def summary(done: Sequence[MergedSet]) -> dict[str, str]:
         return round_summary(
-            figures(done),
+            _figures(done),
             trigger=trigger,
             cluster_by=str(key),
             where=where,
@@ -213,11 +198,22 @@ def _round(
     obsolete = obsolete_properties(table.properties, np.unique(metadata.added_by[stays]))
     committed = commit_merges(table, metadata.snapshot_id, merges, obsolete, summary)
     return Round(
-        **figures(committed.merges),
+        **_figures(committed.merges),
         seconds=time.monotonic() - started,
         snapshot_ids=committed.snapshot_ids,
         conflicts=committed.conflicts,
     )
+
+
+def _figures(merges: Sequence[MergedSet]) -> dict[str, int]:
+    return {
+        "sets": len(merges),
+        "blocks_in": sum(len(merge.source.files) for merge in merges),
+        "blocks_out": sum(len(merge.files) for merge in merges),
+        "bytes_in": sum(merge.source.bytes for merge in merges),
+        "bytes_out": sum(merge.bytes for merge in merges),
+        "rows": sum(merge.rows for merge in merges),
+    }
 
 
 def _raise_if_changed(

@@ -12,7 +12,7 @@ from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.levels import levels_and_runs
 from dbt_recluster.iceberg.predicates import may_match
-from dbt_recluster.iceberg.sorting import is_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.sorting import table_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.planner import Blocks
 
@@ -48,21 +48,21 @@ def observe(
         np.arange(len(metadata)) if where is None else np.flatnonzero(may_match(table, metadata, where))
     )
     chosen = metadata if where is None else metadata.take(eligible)
-    level, run = levels_and_runs(chosen, table.properties, int(table.java.sortOrder().orderId()))
-    if not is_cluster_key(table, key):
-        # Levels and runs are those of the table's own key, and say nothing of another one.
-        level, run = np.zeros_like(level), np.zeros_like(run)
-    blocks = Blocks.build(
-        lower=chosen.lower,
-        upper=chosen.upper,
-        rows=chosen.rows,
-        bytes=chosen.bytes,
+    return Observation(metadata, eligible, planner_blocks(chosen, *levels_and_runs(table, chosen, key)))
+
+
+def planner_blocks(blocks: BlockMetadata, level: IntArray, run: IntArray) -> Blocks:
+    """Return blocks as the planner takes them, with these levels and runs, int64 (n,) each."""
+    return Blocks.build(
+        lower=blocks.lower,
+        upper=blocks.upper,
+        rows=blocks.rows,
+        bytes=blocks.bytes,
         level=level,
         run=run,
-        partition=chosen.partition,
-        unbounded=chosen.unbounded,
+        partition=blocks.partition,
+        unbounded=blocks.unbounded,
     )
-    return Observation(metadata, eligible, blocks)
 
 
 def resolve_key(table: IcebergTable, cluster_by: str | Sequence[str] | None) -> ClusterKey:

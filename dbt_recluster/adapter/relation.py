@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.iceberg.levels import PREFIX as LEVEL_PREFIX
 from dbt_recluster.iceberg.sorting import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
+from dbt_recluster.identifiers import quote_path
 
 # The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody
 # set by hand.
@@ -120,7 +121,7 @@ def _as_ddl(sort_order: str) -> str:
     items = []
     for found in _SORT_ITEM.finditer(sort_order):
         function, column, width, name, direction = found.groups()
-        quoted = ".".join(f"`{part.replace('`', '``')}`" for part in (column or name).split("."))
+        quoted = quote_path(column or name)
         if function:
             quoted = f"{function}({width}, {quoted})" if width else f"{function}({quoted})"
         items.append(f"{quoted} {direction}")

@@ -65,20 +65,21 @@ class MergedSet:
     """What one merge wrote.
 
     Attributes:
-        tasks: The Java scan tasks of the blocks it read.
+        source: The blocks it read, and the level and run of those it wrote.
         files: The Java data files it wrote, not yet part of the table.
         rows: Rows in ``files``.
         bytes: Bytes in ``files``.
-        level: The level of the new blocks.
-        run: Sets of one round with equal numbers make one run (see :mod:`dbt_recluster.iceberg.commit`).
     """
 
-    tasks: list[Any]
+    source: BlockSet
     files: list[Any]
     rows: int
     bytes: int
-    level: int
-    run: int
+
+    @property
+    def tasks(self) -> list[Any]:
+        """The Java scan tasks of the blocks it read."""
+        return [file.task for file in self.source.files]
 
 
 def block_set(tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int) -> BlockSet:

@@ -74,26 +74,30 @@ def commit_merges(
         CommitStateUnknownError: The catalog did not answer. The new files are kept.
     """
     left, conflicts = list(merges), 0
-    with table_lock(table.lock_name):
-        while True:
-            # What was left out still needs its levels; the next round drops what nothing needs any more.
-            obsolete = obsolete_levels if len(left) == len(merges) else ()
-            try:
-                snapshots = _commit(table, snapshot_id, left, obsolete, summary(left))
-                return Committed(tuple(left), tuple(snapshots), conflicts)
-            except _ConflictError as conflict:
-                conflicts += 1
-                left = _leave_out(table, left)
-                if not left or conflicts == MAX_ATTEMPTS:
-                    _delete(table, left)
-                    raise ConcurrentChangeError(
-                        f"Another writer changed blocks of {table.name} while they were merged: "
-                        f"{short_message(conflict.cause)}"
-                    ) from conflict.cause
-                # Writers that failed each other must not meet again at the same moment.
-                time.sleep(random.uniform(0, 0.1 * 2**conflicts))
-                assert table.snapshot_id is not None
-                snapshot_id = table.snapshot_id
+    while True:
+        # What was left out still needs its levels; the next round drops what nothing needs any more.
+        obsolete = obsolete_levels if len(left) == len(merges) else ()
+        try:
+            with table_lock(table.lock_name):
+                snapshots = _commit(table, snapshot_id, left, obsolete, summary)
+            return Committed(tuple(left), tuple(snapshots), conflicts)
+        except _ConflictError as conflict:
+            conflicts += 1
+            left = _leave_out(table, left)
+            if not left or conflicts == MAX_ATTEMPTS:
+                _delete(table, left)
+                raise ConcurrentChangeError(
+                    f"Another writer changed blocks of {table.name} while they were merged: "
+                    f"{short_message(conflict.cause)}"
+                ) from conflict.cause
+            back_off(conflicts)
+            assert table.snapshot_id is not None
+            snapshot_id = table.snapshot_id
+
+
+def back_off(attempt: int) -> None:
+    """Wait a random while, the longer the more attempts there were: who failed each other must not meet again."""
+    time.sleep(random.uniform(0, 0.1 * 2**attempt))
 
 
 class _ConflictError(Exception):
@@ -109,10 +113,10 @@ def _commit(
     snapshot_id: int,
     merges: Sequence[MergedSet],
     obsolete: Sequence[str],
-    summary: Mapping[str, str],
+    summary: Callable[[Sequence[MergedSet]], Mapping[str, str]],
 ) -> list[int]:
     try:
-        transaction, snapshots = _prepare(table, snapshot_id, merges, obsolete, summary)
+        transaction, snapshots = _prepare(table, snapshot_id, merges, obsolete, summary(merges))
     except BaseException as e:
         if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
             raise _ConflictError(e) from e
@@ -170,17 +174,18 @@ def _prepare(
     order = table.java.sortOrder()
     transaction = table.java.newTransaction()
     levels: dict[int, int] = {}
-    by_run = sorted(merges, key=lambda merge: merge.run)
-    for _, group in groupby(by_run, key=lambda merge: merge.run):
+    by_run = sorted(merges, key=lambda merge: merge.source.run)
+    for _, group in groupby(by_run, key=lambda merge: merge.source.run):
         sets = list(group)
+        level = sets[0].source.level
         rewrite = transaction.newRewrite().validateFromSnapshot(snapshot_id)
         for merge in sets:
             _replace(table, rewrite, merge, order)
         for name, value in summary.items():
             rewrite.set(name, value)
-        rewrite.set("recluster.level", str(sets[0].level))
+        rewrite.set("recluster.level", str(level))
         rewrite.commit()
-        levels[int(transaction.table().currentSnapshot().snapshotId())] = sets[0].level
+        levels[int(transaction.table().currentSnapshot().snapshotId())] = level
     update = transaction.updateProperties()
     for snapshot, level in levels.items():
         update.set(property_name(snapshot), str(level))

@@ -17,12 +17,10 @@ _INTERRUPT = "spark.job.interruptOnCancel"
 
 
 @contextmanager
-def job_group(spark: SparkSession, group: str, description: str | None = None) -> Iterator[None]:
+def job_group(spark: SparkSession, group: str) -> Iterator[None]:
     """Run the jobs of this thread under ``group``, for :func:`cancel_jobs` to find; then restore what was set."""
     context = spark.sparkContext
     values = {_GROUP: group, _INTERRUPT: "true"}
-    if description is not None:
-        values[_DESCRIPTION] = description
     before = {name: context.getLocalProperty(name) for name in values}
     for name, value in values.items():
         context.setLocalProperty(name, value)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.sorting import sort_columns
+from dbt_recluster.identifiers import quote_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +22,7 @@ def add_key_columns(spark: SparkSession, frame: DataFrame, key: ClusterKey) -> t
     names = []
     for position, (field, column) in enumerate(zip(key.fields, sort_columns(spark, key), strict=True)):
         if field.transform == "identity":
-            names.append(".".join(f"`{part}`" for part in field.column.split(".")))
+            names.append(quote_path(field.column))
         else:
             names.append(f"{_PREFIX}{position}")
             frame = frame.withColumn(names[-1], column)

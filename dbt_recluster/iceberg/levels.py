@@ -8,10 +8,16 @@ costs work and nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
+from dbt_recluster.iceberg.sorting import is_cluster_key
+
+if TYPE_CHECKING:
+    from dbt_recluster.iceberg.table import IcebergTable
 
 PREFIX = "recluster.level."
 
@@ -31,22 +37,21 @@ def recorded_levels(properties: Mapping[str, str]) -> dict[int, int]:
     return levels
 
 
-def levels_and_runs(
-    blocks: BlockMetadata, properties: Mapping[str, str], sort_order_id: int
-) -> tuple[IntArray, IntArray]:
+def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey) -> tuple[IntArray, IntArray]:
     """Return the level and the run of each block, both of shape (n,).
 
-    A block of a snapshot that is not ours, or sorted by another key than today's (``sort_order_id``), has
-    level 0 and run 0, which means that nothing is known of it.
+    A block of a snapshot that is not ours, or sorted by another key than the table's of today, has level 0 and
+    run 0, which means that nothing is known of it. So have all blocks under another ``key`` than the table's.
     """
-    levels = recorded_levels(properties)
+    none = np.zeros(len(blocks), dtype=np.int64)
+    levels = recorded_levels(table.properties)
     known = np.array(sorted(levels), dtype=np.int64)
-    if not len(known):
-        return np.zeros(len(blocks), dtype=np.int64), np.zeros(len(blocks), dtype=np.int64)
+    if not len(known) or not is_cluster_key(table, key):
+        return none, none
     place = np.minimum(np.searchsorted(known, blocks.added_by), len(known) - 1)
-    ours = (known[place] == blocks.added_by) & (blocks.sort_order_id == sort_order_id)
+    ours = (known[place] == blocks.added_by) & (blocks.sort_order_id == int(table.java.sortOrder().orderId()))
     level = np.array([levels[int(snapshot)] for snapshot in known], dtype=np.int64)[place]
-    return np.where(ours, level, 0), np.where(ours, blocks.added_by, 0)
+    return np.where(ours, level, none), np.where(ours, blocks.added_by, none)
 
 
 def obsolete_properties(properties: Mapping[str, str], live_snapshots: IntArray) -> list[str]:

@@ -221,12 +221,10 @@ def _assign(new: Sequence[Any], set_of: Sequence[int], files: list[list[Any]]) -
 
 def _merged(each: BlockSet, new: list[Any]) -> MergedSet:
     return MergedSet(
-        [file.task for file in each.files],
+        each,
         new,
         rows=sum(int(file.recordCount()) for file in new),
         bytes=sum(int(file.fileSizeInBytes()) for file in new),
-        level=each.level,
-        run=each.run,
     )
 
 

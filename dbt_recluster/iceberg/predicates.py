@@ -15,6 +15,7 @@ from dbt_recluster.iceberg.blocks import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jvm import activate, jvm
 from dbt_recluster.iceberg.scan import file_paths
+from dbt_recluster.identifiers import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str)
         PredicateError: As :func:`parse_predicate`.
     """
     activate(spark)
-    schema = ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns.items())
+    schema = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
     view = f"recluster_{uuid.uuid4().hex}"
     # Of an RDD the optimizer does not know that it is empty; of anything else it would drop the filter.
     spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createTempView(view)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dbt_recluster.iceberg.blocks import collect_arrow
+from dbt_recluster.identifiers import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,5 +45,5 @@ def _frame(table: IcebergTable) -> DataFrame:
 def _select(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    chosen = [F.col(f"`{name.replace('`', '``')}`").alias(f"column_{i}") for i, name in enumerate(columns)]
+    chosen = [F.col(quote(name)).alias(f"column_{i}") for i, name in enumerate(columns)]
     return frame.select(*chosen)

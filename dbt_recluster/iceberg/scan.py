@@ -30,7 +30,6 @@ def scan_tasks(
     table: IcebergTable,
     snapshot_id: int,
     paths: Sequence[str],
-    expression: Any | None = None,
     bounds_of: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the scan tasks of the files at ``paths``, with their delete files, by path.
@@ -39,14 +38,11 @@ def scan_tasks(
         table: The table.
         snapshot_id: The snapshot to plan.
         paths: The files; one that is not live in the snapshot is missing in the answer.
-        expression: A filter that every wanted file passes, to plan less than the whole table.
         bounds_of: Columns whose bounds the tasks' files are to know.
     """
     scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
     if bounds_of:
         scan = scan.includeColumnStats(list(bounds_of))
-    if expression is not None:
-        scan = scan.filter(expression)
     wanted = jvm(table.spark).java.util.HashSet()
     for path in paths:
         wanted.add(path)

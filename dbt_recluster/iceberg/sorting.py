@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.identifiers import quote_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -105,7 +106,7 @@ def sort_columns(spark: SparkSession, key: ClusterKey) -> list[Column]:
         spark.conf.set(f"spark.sql.catalog.{_FUNCTIONS}", _FUNCTION_CATALOG)
     columns = []
     for field in key.fields:
-        quoted = ".".join(f"`{part}`" for part in field.column.split("."))
+        quoted = quote_path(field.column)
         if field.transform == "identity":
             columns.append(F.expr(quoted))
         elif field.transform == "truncate":

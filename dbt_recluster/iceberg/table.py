@@ -8,6 +8,7 @@ from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jvm import activate, jvm
 from dbt_recluster.iceberg.locks import canonical_name
+from dbt_recluster.identifiers import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,7 @@ class IcebergTable:
         activate(spark)
         if "." not in name:
             # The table's metadata tables are found by its schema and name only.
-            name = f"{_quoted(spark.catalog.currentDatabase())}.{name}"
+            name = f"{quote(spark.catalog.currentDatabase())}.{name}"
         try:
             java = jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
         except Exception as e:
@@ -94,10 +95,6 @@ def java_map(table: IcebergTable, entries: Any) -> dict[str, str]:
     joined = str(joiner.join(entries))
     pairs = (entry.partition("\1") for entry in joined.split("\0")) if joined else ()
     return {name: value for name, _, value in pairs}
-
-
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else f"`{name.replace('`', '``')}`"
 
 
 def _why_not(name: str, message: str) -> str:

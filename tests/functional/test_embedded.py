@@ -77,7 +77,7 @@ def contents(lake: Path) -> dict[str, str]:
 
 def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(project: Project) -> None:
     project.run("run")
-    slow = '{{ config(pre_hook="select count(*) from range(100000000000L) where id % 7 = 3") }} select 1 as n'
+    slow = '{{ config(pre_hook="select count(*) from range(1000000000000000L) where id % 7 = 3") }} select 1 as n'
     (project.root / "models" / "slow.sql").write_text(slow)
     first = project.start("run", "--select", "slow")
     lake = project.root / "the lake"
@@ -107,9 +107,7 @@ def wait_until_running(lake: Path, pid: int) -> None:
 
 
 def test_ctrl_c_ends_soon_and_leaves_the_lake_usable(project: Project) -> None:
-    slow = (
-        "{{ config(materialized='table') }} select count(*) as n from range(100000000000L) where id % 7 = 3"
-    )
+    slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
     (project.root / "models" / "slow.sql").write_text(slow)
     process = project.start("run", "--select", "slow")
     wait_until_running(project.root / "the lake", process.pid)

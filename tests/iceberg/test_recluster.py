@@ -30,7 +30,7 @@ def levels(spark: Any, name: str) -> list[int]:
     table = IcebergTable.load(spark, name)
     key = table_cluster_key(table)
     assert key is not None
-    found, _ = levels_and_runs(read_blocks(table, key), table.properties, table.java.sortOrder().orderId())
+    found, _ = levels_and_runs(table, read_blocks(table, key), key)
     return sorted(found.tolist())
 
 
