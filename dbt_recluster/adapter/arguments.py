@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
+from dbt_recluster.adapter.values import parse_predicate
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import OptionError
 
@@ -39,13 +40,7 @@ def parse_candidate_key(value: Any) -> list[str] | None:
 
 def parse_where(value: Any) -> str | None:
     """``where``: a SQL predicate on the table's columns, which Spark parses."""
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise OptionError(
-            f"where must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}"
-        )
-    return value
+    return parse_predicate("where", value)
 
 
 def parse_queries(value: Any) -> list[str]:

@@ -5,24 +5,26 @@ dbt checks nothing about adapter configs, so every value is checked here, before
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dbt_recluster.adapter.values import (
+    parse_boolean,
+    parse_bytes,
+    parse_depth,
+    parse_number,
+    parse_predicate,
+    parse_strategy,
+)
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.planner.policy import STRATEGIES
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
 DEFAULT_BLOCK_ROWS = 1_000_000
-
-_UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 Get = Callable[[str], Any]
 
@@ -85,6 +87,11 @@ class ClusteringConfig:
             return self
         return replace(self, cluster_by=self.cluster_by.check(column_types), column_types=dict(column_types))
 
+    @property
+    def key(self) -> list[str] | None:
+        """``cluster_by`` as the operations take it; None leaves them to the table's sort order."""
+        return [str(field) for field in self.cluster_by.fields] if self.cluster_by else None
+
     def order_by(self) -> str | None:
         """Return the ``ORDER BY`` list that sorts a load, or None when loads are not sorted."""
         if self.cluster_by is None or not self.sort_on_load:
@@ -104,15 +111,7 @@ def parse_automatic_clustering(value: Any) -> bool:
 
 def parse_recluster_depth(value: Any) -> float | None:
     """``recluster_depth``: a number of at least 1, or a ratio of the number of blocks between 0 and 1."""
-    if value is None:
-        return None
-    number = _number(value)
-    if number is None or number <= 0:
-        raise OptionError(
-            "recluster_depth must be a number of at least 1, or one between 0 and 1 to mean a share of the number of "
-            f"blocks, not {value!r}"
-        )
-    return number
+    return parse_depth("recluster_depth", value)
 
 
 def parse_recluster_final(value: Any) -> bool:
@@ -122,11 +121,7 @@ def parse_recluster_final(value: Any) -> bool:
 
 def parse_recluster_strategy(value: Any) -> str | None:
     """``recluster_strategy``: how block sets are chosen (:data:`dbt_recluster.planner.STRATEGIES`)."""
-    if value is None:
-        return None
-    if value not in STRATEGIES:
-        raise OptionError(f"recluster_strategy must be one of {', '.join(STRATEGIES)}, not {value!r}")
-    return str(value)
+    return parse_strategy("recluster_strategy", value)
 
 
 def parse_recluster_max_bytes(value: Any) -> int | None:
@@ -136,20 +131,14 @@ def parse_recluster_max_bytes(value: Any) -> int | None:
 
 def parse_recluster_where(value: Any) -> str | None:
     """``recluster_where``: a SQL predicate on the table's columns."""
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise OptionError(
-            f"recluster_where must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}"
-        )
-    return value
+    return parse_predicate("recluster_where", value)
 
 
 def parse_block_rows(value: Any) -> int:
     """``block_rows``: the most rows in a new block. Default 1,000,000."""
     if value is None:
         return DEFAULT_BLOCK_ROWS
-    number = _number(value)
+    number = parse_number(value)
     if number is None or number < 1 or number != int(number):
         raise OptionError(f"block_rows must be a whole number above 0, not {value!r}")
     return int(number)
@@ -158,22 +147,6 @@ def parse_block_rows(value: Any) -> int:
 def parse_sort_on_load(value: Any) -> bool:
     """``sort_on_load``: sort each load by the key as it is written. Default true."""
     return parse_boolean("sort_on_load", value, default=True)
-
-
-def parse_bytes(name: str, value: Any) -> int | None:
-    """Read a number of bytes: 1073741824, ``1073741824`` or ``1 GB``.
-
-    Raises:
-        OptionError: It is neither, or not above 0.
-    """
-    if value is None:
-        return None
-    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is None or match.group(2).lower() not in _UNITS or float(match.group(1)) <= 0:
-        raise OptionError(
-            f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r}"
-        )
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
 
 
 def clustering_turned_off(
@@ -212,31 +185,3 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "block_rows": parse_block_rows,
     "sort_on_load": parse_sort_on_load,
 }
-
-
-def parse_boolean(name: str, value: Any, *, default: bool) -> bool:
-    """Read true or false; strings come from env_var() and the command line.
-
-    Raises:
-        OptionError: It is neither.
-    """
-    if value is None:
-        return default
-    if isinstance(value, bool):
-        return value
-    word = str(value).strip().lower() if isinstance(value, (str, int)) else ""
-    if word in ("true", "1", "yes", "on"):
-        return True
-    if word in ("false", "0", "no", "off"):
-        return False
-    raise OptionError(f"{name} must be true or false, not {value!r}")
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

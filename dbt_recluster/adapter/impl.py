@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +11,14 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
-from dbt_common.exceptions import CompilationError, DbtRuntimeError
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.budget import Budget
 from dbt_recluster.adapter.catalog import clustering_statistics
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.errors import as_dbt_errors
 from dbt_recluster.adapter.limits import Limits
 from dbt_recluster.adapter.operate import Operations
 from dbt_recluster.adapter.reclustering import Reclustering, logger
@@ -106,7 +106,7 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     def debug_query(self) -> None:
         """``dbt debug``: can this Spark do what clustering needs?"""
         if self.credentials.method.in_process:
-            with _as_dbt_errors(kind=DbtRuntimeError):
+            with as_dbt_errors(kind=DbtRuntimeError):
                 check_environment(self.spark)
         super().debug_query()
 
@@ -125,7 +125,7 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     def parse_clustering(self, config: Any) -> ClusteringConfig:
         """Return the clustering that the node's configuration asks for; an error names what is wrong with it."""
         node_config = config.model.config
-        with _as_dbt_errors(config.model):
+        with as_dbt_errors(config.model):
             return ClusteringConfig.parse(node_config.get, list(node_config))
 
     @available.parse_none
@@ -133,7 +133,7 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
         self, clustering: ClusteringConfig, columns: Mapping[str, str]
     ) -> ClusteringConfig:
         """Check the configuration against the columns (name to Spark type) and remember it for this build."""
-        with _as_dbt_errors():
+        with as_dbt_errors():
             resolved = clustering.resolve(columns)
             if clustering.where is not None and self.credentials.method.in_process:
                 check_predicate(self.spark, columns, clustering.where)
@@ -199,7 +199,7 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     @available.parse_none
     def clustering_turned_off(self, variables: Any) -> str | None:
         """Return what turns automatic clustering off for this run, or None."""
-        with _as_dbt_errors():
+        with as_dbt_errors():
             return clustering_turned_off(variables)
 
     @available.parse_none
@@ -256,12 +256,3 @@ def _utc(moment: Any) -> datetime:
         moment if isinstance(moment, datetime) else datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
     )
     return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
-
-
-@contextmanager
-def _as_dbt_errors(node: Any = None, kind: type[DbtRuntimeError] = CompilationError) -> Iterator[None]:
-    """Raise this package's errors as dbt's, which knows how to show them beside the node."""
-    try:
-        yield
-    except ReclusterError as e:
-        raise kind(str(e), node=node) from e

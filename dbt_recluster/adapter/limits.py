@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.meta import AdapterMeta, available
+from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
-from dbt_common.exceptions import CompilationError
 
-from dbt_recluster.adapter.arguments import parse_candidate_key, parse_where
-from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.adapter.arguments import parse_candidate_key
+from dbt_recluster.adapter.errors import as_dbt_errors
+from dbt_recluster.adapter.mixin import TableMixin
+from dbt_recluster.adapter.values import parse_predicate
+from dbt_recluster.exceptions import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,18 +20,13 @@ if TYPE_CHECKING:
 _RANGES = {"max_average_depth": (1.0, None), "max_p95_depth": (1.0, None), "min_ratio": (0.0, 100.0)}
 
 
-class Limits(metaclass=AdapterMeta):
+class Limits(TableMixin):
     """The adapter's method behind the generic test."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of this process."""
-        raise NotImplementedError
 
     @available.parse_list
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` breaks, each with ``limit``, ``allowed`` and ``found``."""
-        try:
+        with as_dbt_errors():
             if not isinstance(model, BaseRelation):
                 raise OptionError(
                     "well_clustered looks at blocks, which the config `where` cannot choose; "
@@ -37,11 +34,8 @@ class Limits(metaclass=AdapterMeta):
                 )
             limits = parse_limits(arguments)
             key = parse_candidate_key(arguments.get("cluster_by"))
-            predicate = arguments.get("predicate")
-            where = None if predicate is None else parse_where(predicate)
+            where = parse_predicate("predicate", arguments.get("predicate"))
             return broken_limits(self.spark, model.render(), limits, key, where)
-        except ReclusterError as e:
-            raise CompilationError(str(e)) from e
 
 
 def parse_limits(arguments: Mapping[str, Any]) -> dict[str, float]:

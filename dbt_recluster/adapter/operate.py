@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.meta import AdapterMeta, available
-from dbt_common.exceptions import CompilationError
+from dbt.adapters.base.meta import available
 
 from dbt_recluster.adapter.arguments import (
     Parser,
@@ -20,8 +19,10 @@ from dbt_recluster.adapter.arguments import (
     parse_since,
     parse_where,
 )
+from dbt_recluster.adapter.errors import as_dbt_errors
+from dbt_recluster.adapter.mixin import TableMixin
 from dbt_recluster.adapter.operations import Node, Target, targets
-from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report import cost as show_cost
 from dbt_recluster.report import history as show_history
 from dbt_recluster.report import information as show
@@ -55,16 +56,8 @@ class Answer:
     error: str | None = None
 
 
-class Operations(metaclass=AdapterMeta):
+class Operations(TableMixin):
     """The adapter's method behind the macros of ``macros/operations``."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of this process."""
-        raise NotImplementedError
-
-    def _exists(self, relation: str) -> bool:
-        raise NotImplementedError
 
     @available.parse_none
     def operate(self, name: str, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
@@ -74,26 +67,13 @@ class Operations(metaclass=AdapterMeta):
         """
         operation = OPERATIONS[name]
         table = arguments.get("table")
-        try:
+        with as_dbt_errors():
             form = parse_format(arguments.get("format"))
             if operation.needs_table and table is None:
                 raise OptionError(f"{name} needs a table: --args '{{table: schema.name}}'")
             checked = parse_arguments(operation.parsers, arguments)
             chosen = targets(table, nodes)
-        except ReclusterError as e:
-            raise CompilationError(str(e)) from e
-        answers: list[Any] = []
-        failures: list[str] = []
-        for target in chosen:
-            if not target.required and not self._exists(target.relation):
-                continue  # one of "every model" that is not built yet
-            if target.error:
-                failures.append(f"{target.relation}: {target.error}")
-                continue
-            try:
-                answers.append(operation.run(self.spark, target, **checked))
-            except ReclusterError as e:
-                failures.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
+        answers, failures = self._each(chosen, lambda target: operation.run(self.spark, target, **checked))
         if form == "json":
             single = isinstance(table, str) and len(answers) == 1
             text = json.dumps(answers[0] if single else answers, indent=2, ensure_ascii=False)
@@ -105,8 +85,7 @@ class Operations(metaclass=AdapterMeta):
 
 def _key(target: Target, cluster_by: list[str] | None) -> list[str] | None:
     """Return the key asked for, else the model's; None leaves it to the table's sort order."""
-    own = target.config.cluster_by
-    return cluster_by or ([str(item) for item in own.fields] if own else None)
+    return cluster_by or target.config.key
 
 
 def _information(

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.adapter.arguments import parse_format
-from dbt_recluster.adapter.config import (
-    ClusteringConfig,
+from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.adapter.values import (
     parse_boolean,
     parse_bytes,
-    parse_recluster_depth,
-    parse_recluster_final,
-    parse_recluster_strategy,
-    parse_recluster_where,
+    parse_depth,
+    parse_predicate,
+    parse_strategy,
 )
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.locks import canonical_name
@@ -61,18 +60,16 @@ class ReclusterOptions:
         Raises:
             OptionError: A wrong type or range; the message speaks of the argument by its own name.
         """
-        try:
-            return cls(
-                final=None if arguments.get("final") is None else parse_recluster_final(arguments["final"]),
-                where=parse_recluster_where(arguments.get("where")),
-                max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
-                depth=parse_recluster_depth(arguments.get("depth")),
-                strategy=parse_recluster_strategy(arguments.get("strategy")),
-                dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
-                format=parse_format(arguments.get("format")),
-            )
-        except OptionError as e:
-            raise OptionError(str(e).replace("recluster_", "")) from None
+        final = arguments.get("final")
+        return cls(
+            final=None if final is None else parse_boolean("final", final, default=False),
+            where=parse_predicate("where", arguments.get("where")),
+            max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
+            depth=parse_depth("depth", arguments.get("depth")),
+            strategy=parse_strategy("strategy", arguments.get("strategy")),
+            dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
+            format=parse_format(arguments.get("format")),
+        )
 
 
 def targets(table: str | list[str] | None, nodes: Iterable[Node]) -> list[Target]:

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.meta import AdapterMeta, available
+from dbt.adapters.base.meta import available
 from dbt.adapters.events.logging import AdapterLogger
-from dbt_common.exceptions import CompilationError
 
 from dbt_recluster.adapter.budget import Budget
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
+from dbt_recluster.adapter.errors import as_dbt_errors, message
+from dbt_recluster.adapter.mixin import TableMixin
 from dbt_recluster.adapter.operations import Node, ReclusterOptions, Target, targets
 from dbt_recluster.exceptions import BudgetSpentError, OptionError, ReclusterError
 from dbt_recluster.iceberg.jobs import job_group
@@ -22,7 +23,6 @@ from dbt_recluster.report.text import plan_table, recluster_line
 
 if TYPE_CHECKING:
     from dbt.adapters.base.relation import BaseRelation
-    from pyspark.sql import SparkSession
 
     from dbt_recluster.maintenance import ReclusterReport
 
@@ -46,28 +46,18 @@ class Outcome:
     table: str = ""
 
 
-class Reclustering(metaclass=AdapterMeta):
+class Reclustering(TableMixin):
     """The adapter's methods that rewrite blocks."""
 
     _budget: Budget
     connections: Any
 
-    @property
-    def spark(self) -> SparkSession:
-        """The session of this process."""
-        raise NotImplementedError
-
-    def _exists(self, relation: str) -> bool:
-        raise NotImplementedError
-
     @available.parse_none
     def check_run_vars(self, variables: Mapping[str, Any]) -> None:
         """Check the vars that steer a whole run, before anything is built."""
-        try:
+        with as_dbt_errors():
             run_budget(variables)
             clustering_turned_off(variables)
-        except ReclusterError as e:
-            raise CompilationError(str(e)) from e
 
     @available.parse_none
     def recluster_relation(
@@ -80,30 +70,26 @@ class Reclustering(metaclass=AdapterMeta):
             logger.info(f"{relation} was built but not reclustered: {e}")
             return Outcome()
         except Exception as e:
-            return Outcome(error=f"{relation} was built but not reclustered: {_message(e)}")
+            return Outcome(error=f"{relation} was built but not reclustered: {message(e)}")
         logger.debug(recluster_line(report))
         return Outcome(report=report)
 
     @available.parse_none
     def recluster_options(self, arguments: Mapping[str, Any]) -> ReclusterOptions:
         """Check the arguments of the operation."""
-        try:
+        with as_dbt_errors():
             return ReclusterOptions.parse(arguments)
-        except ReclusterError as e:
-            raise CompilationError(str(e)) from e
 
     @available.parse_list
     def recluster_targets(
         self, table: Any, nodes: Iterable[Node], options: ReclusterOptions, variables: Mapping[str, Any]
     ) -> list[Target]:
         """Return the tables to work on; under a budget for the run, those that gain most for a byte first."""
-        try:
+        with as_dbt_errors():
             chosen = targets(table, nodes)
             if run_budget(variables) is None or len(chosen) < 2:
                 return chosen
             return sorted(chosen, key=lambda target: -self._gain_per_byte(target, options))
-        except ReclusterError as e:
-            raise CompilationError(str(e)) from e
 
     @available.parse_none
     def recluster_target(
@@ -111,7 +97,7 @@ class Reclustering(metaclass=AdapterMeta):
     ) -> Outcome:
         """Recluster one table; a failure is reported, so that the next table has its turn."""
         try:
-            if not target.required and not self._exists(target.relation):
+            if self._passed_over(target):
                 return Outcome(text=f"{target.relation}: not built yet")
             if target.error:
                 raise OptionError(target.error)
@@ -122,7 +108,7 @@ class Reclustering(metaclass=AdapterMeta):
         except BudgetSpentError as e:
             return Outcome(text=f"{target.relation}: not reclustered, {e}")
         except Exception as e:
-            return Outcome(error=_message(e), text=f"{target.relation}: failed: {_message(e)}")
+            return Outcome(error=message(e), text=f"{target.relation}: failed: {message(e)}")
         return Outcome(report, text=recluster_line(report), table=plan_table(report))
 
     @available.parse_none
@@ -156,7 +142,7 @@ class Reclustering(metaclass=AdapterMeta):
             report = recluster(
                 spark,
                 relation,
-                cluster_by=_key(clustering),
+                cluster_by=clustering.key,
                 final=clustering.final,
                 where=clustering.where,
                 max_bytes=max_bytes,
@@ -178,7 +164,7 @@ class Reclustering(metaclass=AdapterMeta):
             found = forecast(
                 self.spark,
                 target.relation,
-                _key(config),
+                config.key,
                 where=config.where,
                 depth=config.depth,
                 strategy=config.strategy,
@@ -193,13 +179,3 @@ def _configured(target: Target, options: ReclusterOptions) -> ClusteringConfig:
     own = ("final", "where", "max_bytes", "depth", "strategy")
     given = {name: value for name in own if (value := getattr(options, name)) is not None}
     return replace(target.config, **given)
-
-
-def _key(clustering: ClusteringConfig) -> list[str] | None:
-    key = clustering.cluster_by
-    return [str(item) for item in key.fields] if key else None
-
-
-def _message(error: Exception) -> str:
-    """Return what a dbt error says, without the heading that its text has."""
-    return str(getattr(error, "msg", None) or error)

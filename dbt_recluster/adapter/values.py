@@ -1,0 +1,103 @@
+"""Kinds of values that configs, arguments and vars have; each reader is told the name its error speaks of."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.planner.policy import STRATEGIES
+
+_UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def parse_boolean(name: str, value: Any, *, default: bool) -> bool:
+    """Read true or false; strings come from env_var() and the command line.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower() if isinstance(value, (str, int)) else ""
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise OptionError(f"{name} must be true or false, not {value!r}")
+
+
+def parse_bytes(name: str, value: Any) -> int | None:
+    """Read a number of bytes: 1073741824, ``1073741824`` or ``1 GB``.
+
+    Raises:
+        OptionError: It is neither, or not above 0.
+    """
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
+    if match is None or match.group(2).lower() not in _UNITS or float(match.group(1)) <= 0:
+        raise OptionError(
+            f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r}"
+        )
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+
+
+def parse_predicate(name: str, value: Any) -> str | None:
+    """Read a SQL predicate on a table's columns, which Spark will parse.
+
+    Raises:
+        OptionError: It is no text, or empty.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise OptionError(
+            f"{name} must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}"
+        )
+    return value
+
+
+def parse_depth(name: str, value: Any) -> float | None:
+    """Read an average depth: a number of at least 1, or a ratio of the number of blocks between 0 and 1.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if value is None:
+        return None
+    number = parse_number(value)
+    if number is None or number <= 0:
+        raise OptionError(
+            f"{name} must be a number of at least 1, or one between 0 and 1 to mean a share of the number of "
+            f"blocks, not {value!r}"
+        )
+    return number
+
+
+def parse_strategy(name: str, value: Any) -> str | None:
+    """Read the name of a strategy (:data:`dbt_recluster.planner.STRATEGIES`).
+
+    Raises:
+        OptionError: There is none of that name.
+    """
+    if value is None:
+        return None
+    if value not in STRATEGIES:
+        raise OptionError(f"{name} must be one of {', '.join(STRATEGIES)}, not {value!r}")
+    return str(value)
+
+
+def parse_number(value: Any) -> float | None:
+    """Return a finite number, also from text; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
