@@ -56,6 +56,12 @@ project: $(READY) ## Run the integration project: 20 loads, every model and ever
 writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
 	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
 
+cluster: $(READY) ## On a cluster of two workers, one of which is lost in the middle
+	@$(RUN)/python benchmarks/cluster.py --json benchmarks/results/cluster.json
+
+memory: $(READY) ## A block set of four times the heap
+	@$(RUN)/python benchmarks/larger_than_memory.py --json benchmarks/results/larger_than_memory.json
+
 merge: $(READY) ## The merge beside Iceberg's own rewrites of the same files
 	@$(RUN)/python benchmarks/merge.py
 
@@ -69,4 +75,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint docs unit spark package project writers merge clean
+.PHONY: help demo test install lint docs unit spark package project writers cluster memory merge clean

@@ -24,6 +24,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from sessions import checksum, of_directory, open_session
+
 TABLE = "lake.db.t"
 BLOCK_ROWS = 20_000
 
@@ -61,7 +63,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     from dbt_recluster.maintenance import recluster
 
     chance = random.Random(options.seed)
-    spark = session(directory)
+    spark = open_session(directory, of_directory())
     spark.sql(f"create table {TABLE} (id bigint, k int, v string) using iceberg")
     found: Counter[str] = Counter()
     wrong: list[str] = []
@@ -69,7 +71,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     for kill in range(options.kills):
         for load in range(6):
             append(spark, 1000 * kill + load)
-        rows, snapshot = checksum(spark), current_snapshot(spark)
+        rows, snapshot = checksum(spark, TABLE), current_snapshot(spark)
         with subprocess.Popen(
             [sys.executable, __file__, "--worker", str(directory)],
             stdout=subprocess.PIPE,
@@ -87,49 +89,22 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             os.killpg(worker.pid, signal.SIGKILL)
         spark.sql(f"refresh table {TABLE}")
         found["before" if current_snapshot(spark) == snapshot else "after"] += 1
-        if checksum(spark) != rows:
-            wrong.append(f"kill {kill}: {checksum(spark)} and not {rows}")
+        if checksum(spark, TABLE) != rows:
+            wrong.append(f"kill {kill}: {checksum(spark, TABLE)} and not {rows}")
         recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS, final=True)
-        if checksum(spark) != rows:
-            wrong.append(f"recluster after kill {kill}: {checksum(spark)} and not {rows}")
+        if checksum(spark, TABLE) != rows:
+            wrong.append(f"recluster after kill {kill}: {checksum(spark, TABLE)} and not {rows}")
     orphans = left_behind(spark, directory)
     removed = remove_orphans(spark)
     spark.stop()
     return {**{"before": 0, "after": 0}, **found, "orphans": orphans, "removed": removed, "wrong": wrong}
 
 
-def session(directory: Path) -> Any:
-    """Return a session on a catalog that is a directory, which processes can share."""
-    from pyspark.sql import SparkSession
-
-    from dbt_recluster.adapter.embedded import spark_settings
-    from dbt_recluster.adapter.java import find_java_home
-
-    os.environ["JAVA_HOME"] = str(find_java_home())
-    settings = {
-        name: value
-        for name, value in spark_settings(directory / f"spark-{os.getpid()}").items()
-        if not name.startswith(("spark.sql.catalog", "spark.hadoop"))
-    }
-    settings |= {
-        "spark.driver.memory": "1500m",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": (directory / "warehouse").as_uri(),
-        "spark.sql.catalog.lake.cache-enabled": "false",
-    }
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
 def work(directory: str) -> None:
     """Recluster the table; say when it begins and when it has ended."""
     from dbt_recluster.maintenance import recluster
 
-    spark = session(Path(directory))
+    spark = open_session(Path(directory), of_directory())
     spark.sql(f"select count(*) from {TABLE}").collect()
     print("begins", flush=True)
     recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS)
@@ -143,12 +118,6 @@ def append(spark: Any, seed: int) -> None:
         f"insert into {TABLE} select /*+ coalesce(1) */ {seed}L * 1000000 + id, cast(rand({seed}) * 1000000 as int), "
         "concat('row ', id) from range(5000)"
     )
-
-
-def checksum(spark: Any) -> tuple[int, int]:
-    """Return the rows' count and an order-independent checksum."""
-    row = spark.sql(f"select count(*), sum(cast(xxhash64(id, k, v) as decimal(38, 0))) from {TABLE}").first()
-    return int(row[0]), int(row[1])
 
 
 def current_snapshot(spark: Any) -> int:

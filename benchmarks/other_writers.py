@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import postgres
+from sessions import of_postgres, open_session
 
 KEYS = 1_000_000
 BLOCK_ROWS = 5_000
@@ -71,44 +71,14 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def session(catalog: str, directory: str | Path) -> Any:
-    """Return a Spark session on one core whose catalog ``lake`` is shared by all processes."""
-    from pyspark.sql import SparkSession
-
-    from dbt_recluster.adapter.embedded import _iceberg_jar, spark_settings
-    from dbt_recluster.adapter.java import find_java_home
-
-    os.environ["JAVA_HOME"] = str(find_java_home())
-    logs = Path(directory) / f"spark-{os.getpid()}"
-    settings = {
-        name: value
-        for name, value in spark_settings(logs).items()
-        if not name.startswith(("spark.sql.catalog", "spark.hadoop"))
-    }
-    settings |= {
-        "spark.master": "local[1]",
-        "spark.driver.memory": "1500m",
-        "spark.driver.extraClassPath": f"{_iceberg_jar()}:{postgres.DRIVER}",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.defaultCatalog": "lake",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "spark.sql.catalog.lake.uri": catalog,
-        "spark.sql.catalog.lake.jdbc.user": "postgres",
-        "spark.sql.catalog.lake.jdbc.schema-version": "V1",
-        "spark.sql.catalog.lake.warehouse": (Path(directory) / "warehouse").as_uri(),
-        "spark.sql.catalog.lake.cache-enabled": "false",
-    }
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+def shared(catalog: str, directory: Path) -> Any:
+    """Return a session on one core, so that the two processes have one each."""
+    return open_session(directory, of_postgres(catalog), {"spark.master": "local[1]"})
 
 
 def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str, Any]:
     """Run the writer alone, then beside a recluster."""
-    spark = session(catalog, directory)
+    spark = shared(catalog, directory)
     spark.sql("create namespace db")
     alone = Writer(spark, "lake.db.alone", options.seed)
     while alone.attempts < options.alone:
@@ -314,7 +284,7 @@ def recluster_until(catalog: str, directory: str, table: str) -> None:
     from dbt_recluster.exceptions import ConcurrentChangeError
     from dbt_recluster.maintenance import recluster
 
-    spark = session(catalog, directory)
+    spark = shared(catalog, Path(directory))
     figures: Counter[str] = Counter()
     stop = Path(directory) / "stop"
     while not stop.exists():

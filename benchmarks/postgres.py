@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from ports import free_port
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
 PACKAGES = ("postgresql", "libpostgresql-jdbc-java")
@@ -45,7 +46,7 @@ def server() -> Iterator[str]:
     """
     programs = find()
     directory = Path(tempfile.mkdtemp(prefix="recluster-postgres-"))
-    port = _free_port()
+    port = free_port()
     # PostgreSQL refuses to run as root; Debian's package brings a user for it.
     run = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     if run:
@@ -91,12 +92,6 @@ def _install() -> None:
         subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)  # type: ignore[call-overload]
         command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
         subprocess.run(command, env=environment, **quiet)  # type: ignore[call-overload]
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def _call(command: list[str]) -> None:

@@ -105,7 +105,7 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.driver.memory": f"{_driver_memory_mb()}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraClassPath": str(_iceberg_jar()),
+        "spark.driver.extraClassPath": str(iceberg_jar()),
         _JAVA_OPTIONS: " ".join(f'"-D{name}={value}"' for name, value in java_options.items()),
         "spark.ui.enabled": "false",
         # Progress bars are drawn over dbt's own lines.
@@ -175,7 +175,12 @@ def _directory(path: str) -> Path:
     return lake
 
 
-def _iceberg_jar() -> Path:
+def iceberg_jar() -> Path:
+    """Return the installed jar of Iceberg's Spark runtime.
+
+    Raises:
+        SparkEnvironmentError: The package that brings it is missing.
+    """
     try:
         from snowpark_connect_deps_iceberg import get_jar_path
     except ImportError as e:

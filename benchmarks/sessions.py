@@ -1,0 +1,69 @@
+"""Spark sessions on a catalog named ``lake`` that several processes share: a directory, or PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import postgres
+
+from dbt_recluster.adapter.embedded import iceberg_jar, spark_settings
+from dbt_recluster.adapter.java import find_java_home
+
+
+def open_session(
+    directory: Path, catalog: Mapping[str, str], settings: Mapping[str, str] | None = None
+) -> Any:
+    """Return this process's session.
+
+    Args:
+        directory: Where the warehouse and the logs of the process go.
+        catalog: The settings that say what kind of catalog it is (:func:`of_directory`, :func:`of_postgres`).
+        settings: Spark settings instead of those of two local cores and 1.5 GB.
+    """
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    of_embedded = spark_settings(directory / f"spark-{os.getpid()}")
+    named = {f"spark.sql.catalog.lake{name}": value for name, value in catalog.items()}
+    chosen = {
+        **{k: v for k, v in of_embedded.items() if not k.startswith(("spark.sql.catalog", "spark.hadoop"))},
+        "spark.driver.memory": "1500m",
+        "spark.driver.extraClassPath": f"{iceberg_jar()}:{postgres.DRIVER}",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.defaultCatalog": "lake",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.warehouse": (directory / "warehouse").as_uri(),
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        **named,
+        **(settings or {}),
+    }
+    builder = SparkSession.builder
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def of_directory() -> dict[str, str]:
+    """A catalog that is a directory (Iceberg's HadoopCatalog)."""
+    return {".type": "hadoop"}
+
+
+def of_postgres(url: str) -> dict[str, str]:
+    """Iceberg's JdbcCatalog in the database at ``url``, a JDBC one."""
+    return {
+        ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        ".uri": url,
+        ".jdbc.user": "postgres",
+        ".jdbc.schema-version": "V1",
+    }
+
+
+def checksum(spark: Any, table: str) -> tuple[int, int]:
+    """Return the count of all rows and a checksum that does not depend on their order."""
+    columns = ", ".join(f"`{name}`" for name in spark.table(table).columns)
+    row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
+    return int(row[0]), int(row[1])
