@@ -11,6 +11,7 @@ import postgres
 
 from dbt_recluster.adapter.embedded import iceberg_jar, spark_settings
 from dbt_recluster.adapter.java import find_java_home
+from dbt_recluster.identifiers import quote
 
 
 def open_session(
@@ -64,6 +65,6 @@ def of_postgres(url: str) -> dict[str, str]:
 
 def checksum(spark: Any, table: str) -> tuple[int, int]:
     """Return the count of all rows and a checksum that does not depend on their order."""
-    columns = ", ".join(f"`{name}`" for name in spark.table(table).columns)
+    columns = ", ".join(map(quote, spark.table(table).columns))
     row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
     return int(row[0]), int(row[1])

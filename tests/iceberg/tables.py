@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
+
+from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.identifiers import quote
 
 
 def checksum(spark: Any, table: str) -> tuple[int, int]:
     """Count and an order-independent checksum of all rows."""
-    columns = ", ".join(f"`{name}`" for name in spark.table(table).columns)
+    columns = ", ".join(map(quote, spark.table(table).columns))
     row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
     return int(row[0]), int(row[1] or 0)
 
@@ -36,3 +41,25 @@ def make_table(
     for load in range(loads):
         append(spark, table, load * rows, rows)
     return table
+
+
+def orphans(spark: Any, name: str) -> set[str]:
+    """Data files in the table's directory that no snapshot of it refers to."""
+    location = IcebergTable.load(spark, name).java.location()
+    root = Path(unquote(urlparse(location).path)) / "data"
+    known = {
+        Path(unquote(urlparse(row[0]).path))
+        for which in ("all_data_files", "all_delete_files")
+        for row in spark.sql(f"select file_path from {name}.{which}").collect()
+    }
+    return {
+        str(path) for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known
+    }
+
+
+def staged_sets(spark: Any, name: str) -> tuple[int, int]:
+    """Task sets and rewrites that a merge has left behind in the JVM."""
+    table = IcebergTable.load(spark, name)
+    manager = table.iceberg.spark.ScanTaskSetManager.get()
+    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+    return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))

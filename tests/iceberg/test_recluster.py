@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from tables import append, checksum, make_table
 
-from dbt_recluster import maintenance
 from dbt_recluster.exceptions import (
     ClusterKeyError,
-    ConcurrentChangeError,
     NotAnIcebergTableError,
     OptionError,
     PredicateError,
 )
-from dbt_recluster.iceberg import merge
 from dbt_recluster.iceberg.blocks import read_blocks
 from dbt_recluster.iceberg.levels import levels_and_runs, recorded_levels
 from dbt_recluster.iceberg.sorting import table_cluster_key
@@ -286,11 +282,11 @@ def test_an_empty_table(spark: Any, schema: str, written: bool) -> None:
 
 def test_keys_with_odd_names(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
-    spark.sql(f"create table {name} (`a key` int, `Order` int, `sum(x)` int) using iceberg")
+    spark.sql(f"create table {name} (`a key` int, `Order` int, `sum(x)` int, `tick``ed` int) using iceberg")
     for _ in range(4):
-        spark.sql(f"insert into {name} select id, id, id from range(100)")
+        spark.sql(f"insert into {name} select id, id, id, id from range(100)")
     before = checksum(spark, name)
-    for key in ("`a key`", "order", "`sum(x)`"):
+    for key in ("`a key`", "order", "`sum(x)`", "`tick``ed`"):
         assert recluster(spark, name, key, depth=1, block_rows=50, final=True).depth_after <= 2
     assert checksum(spark, name) == before
 
@@ -344,197 +340,6 @@ def test_a_sort_order_that_is_no_key(spark: Any, schema: str) -> None:
     spark.sql(f"alter table {name} write ordered by k desc")
     with pytest.raises(ClusterKeyError, match="is not a cluster key"):
         recluster(spark, name)
-
-
-@pytest.mark.parametrize(
-    "statement", ["delete from {} where id % 5 = 0", "update {} set v = 'x' where id % 5 = 0"]
-)
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_a_writer_that_was_faster(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str, mode: str
-) -> None:
-    """Another writer changes the chosen blocks while they are merged: plan again, from what is there now."""
-    name = make_table(spark, schema, properties={"write.delete.mode": mode, "write.update.mode": mode})
-    commit, seen = maintenance.commit_merges, []
-
-    def late(*args: Any) -> Any:
-        if not seen:
-            spark.sql(statement.format(name))
-            seen.append(checksum(spark, name))
-        return commit(*args)
-
-    monkeypatch.setattr(maintenance, "commit_merges", late)
-    report = recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert report.conflicts == 1
-    assert [checksum(spark, name)] == seen
-    assert report.depth_after <= 2
-    assert orphans(spark, name) == set()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "delete from {} where v = '1' and id % 5 = 0",
-        "call spark_catalog.system.rewrite_data_files(table => '{}', where => 'v = \"1\"')",
-    ],
-)
-@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_only_what_another_writer_touched_is_left_out(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str, mode: str
-) -> None:
-    name = make_table(spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": mode})
-    for load in range(5):
-        spark.sql(
-            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
-        )
-    commit, seen = maintenance.commit_merges, []
-
-    def late(*args: Any) -> Any:
-        if not seen:
-            spark.sql(statement.format(name))
-            seen.append(checksum(spark, name))
-        return commit(*args)
-
-    monkeypatch.setattr(maintenance, "commit_merges", late)
-    report = recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert [(each.sets, each.blocks_in, each.conflicts) for each in report.rounds] == [(1, 5, 1)]
-    assert [checksum(spark, name)] == seen
-    assert orphans(spark, name) == set()
-    assert recluster(spark, name, "k", depth=1.5, block_rows=1000, final=True).conflicts == 0
-    assert [checksum(spark, name)] == seen
-    assert clustering_information(spark, name)["max_depth"] <= 2
-
-
-def test_blocks_that_another_writer_removed_and_expired(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The files of the chosen blocks are gone when the merge wants to read them: plan again."""
-    name = make_table(spark, schema)
-    before = checksum(spark, name)
-    merge, calls = maintenance._merge, []
-
-    def late(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 1:
-            options = "options => map('rewrite-all', 'true')"
-            spark.sql(f"call spark_catalog.system.rewrite_data_files(table => '{name}', {options})")
-            spark.sql(
-                f"call spark_catalog.system.expire_snapshots(table => '{name}', "
-                "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1)"
-            )
-        return merge(*args)
-
-    monkeypatch.setattr(maintenance, "_merge", late)
-    report = recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert report.conflicts == 1
-    assert checksum(spark, name) == before
-
-
-def test_writers_that_are_always_faster(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = make_table(spark, schema, properties={"write.update.mode": "merge-on-read"})
-    commit = maintenance.commit_merges
-
-    def late(*args: Any) -> Any:
-        spark.sql(f"update {name} set v = concat(v, '.') where id % 100 = 0")
-        return commit(*args)
-
-    monkeypatch.setattr(maintenance, "commit_merges", late)
-    with pytest.raises(ConcurrentChangeError, match="Another writer changed blocks"):
-        recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert orphans(spark, name) == set()
-
-
-def test_an_append_in_between_is_no_conflict(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = make_table(spark, schema)
-    commit = maintenance.commit_merges
-
-    def late(*args: Any) -> Any:
-        append(spark, name, 50_000, 100)
-        return commit(*args)
-
-    monkeypatch.setattr(maintenance, "commit_merges", late)
-    report = recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert report.conflicts == 0
-    assert checksum(spark, name)[0] == 6100
-
-
-def test_a_merge_that_fails_leaves_no_files(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = make_table(spark, schema, partitioned="truncate(500, k)")
-    before = checksum(spark, name)
-    written: list[Any] = []
-
-    def interrupted(table: Any, each: Any, merged: Any) -> None:
-        written.extend(merged.files)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(merge, "_check_rows", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert written
-    assert orphans(spark, name) == set()
-    assert checksum(spark, name) == before
-    assert staged_sets(spark, name) == (0, 0)
-
-
-def test_threads_of_one_process_lose_no_commit(spark: Any, schema: str) -> None:
-    """The embedded metastore has no locks: commits to one table are serialised by us."""
-    from dbt_recluster.adapter.session import SessionCursor
-
-    name = make_table(spark, schema, loads=1)
-    failures: list[BaseException] = []
-
-    def write(worker: int) -> None:
-        try:
-            for load in range(6):
-                start = 10_000 * (worker + 1) + 100 * load
-                SessionCursor(lambda: spark, f"writer {worker}", serialise_commits=True).execute(
-                    f"insert into {name} select id, cast(id % 100 as int), 'x' from range({start}, {start + 100})"
-                )
-        except BaseException as e:
-            failures.append(e)
-
-    def keep_clustered() -> None:
-        try:
-            for _ in range(4):
-                recluster(spark, name, "k", depth=1, block_rows=500)
-        except BaseException as e:
-            failures.append(e)
-
-    threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
-    threads.append(threading.Thread(target=keep_clustered))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert spark.sql(f"select count(*), count(distinct id) from {name}").first()[:] == (3400, 3400)
-
-
-def orphans(spark: Any, name: str) -> set[str]:
-    """Data files in the table's directory that no snapshot of it refers to."""
-    from pathlib import Path
-    from urllib.parse import unquote, urlparse
-
-    location = IcebergTable.load(spark, name).java.location()
-    root = Path(unquote(urlparse(location).path)) / "data"
-    known = {
-        Path(unquote(urlparse(row[0]).path))
-        for which in ("all_data_files", "all_delete_files")
-        for row in spark.sql(f"select file_path from {name}.{which}").collect()
-    }
-    return {
-        str(path) for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known
-    }
-
-
-def staged_sets(spark: Any, name: str) -> tuple[int, int]:
-    """Task sets and rewrites that a merge has left behind in the JVM."""
-    table = IcebergTable.load(spark, name)
-    manager = table.iceberg.spark.ScanTaskSetManager.get()
-    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
-    return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))
 
 
 def test_a_name_without_a_schema(spark: Any, schema: str) -> None:

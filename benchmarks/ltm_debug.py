@@ -1,0 +1,104 @@
+"""Recluster a table whose one block set is several times as large as Spark's memory.
+
+    python benchmarks/larger_than_memory.py            # a heap of 512 MB, a set of four times that
+    python benchmarks/larger_than_memory.py --heap-mb 1024 --times 2
+
+The rows are random bytes, which no encoding makes smaller: a set has as many bytes in memory as on disk. It is merged
+twice: from loads that are sorted inside, which are read by ranges, and from loads that are not, which are shuffled.
+Printed are sizes, time, and the most memory the process held. Exit code 1 when a row is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil  # noqa
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sessions import checksum, of_directory, open_session
+
+LOADS = 8
+ROW_BYTES = 1024
+
+
+def main() -> None:
+    """Merge both kinds and print what it took."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--heap-mb", type=int, default=512)
+    parser.add_argument("--times", type=float, default=4, help="size of the set, in heaps")
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="recluster-memory-"))
+    memory = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": f"{options.heap_mb}m",
+        "spark.local.dir": str(directory / "spill"),
+    }
+    try:
+        print(f"logs: {directory}", flush=True)
+        spark = open_session(directory, of_directory(), memory)
+        rows = int(options.heap_mb * 2**20 * options.times / ROW_BYTES)
+        ways = [run(spark, name, rows) for name in ("sorted", "unsorted")]
+        spark.stop()
+    finally:
+        pass
+    for each in ways:
+        print(
+            f"{each['loads']:8} a set of {each['mb']} MB in {each['sets']} set, heap {options.heap_mb} MB: "
+            f"{each['files_before']} files into {each['files_after']} in {each['seconds']} s, "
+            f"process at most {each['process_mb']} MB"
+        )
+    if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(json.dumps({"options": vars(options), "ways": ways}, indent=2) + "\n")
+
+
+def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
+    """Make a table of so many rows in 8 loads and recluster it to the end."""
+    from dbt_recluster.maintenance import recluster
+
+    name = f"lake.db.{loads}"
+    spark.sql(f"create table {name} (k bigint, v binary) using iceberg")
+    # As a model with cluster_by begins: the key is there before the data, and with it the size of row groups.
+    recluster(spark, name, "k")
+    for load in range(LOADS):
+        # Hashes of 8 bytes each: random, and the same when a task is run again.
+        parts = ", ".join(f"unhex(lpad(hex(xxhash64(id, {i})), 16, '0'))" for i in range(ROW_BYTES // 8))
+        frame = spark.range(load * rows // LOADS, (load + 1) * rows // LOADS, numPartitions=8)
+        frame = frame.selectExpr("xxhash64(id) k", f"concat({parts}) v")
+        frame = frame.repartitionByRange(1, "k")  # one file a load
+        if loads == "sorted":
+            frame = frame.sortWithinPartitions("k")
+        frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+    size = spark.sql(f"select sum(file_size_in_bytes), count(*) from {name}.files").first()
+    before = checksum(spark, name)
+    started = time.monotonic()
+    report = recluster(spark, name, "k", depth=1, block_rows=rows // 8, final=True)
+    seconds = time.monotonic() - started
+    after = checksum(spark, name)
+    if after != before:
+        raise SystemExit(f"{loads}: the rows before were {before} and are {after}")
+    return {
+        "loads": loads,
+        "mb": size[0] // 2**20,
+        "sets": sum(each.sets for each in report.rounds),
+        "files_before": size[1],
+        "files_after": spark.sql(f"select count(*) from {name}.files").first()[0],
+        "seconds": round(seconds, 1),
+        "process_mb": highest_mb(spark),
+    }
+
+
+def highest_mb(spark: Any) -> int:
+    """Return the most memory that the JVM's process has held, heap and all."""
+    from dbt_recluster.iceberg import jvm
+
+    status = Path(f"/proc/{jvm.process_id(spark)}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Recluster while the catalog fails at the commit; a program, since it needs a Spark session of its own.
+
+    python tests/processes/catalog_faults.py down     # the catalog cannot be reached when the commit is sent
+    python tests/processes/catalog_faults.py mute     # the commit takes place, and the answer is lost
+
+Between Spark and PostgreSQL stands a proxy that does so. Printed is one line of JSON: what was raised, the rows before
+and after, and the data files that no snapshot refers to.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import postgres
+from sessions import checksum, of_postgres, open_session
+
+TABLE = "lake.db.t"
+# What PostgreSQL answers when Iceberg's JdbcCatalog has moved a table to its next metadata file.
+ANSWER = b"UPDATE 1\0"
+SKIPPED = 77
+
+
+class Proxy:
+    """Hands bytes on between clients and a server, until told to fail.
+
+    Attributes:
+        mode: ``pass``; ``down`` closes every connection; ``mute`` closes them in place of the first answer
+            to a commit, then is ``pass`` again.
+        port: Where it listens.
+    """
+
+    def __init__(self, server_port: int):
+        self.mode = "pass"
+        self.swallowed = 0
+        self._server_port = server_port
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def fail(self, mode: str) -> None:
+        """Begin to fail."""
+        self.mode = mode
+        if mode == "down":
+            for pair in self._pairs:
+                _close(*pair)
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            if self.mode == "down":
+                client.close()
+                continue
+            server = socket.create_connection(("127.0.0.1", self._server_port))
+            self._pairs.append((client, server))
+            for source, target, answers in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self._hand_on, args=(source, target, answers), daemon=True).start()
+
+    def _hand_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if answers and self.mode == "mute" and ANSWER in data:
+                    self.mode = "pass"
+                    self.swallowed += 1
+                    break
+                target.sendall(data)
+        _close(source, target)
+
+
+def _close(*sockets: socket.socket) -> None:
+    for each in sockets:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def main() -> None:
+    """Set up, fail, look."""
+    directory = Path(tempfile.mkdtemp(prefix="recluster-faults-"))
+    try:
+        with postgres.server() as url:
+            print(json.dumps(run(sys.argv[1], url, directory)))
+    except postgres.PostgresMissingError as e:
+        print(f"skipped: {e}")
+        raise SystemExit(SKIPPED) from e
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
+    """Recluster with a failing catalog, then with a working one."""
+    from dbt_recluster import maintenance
+    from dbt_recluster.maintenance import recluster
+
+    server_port = int(url.rsplit(":", 1)[1].split("/")[0])
+    proxy = Proxy(server_port)
+    spark = open_session(directory, of_postgres(url.replace(f":{server_port}/", f":{proxy.port}/")))
+    spark.sql("create namespace db")
+    spark.sql(f"create table {TABLE} (id bigint, k int) using iceberg")
+    for load in range(6):
+        spark.sql(f"insert into {TABLE} select id, cast(rand({load}) * 1000 as int) from range(1000)")
+    recluster(spark, TABLE, "k", depth=100)  # only sets the sort order
+    rows, files = checksum(spark, TABLE), data_files(spark)
+    commit = maintenance.commit_merges
+
+    def failing(*arguments: Any) -> Any:
+        proxy.fail(mode)
+        return commit(*arguments)
+
+    maintenance.commit_merges = failing
+    raised = None
+    try:
+        report0 = recluster(spark, TABLE, depth=1, block_rows=1000)
+    except Exception as e:
+        raised = e
+    maintenance.commit_merges = commit
+    proxy.mode = "pass"
+    found = {
+        "raised": type(raised).__name__ if raised else None,
+        "message": str(raised),
+        "took_place": data_files(spark) != files,
+        "same_rows": checksum(spark, TABLE) == rows,
+        "conflicts": report0.conflicts if raised is None else None,
+        "swallowed": proxy.swallowed,
+        "orphans": len(on_disk(directory) - all_files(spark)),
+    }
+    report = recluster(spark, TABLE, depth=1, block_rows=1000, final=True)
+    found |= {"depth_after": report.depth_after, "same_rows_later": checksum(spark, TABLE) == rows}
+    spark.stop()
+    return found
+
+
+def data_files(spark: Any) -> set[str]:
+    """Return the names of the table's files now."""
+    return {Path(row[0]).name for row in spark.sql(f"select file_path from {TABLE}.files").collect()}
+
+
+def all_files(spark: Any) -> set[str]:
+    """Return the names of the files of every snapshot."""
+    return {Path(row[0]).name for row in spark.sql(f"select file_path from {TABLE}.all_files").collect()}
+
+
+def on_disk(directory: Path) -> set[str]:
+    """Return the names of the data files in the warehouse."""
+    return {path.name for path in (directory / "warehouse").rglob("*.parquet")}
+
+
+if __name__ == "__main__":
+    main()
