@@ -39,6 +39,10 @@ class ConcurrentChangeError(ReclusterError):
     """Other writers changed the chosen blocks more often than a recluster may start again. Nothing was changed."""
 
 
+class MergeFailedError(ReclusterError):
+    """The chosen blocks could not be read, or the new ones not written. The table is unchanged."""
+
+
 class CommitStateUnknownError(ReclusterError):
     """The catalog did not say whether the commit took place. The table is as before or as after; no file is deleted."""
 

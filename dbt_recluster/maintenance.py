@@ -17,11 +17,12 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.dry_run import dry_run as describe
-from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
+from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError
 from dbt_recluster.history import round_summary
 from dbt_recluster.iceberg.block_set import MergedSet, block_set
 from dbt_recluster.iceberg.blocks import BlockMetadata, IntArray
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, back_off, commit_merges
+from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jobs import job_description
 from dbt_recluster.iceberg.levels import obsolete_properties
 from dbt_recluster.iceberg.merge import merge_sets
@@ -178,7 +179,12 @@ def _round(
         merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
     except Exception as e:
         _raise_if_changed(table, metadata, np.concatenate(sets), e)
-        raise
+        if isinstance(e, ReclusterError):
+            raise
+        raise MergeFailedError(
+            f"Blocks of {table.name} could not be merged: {short_message(e)}. The table is unchanged. A file that "
+            "Spark had begun may be left behind; remove_orphan_files removes it."
+        ) from e
 
     def summary(done: Sequence[MergedSet]) -> dict[str, str]:
         return round_summary(
@@ -223,9 +229,13 @@ def _raise_if_changed(
 
     An expiry may then delete the block's file while it is read.
     """
-    table.refresh()
     paths = metadata.path.take(chosen).to_pylist()
-    if table.snapshot_id is None or len(scan_tasks(table, table.snapshot_id, paths)) < len(paths):
+    try:
+        table.refresh()
+        changed = table.snapshot_id is None or len(scan_tasks(table, table.snapshot_id, paths)) < len(paths)
+    except Exception:
+        return  # Spark or the catalog is gone, and ``error`` tells why
+    if changed:
         raise ConcurrentChangeError(
             f"Another writer removed blocks of {table.name} while they were merged"
         ) from error

@@ -1,0 +1,123 @@
+"""Read the metadata of a table with 100,000 files and find that there is nothing to recluster.
+
+    python benchmarks/many_files.py
+    python benchmarks/many_files.py --files 10000
+
+The files are entries of Iceberg's metadata only, sorted and disjoint; nothing reads their rows. Printed are the time,
+the Spark jobs, and what a file costs of memory: in Python the highest the process stood above its start, in the JVM
+(which is the driver's, and here the executor's too) the heap after garbage collection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sessions import of_directory, open_session
+
+TABLE = "lake.db.t"
+ROWS = 1_000_000
+FILES_A_COMMIT = 10_000
+
+
+def main() -> None:
+    """Make the table, read it, recluster it, print what it took."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="recluster-files-"))
+    try:
+        spark = open_session(directory, of_directory(), {"spark.driver.memory": "1g"})
+        figures = run(spark, options.files)
+        spark.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(
+        f"{figures['files']} files: read in {figures['read_seconds']} s by {figures['jobs']} Spark jobs, nothing to "
+        f"recluster found in {figures['recluster_seconds']} s; {figures['python_bytes']} bytes a file in Python, "
+        f"{figures['heap_bytes']} in the JVM's heap"
+    )
+    if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(json.dumps({"options": vars(options), **figures}, indent=2) + "\n")
+
+
+def run(spark: Any, files: int) -> dict[str, Any]:
+    """Return the figures."""
+    from dbt_recluster.cluster_key import parse_cluster_key
+    from dbt_recluster.iceberg.blocks import read_blocks
+    from dbt_recluster.iceberg.table import IcebergTable
+    from dbt_recluster.maintenance import recluster
+
+    spark.sql(f"create table {TABLE} (k int, v string) using iceberg")
+    recluster(spark, TABLE, "k")
+    spark.sql(f"insert into {TABLE} values (-1, 'a row')")
+    table = IcebergTable.load(spark, TABLE)
+    for first in range(0, files - 1, FILES_A_COMMIT):
+        append(table, first, min(files - 1, first + FILES_A_COMMIT))
+        table.refresh()
+    table = IcebergTable.load(spark, TABLE)
+    key = parse_cluster_key("k")
+    spark.sparkContext.setJobGroup("read", "read the metadata")
+    heap, process = heap_bytes(spark), peak_bytes()
+    started = time.monotonic()
+    blocks = read_blocks(table, key)
+    seconds = time.monotonic() - started
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup("read"))
+    held = heap_bytes(spark) - heap
+    started = time.monotonic()
+    whole = time.monotonic() - started
+    if len(blocks) != files or report.blocks_before != files or report.rounds:
+        raise SystemExit(f"{len(blocks)} blocks and not {files}; {report}")
+    return {
+        "files": files,
+        "read_seconds": round(seconds, 2),
+        "recluster_seconds": round(whole, 2),
+        "jobs": jobs,
+        "python_bytes": (peak_bytes() - process) // files,
+        "heap_bytes": held // files,
+    }
+
+
+def append(table: Any, first: int, last: int) -> None:
+    """Add entries for files that hold the keys ``number * 10`` to ``number * 10 + 9``."""
+    java = table.spark.sparkContext._jvm.java
+    iceberg = table.iceberg
+    types, conversions = iceberg.types.Types, iceberg.types.Conversions
+    int_type = types.IntegerType.get()
+    location, spec = table.java.location(), table.java.spec()
+    commit = table.java.newFastAppend()
+    # Without a count of nulls there might be some. py4j cannot make Java's Long, so the counts are a real file's.
+    nulls = table.java.newScan().includeColumnStats().planFiles().iterator().next().file().nullValueCounts()
+    for number in range(first, last):
+        lower, upper = java.util.HashMap(), java.util.HashMap()
+        lower.put(1, conversions.toByteBuffer(int_type, number * 10))
+        upper.put(1, conversions.toByteBuffer(int_type, number * 10 + 9))
+        metrics = iceberg.Metrics(ROWS, None, None, nulls, None, lower, upper)
+        builder = iceberg.DataFiles.builder(spec).withFormat("parquet").withMetrics(metrics)
+        path = f"{location}/data/{number:05d}-0-0b1f6c2e-5d1c-4a3e-9c57-3f1f5b6a7c8d-0-00001.parquet"
+        commit.appendFile(builder.withPath(path).withFileSizeInBytes(100_000_000).build())
+    commit.commit()
+
+
+def heap_bytes(spark: Any) -> int:
+    """Return what the JVM's heap holds after a collection."""
+    java = spark.sparkContext._jvm.java
+    java.lang.System.gc()
+    return int(java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed())
+
+
+def peak_bytes() -> int:
+    """Return the most memory this Python process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()
