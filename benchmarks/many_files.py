@@ -73,6 +73,7 @@ def run(spark: Any, files: int) -> dict[str, Any]:
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup("read"))
     held = heap_bytes(spark) - heap
     started = time.monotonic()
+    report = recluster(spark, TABLE, "k")
     whole = time.monotonic() - started
     if len(blocks) != files or report.blocks_before != files or report.rounds:
         raise SystemExit(f"{len(blocks)} blocks and not {files}; {report}")
