@@ -2,6 +2,7 @@
 
     python tests/processes/catalog_faults.py down     # the catalog cannot be reached when the commit is sent
     python tests/processes/catalog_faults.py mute     # the commit takes place, and the answer is lost
+    python tests/processes/catalog_faults.py lost     # and from then on the catalog cannot be reached
 
 Between Spark and PostgreSQL stands a proxy that does so. Printed is one line of JSON: what was raised, the rows before
 and after, and the data files that no snapshot refers to.
@@ -34,14 +35,13 @@ class Proxy:
     """Hands bytes on between clients and a server, until told to fail.
 
     Attributes:
-        mode: ``pass``; ``down`` closes every connection; ``mute`` closes them in place of the first answer
-            to a commit, then is ``pass`` again.
+        mode: ``pass``; ``down`` closes every connection; ``mute`` closes one in place of the first answer to a
+            commit, then is ``pass`` again; ``lost`` does so, then is ``down``.
         port: Where it listens.
     """
 
     def __init__(self, server_port: int):
         self.mode = "pass"
-        self.swallowed = 0
         self._server_port = server_port
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -52,8 +52,11 @@ class Proxy:
         """Begin to fail."""
         self.mode = mode
         if mode == "down":
-            for pair in self._pairs:
-                _close(*pair)
+            self._close_all()
+
+    def _close_all(self) -> None:
+        for pair in self._pairs:
+            _close(*pair)
 
     def _accept(self) -> None:
         while True:
@@ -69,9 +72,10 @@ class Proxy:
     def _hand_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if answers and self.mode == "mute" and ANSWER in data:
-                    self.mode = "pass"
-                    self.swallowed += 1
+                if answers and self.mode in ("mute", "lost") and ANSWER in data:
+                    self.mode = "pass" if self.mode == "mute" else "down"
+                    if self.mode == "down":
+                        self._close_all()
                     break
                 target.sendall(data)
         _close(source, target)
@@ -119,7 +123,7 @@ def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
     maintenance.commit_merges = failing
     raised = None
     try:
-        report0 = recluster(spark, TABLE, depth=1, block_rows=1000)
+        recluster(spark, TABLE, depth=1, block_rows=1000)
     except Exception as e:
         raised = e
     maintenance.commit_merges = commit
@@ -129,8 +133,6 @@ def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
         "message": str(raised),
         "took_place": data_files(spark) != files,
         "same_rows": checksum(spark, TABLE) == rows,
-        "conflicts": report0.conflicts if raised is None else None,
-        "swallowed": proxy.swallowed,
         "orphans": len(on_disk(directory) - all_files(spark)),
     }
     report = recluster(spark, TABLE, depth=1, block_rows=1000, final=True)

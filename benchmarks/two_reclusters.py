@@ -1,0 +1,116 @@
+"""Two processes recluster one table at the same moment, to the end.
+
+    python benchmarks/two_reclusters.py
+
+Both begin when both are ready. Printed is what each of them committed and how often it had to begin again, beside what
+one process alone does with the same loads. Exit code 1 when a row is lost or doubled, or one does not end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sessions import checksum, of_directory, open_session
+
+BLOCK_ROWS = 20_000
+LOADS = 12
+ROWS = 20_000
+
+
+def main() -> None:
+    """Run one process alone and two together, on tables with the same loads."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", help="also write the figures to this file")
+    parser.add_argument("--worker", nargs=2, metavar=("DIRECTORY", "TABLE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(Path(options.worker[0]), options.worker[1])
+        return
+    directory = Path(tempfile.mkdtemp(prefix="recluster-two-"))
+    try:
+        figures = run(directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    for name in ("alone", "together"):
+        each = figures[name]
+        print(
+            f"{name}: depth {each['depth_after']}, {each['rows_rewritten']} rows rewritten of {LOADS * ROWS}; "
+            + "; ".join(
+                f"{w['rounds']} rounds, {w['conflicts']} conflicts, {w['error']}" for w in each["workers"]
+            )
+        )
+    if options.json:
+        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.json).write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def run(directory: Path) -> dict[str, Any]:
+    """Return what came of both."""
+    spark = open_session(directory, of_directory())
+    figures = {
+        name: race(spark, directory, f"lake.db.{name}", n) for name, n in (("alone", 1), ("together", 2))
+    }
+    spark.stop()
+    return figures
+
+
+def race(spark: Any, directory: Path, table: str, processes: int) -> dict[str, Any]:
+    """Let so many processes recluster a table with overlapping loads; check its rows."""
+    from dbt_recluster.maintenance import clustering_information
+
+    spark.sql(f"create table {table} (id bigint, k int) using iceberg")
+    for load in range(LOADS):
+        spark.sql(
+            f"insert into {table} select /*+ coalesce(1) */ {load * ROWS} + id, "
+            f"cast(rand({load}) * 1000000 as int) from range({ROWS})"
+        )
+    before = checksum(spark, table)
+    command = [sys.executable, __file__, "--worker", str(directory), table]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    workers = [subprocess.Popen(command, **pipes) for _ in range(processes)]  # type: ignore[call-overload]
+    for worker in workers:
+        worker.stdout.readline()  # it is ready
+    for worker in workers:
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    answers = [json.loads(worker.communicate(timeout=600)[0]) for worker in workers]
+    spark.sql(f"refresh table {table}")
+    if checksum(spark, table) != before:
+        raise SystemExit(f"{table}: the rows before were {before} and are {checksum(spark, table)}")
+    return {
+        "depth_after": clustering_information(spark, table, "k")["average_depth"],
+        "rows_rewritten": sum(answer["rows"] for answer in answers),
+        "workers": answers,
+    }
+
+
+def work(directory: Path, table: str) -> None:
+    """Say that all is ready, wait for the word, recluster to the end, tell what was done."""
+    from dbt_recluster.exceptions import ConcurrentChangeError
+    from dbt_recluster.maintenance import recluster
+
+    spark = open_session(directory, of_directory())
+    spark.sql(f"select count(*) from {table}").collect()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    started = time.monotonic()
+    answer: dict[str, Any] = {"rounds": 0, "rows": 0, "conflicts": 0, "error": "ended"}
+    try:
+        report = recluster(spark, table, "k", depth=1.5, block_rows=BLOCK_ROWS, final=True)
+        answer |= {"rounds": len(report.rounds), "rows": report.rows, "conflicts": report.conflicts}
+    except ConcurrentChangeError as e:
+        answer["error"] = str(e)
+    print(json.dumps({**answer, "seconds": round(time.monotonic() - started, 1)}), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
