@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dbt_recluster.orphans import orphan_note
+
 if TYPE_CHECKING:
     from dbt_recluster.maintenance import ReclusterReport
 
@@ -34,7 +36,8 @@ def recluster_line(report: ReclusterReport) -> str:
     if not report.rounds:
         return f"{report.table}: nothing to do, {report.reason}"
     rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
-    return f"{report.table}: {summary(report)}, {size(report.bytes_in)} rewritten{rounds} in {report.seconds:.1f}s"
+    line = f"{report.table}: {summary(report)}, {size(report.bytes_in)} rewritten{rounds} in {report.seconds:.1f}s"
+    return f"{line}. {orphan_note(report.table, report.orphans)}" if report.orphans else line
 
 
 def plan_table(report: ReclusterReport) -> str:
