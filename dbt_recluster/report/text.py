@@ -83,10 +83,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def size(count: int) -> str:
     """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
-    amount, unit = float(count), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{count} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+    unit, one = unit_of(count)
+    return f"{count} bytes" if one == 1 else f"{count / one:.1f} {unit}"
+
+
+def unit_of(count: int) -> tuple[str, int]:
+    """Return the unit that a number of bytes reads best in, and its bytes."""
+    power = 0
+    while count / 1024**power >= 1024 and power < len(_UNITS) - 1:
+        power += 1
+    return _UNITS[power], 1024**power
 
 
 def plural(count: int, noun: str) -> str:

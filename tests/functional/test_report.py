@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,17 @@ class TestReport(Operations):
         """Nothing is wider than the window, and nothing is asked of a network."""
         report = Path(project.project_root) / "target" / "clustering_report.html"
         probe = tmp_path / "probe.html"
-        count = "document.querySelectorAll('svg text').length"
-        script = f"document.title = document.documentElement.scrollWidth + ' ' + {count}"
-        probe.write_text(report.read_text(encoding="utf-8") + f"<script>{script}</script>", encoding="utf-8")
+        # In a frame, since Chromium's own window is never narrower than 500 pixels.
+        content = escape(report.read_text(encoding="utf-8"))
+        look = (
+            "onload = () => { const page = document.querySelector('iframe').contentDocument;"
+            " document.title = page.documentElement.scrollWidth + ' ' + page.querySelectorAll('svg text').length }"
+        )
+        probe.write_text(
+            f'<meta charset="utf-8"><iframe width="{width}" height="900" style="border: 0" srcdoc="{content}"></iframe>'
+            f"<script>{look}</script>",
+            encoding="utf-8",
+        )
         done = subprocess.run(
             [
                 browser,
@@ -109,7 +118,7 @@ class TestReport(Operations):
                 "--no-sandbox",
                 "--disable-gpu",
                 f"--user-data-dir={tmp_path / 'profile'}",
-                f"--window-size={width},900",
+                "--window-size=1400,900",
                 "--dump-dom",
                 probe.as_uri(),
             ],
