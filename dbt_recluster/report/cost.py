@@ -13,11 +13,13 @@ _MOST_KEYS = 12
 def cost(found: Mapping[str, Any]) -> str:
     """Return what the first clustering and each day after it would cost, and how sure that is."""
     low, high = found["bytes_per_day"]
-    lines = [
-        f"{found['table']} by {found['cluster_key']}",
-        f"  first clustering  {size(found['first_bytes'])} read and written, average depth "
-        f"{found['depth']:.1f} -> {found['expected_depth']:.1f} expected{_seconds(found['first_seconds'])}",
-    ]
+    first = f"nothing to do, average depth is {found['depth']:.1f}"
+    if found["first_bytes"]:
+        first = (
+            f"{size(found['first_bytes'])} read and written, average depth "
+            f"{found['depth']:.1f} -> {found['expected_depth']:.1f} expected{_seconds(found['first_seconds'])}"
+        )
+    lines = [f"{found['table']} by {found['cluster_key']}", f"  first clustering  {first}"]
     if not found["loads"]:
         lines.append("  each day          not known: the snapshots hold no load of the past seven days")
     else:

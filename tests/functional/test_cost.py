@@ -57,7 +57,9 @@ class TestCost(Operations):
         assert found.seconds_per_day is not None
         later = datetime.now(timezone.utc) + timedelta(days=8)
         assert estimate_clustering_cost(spark, table, now=later).loads == 0
-        assert "really rewritten" in operate("estimate_clustering_cost", "{table: events}")
+        log = operate("estimate_clustering_cost", "{table: events}")
+        assert "first clustering  nothing to do, average depth is 1.0" in log
+        assert "really rewritten" in log
 
     def test_a_week_that_is_played_through_comes_true(self, project: Any, spark: Any) -> None:
         """Loads of which the first are clustered and then forgotten, each of the others reclustered once."""
