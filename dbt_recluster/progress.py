@@ -11,7 +11,7 @@ from dbt_recluster.iceberg.table import IcebergTable
 from dbt_recluster.outcome import ReclusterReport, Round
 from dbt_recluster.planner import Plan
 
-# Before that share is done, how long it took says little of how long the rest takes.
+# Before that much more is done than at the first look, its time says little of how long the rest takes.
 _TELLING_SHARE = 0.05
 
 
@@ -76,7 +76,7 @@ class Teller:
         budget: int | None,
     ) -> None:
         self._listener = listener
-        self._started = time.monotonic()
+        self._first: tuple[float, float] | None = None
         rate = None if listener is None else speed(table)
         self._round = Progress(
             table=report.table,
@@ -100,8 +100,11 @@ class Teller:
         return None if self._listener is None else self._under_way
 
     def _under_way(self, share: float) -> None:
-        elapsed = time.monotonic() - self._started
-        left = elapsed * (1 - share) / share if share >= _TELLING_SHARE else None
+        # From the first look on: what came before it, planning and choosing where to cut, is no measure of the rest.
+        now = time.monotonic()
+        since, share_then = self._first = self._first or (now, share)
+        done = share - share_then
+        left = (now - since) * (1 - share) / done if done >= _TELLING_SHARE else None
         self._tell(replace(self._round, merged=share, seconds=left))
 
     def ends(self, done: Round) -> None:
