@@ -7,9 +7,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from debian import install
 from ports import free_port
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
@@ -26,14 +27,12 @@ def find() -> Path:
     Raises:
         PostgresMissingError: It is not there and cannot be installed.
     """
-    found = _programs()
+    found, why = _programs(), None
     if not found or not DRIVER.exists():
-        _install()
+        why = install(*PACKAGES)
         found = _programs()
     if not found or not DRIVER.exists():
-        raise PostgresMissingError(
-            f"PostgreSQL or its JDBC driver is missing: apt-get install {' '.join(PACKAGES)}"
-        )
+        raise PostgresMissingError(f"PostgreSQL or its JDBC driver is missing, and {why}")
     return found[-1]
 
 
@@ -81,17 +80,6 @@ def _programs() -> list[Path]:
     return sorted(
         (place for place in places if (place / "initdb").exists()), key=lambda p: float(p.parent.name)
     )
-
-
-def _install() -> None:
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False, "timeout": 600}
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with suppress(subprocess.TimeoutExpired):
-        subprocess.run(["apt-get", "update", "-q"], env=environment, **quiet)  # type: ignore[call-overload]
-        command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
-        subprocess.run(command, env=environment, **quiet)  # type: ignore[call-overload]
 
 
 def _call(command: list[str]) -> None:

@@ -6,7 +6,7 @@ changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,10 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.history import HistoryEntry, clustering_history
 from dbt_recluster.iceberg.blocks import read_blocks, read_blocks_added
 from dbt_recluster.iceberg.levels import levels_and_runs
+from dbt_recluster.iceberg.snapshots import current_history
 from dbt_recluster.iceberg.sorting import is_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.observation import planner_blocks, resolve_key
+from dbt_recluster.observation import observe, planner_blocks, resolve_key
 from dbt_recluster.options import planning_policy
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner import clustering_information as planner_information
@@ -82,7 +83,7 @@ def estimate_clustering_cost(
     block_rows: int = 1_000_000,
     now: datetime | None = None,
 ) -> CostEstimate:
-    """Play through the first clustering of a table, and the loads of the past seven days after it.
+    """Play through the first clustering of a table, and the loads of the past seven days on what they came on top of.
 
     Args:
         spark: A session with Iceberg's extensions.
@@ -99,23 +100,74 @@ def estimate_clustering_cost(
     policy = planning_policy(depth, strategy, None, block_rows)
     target = IcebergTable.load(spark, table)
     key = resolve_key(target, cluster_by)
+    return estimate(target, key, policy, recent_history(spark, target, now))
+
+
+@dataclass(frozen=True)
+class RecentHistory:
+    """What happened to a table in the days that an estimate plays through.
+
+    Attributes:
+        now: Their end.
+        entries: What happened, oldest first.
+        parents: For each kept snapshot the one before it, which may have expired; None for the first.
+    """
+
+    now: datetime
+    entries: Sequence[HistoryEntry]
+    parents: Mapping[int, int | None]
+
+    @property
+    def days(self) -> float:
+        """The days that the snapshots tell of, at least one."""
+        first = self.entries[0].at if self.entries else self.now
+        return max(1.0, (self.now - first).total_seconds() / 86400)
+
+    def loads(self) -> list[HistoryEntry]:
+        """Return the loads that brought blocks, except one that came on top of what nobody knows any more."""
+        found = [
+            each for each in self.entries if each.kind not in ("recluster", "replace") and each.blocks_out
+        ]
+        return found if found and self._known_before(found[0]) else found[1:]
+
+    def before(self, load: HistoryEntry) -> int | None:
+        """Return the snapshot that a load came on top of, None where the table was new."""
+        return self.parents[load.snapshot_ids[0]]
+
+    def _known_before(self, load: HistoryEntry) -> bool:
+        parent = self.before(load)
+        return parent is None or parent in self.parents
+
+
+def recent_history(spark: SparkSession, table: IcebergTable, now: datetime | None = None) -> RecentHistory:
+    """Return what happened to a table in the past seven days."""
     now = now or datetime.now(timezone.utc)
-    past = [entry for entry in clustering_history(spark, table) if entry.at >= now - timedelta(days=DAYS)]
-    loads = [entry for entry in past if entry.kind not in ("recluster", "replace") and entry.blocks_out]
-    days = max(1.0, (now - past[0].at).total_seconds() / 86400) if past else 1.0
+    parents = {snapshot.id: snapshot.parent for snapshot in current_history(table)}
+    entries = clustering_history(spark, table.name, now - timedelta(days=DAYS))
+    # Somebody may commit between the two.
+    known = [entry for entry in entries if all(each in parents for each in entry.snapshot_ids)]
+    return RecentHistory(now, known, parents)
+
+
+def estimate(target: IcebergTable, key: ClusterKey, policy: Policy, past: RecentHistory) -> CostEstimate:
+    """Play one key through on what :func:`recent_history` returned, which serves any number of keys."""
+    loads, days = past.loads(), past.days
     played = loads[-_MOST_LOADS:]
-    blocks, waiting = _arrivals(target, key, policy, played)
-    here = _without(blocks, waiting)
+    here = observe(target, key).blocks
     first = simulate_final(here, policy, rounds=100)
-    least, most = (_kept(blocks, policy, waiting, rounds) for rounds in (1, 100))
+    least = most = 0
+    if played:
+        # From where the table stood then: the same loads on top of themselves would overlap where none did.
+        blocks, waiting = _arrivals(target, key, policy, past.before(played[0]), played)
+        least, most = (_kept(blocks, policy, waiting, rounds) for rounds in (1, 100))
     scale = len(loads) / len(played) / days if played else 0.0
     per_day = (round(min(least, most) * scale), round(max(least, most) * scale))
-    rounds = [entry for entry in past if entry.kind == "recluster"]
+    rounds = [entry for entry in past.entries if entry.kind == "recluster"]
     speeds = [entry.bytes_in / entry.seconds for entry in rounds if entry.seconds and entry.bytes_in]
     actual = sum(entry.bytes_in for entry in rounds)
     own = is_cluster_key(target, key) and rounds
     return CostEstimate(
-        table=table,
+        table=target.name,
         cluster_key=str(key),
         depth=planner_information(here).average_depth,
         expected_depth=planner_information(first.blocks).average_depth,
@@ -135,25 +187,26 @@ def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, f
 
 
 def _arrivals(
-    table: IcebergTable, key: ClusterKey, policy: Policy, loads: Sequence[HistoryEntry]
+    table: IcebergTable, key: ClusterKey, policy: Policy, start: int | None, loads: Sequence[HistoryEntry]
 ) -> tuple[Blocks, list[int]]:
-    """Return today's blocks and those of the loads on one axis, and the level that each load waits at.
+    """Return the blocks of snapshot ``start`` and those of the loads on one axis, and the level each load waits at.
 
     A block of the greatest level or above is never planned and never touched, so a load that has not arrived yet
     waits there, each at a level of its own, and arrives by becoming level 0.
     """
-    today = read_blocks(table, key)
-    ids = [snapshot for entry in loads for snapshot in entry.snapshot_ids]
-    if not len(today):
-        return planner_blocks(today, np.zeros(0, np.int64), np.zeros(0, np.int64)), []
-    known = read_blocks_added(table, key, sorted({*ids, *map(int, np.unique(today.added_by))}))
-    live = np.flatnonzero(
-        np.isin(known.path.to_numpy(zero_copy_only=False), today.path.to_numpy(zero_copy_only=False))
-    )
-    chosen, level, run, waiting = [live], [], [], []
-    now_level, now_run = levels_and_runs(table, known.take(live), key)
-    level.append(now_level)
-    run.append(now_run)
+    ids = {snapshot for entry in loads for snapshot in entry.snapshot_ids}
+    chosen, level, run, waiting = [], [], [], []
+    here = None if start is None else read_blocks(table, key, start)
+    if here is not None:
+        ids.update(map(int, np.unique(here.added_by)))
+    known = read_blocks_added(table, key, sorted(ids))
+    if here is not None:
+        paths = here.path.to_numpy(zero_copy_only=False)
+        live = np.flatnonzero(np.isin(known.path.to_numpy(zero_copy_only=False), paths))
+        live_level, live_run = levels_and_runs(table, known.take(live), key)
+        chosen.append(live)
+        level.append(live_level)
+        run.append(live_run)
     for number, entry in enumerate(loads):
         brought = np.flatnonzero(np.isin(known.added_by, entry.snapshot_ids))
         if not len(brought):
@@ -162,29 +215,8 @@ def _arrivals(
         chosen.append(brought)
         level.append(np.full(len(brought), waiting[-1]))
         run.append(np.zeros(len(brought), np.int64))
-    blocks = planner_blocks(known.take(np.concatenate(chosen)), np.concatenate(level), np.concatenate(run))
-    return blocks, waiting
-
-
-def _without(blocks: Blocks, waiting: Sequence[int]) -> Blocks:
-    """Return the blocks that are there, without those that wait."""
-    return _take(blocks, ~np.isin(blocks.level, waiting))
-
-
-def _take(blocks: Blocks, keep: Any) -> Blocks:
-    return replace(
-        blocks,
-        lower=blocks.lower[keep],
-        upper=blocks.upper[keep],
-        rows=None if blocks.rows is None else blocks.rows[keep],
-        bytes=None if blocks.bytes is None else blocks.bytes[keep],
-        level=blocks.level[keep],
-        run=blocks.run[keep],
-        partition=blocks.partition[keep],
-        unbounded=blocks.unbounded[keep],
-        extent_lower=blocks.extent_lower[keep],
-        extent_upper=blocks.extent_upper[keep],
-    )
+    places, levels, runs = (np.concatenate([np.zeros(0, np.int64), *each]) for each in (chosen, level, run))
+    return planner_blocks(known.take(places), levels, runs), waiting
 
 
 def _kept(blocks: Blocks, policy: Policy, waiting: Sequence[int], rounds: int) -> int:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ReclusterError(Exception):
     """Base of every error that dbt-recluster raises itself."""
+
+    def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
+        """Take what to say, and in ``orphans`` the files that were written and are left behind, all of them."""
+        super().__init__(message)
+        self.orphans = tuple(orphans)
 
 
 class ClusterKeyError(ReclusterError):
@@ -43,8 +50,16 @@ class MergeFailedError(ReclusterError):
     """The chosen blocks could not be read, or the new ones not written. The table is unchanged."""
 
 
+class CommitFailedError(ReclusterError):
+    """The catalog could not be reached for the commit, or refused it. The table is unchanged."""
+
+
 class CommitStateUnknownError(ReclusterError):
     """The catalog did not say whether the commit took place. The table is as before or as after; no file is deleted."""
+
+
+class OrphanFilesError(ReclusterError):
+    """A recluster failed, and files that it had written could not be deleted. The table does not use them."""
 
 
 class BudgetSpentError(ReclusterError):

@@ -30,13 +30,15 @@ from dbt_recluster.iceberg.predicates import parse_predicate
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sorting import set_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.task_progress import Told
 from dbt_recluster.information import blocks_opened, clustering_information
 from dbt_recluster.observation import Observation, observe, resolve_key
 from dbt_recluster.options import planning_policy, positive
+from dbt_recluster.orphans import orphan_note
 from dbt_recluster.outcome import ReclusterReport, Round
 from dbt_recluster.planner import Plan, Policy, plan
 from dbt_recluster.planner import clustering_information as planner_information
-from dbt_recluster.progress import Listener, teller
+from dbt_recluster.progress import Listener, Teller
 from dbt_recluster.suspension import suspended_since
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ def recluster(
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
         trigger: What the history says of it: ``run`` after a build, else ``manual``.
-        listener: Told when a round begins and when it is committed.
+        listener: Told when a round begins, about twice a second how far its merge is (from another thread), and when
+            it is committed.
 
     Returns:
         The report; its ``rounds`` are empty when there was nothing to do.
@@ -90,7 +93,9 @@ def recluster(
         NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input, found before anything
             is written.
         ConcurrentChangeError: Other writers were faster five times in a row.
+        MergeFailedError, CommitFailedError: Blocks could not be read or written, or the catalog was not there.
         CommitStateUnknownError: The catalog did not say whether a commit took place.
+        OrphanFilesError: Something failed, and files written before that could not be deleted.
     """
     started = time.monotonic()
     budget = positive("max_bytes", max_bytes)
@@ -125,20 +130,28 @@ def recluster(
         if len(report.rounds) == MAX_ROUNDS:
             report.reason = f"stopped after {MAX_ROUNDS} rounds"
             break
+        teller = Teller(listener, target, report, chosen, budget)
+        teller.begins()
         try:
-            tell = teller(listener, target, report, chosen, budget)
-            tell(None)
             number = len(report.rounds) + 1
-            with job_description(spark, f"recluster {table}: round {number}, {len(chosen.tasks)} sets"):
-                done = _round(target, key, seen, chosen, policy, trigger, where, attempts)
-            tell(done)
+            with job_description(spark, f"recluster {table}: round {number}"):
+                done = _round(target, key, seen, chosen, policy, trigger, where, attempts, teller)
+            teller.ends(done)
             report.rounds.append(done)
             report.conflicts += done.conflicts
+            report.orphans += done.orphans
             attempts = 0
-        except ConcurrentChangeError:
+        except BaseException as e:
+            teller.fails()
+            if not isinstance(e, ConcurrentChangeError):
+                raise
             attempts += 1
             report.conflicts += 1
+            report.orphans += e.orphans
             if attempts == MAX_ATTEMPTS:
+                if report.orphans:
+                    note = orphan_note(table, report.orphans)
+                    raise ConcurrentChangeError(f"{e}. {note}", orphans=report.orphans) from e
                 raise
             back_off(attempts)
         target.refresh()
@@ -170,13 +183,14 @@ def _round(
     trigger: str,
     where: str | None,
     conflicts: int,
+    teller: Teller,
 ) -> Round:
     started = time.monotonic()
     metadata = seen.metadata
     assert metadata.snapshot_id is not None
     sets = [seen.eligible[task.blocks] for task in chosen.tasks]
     try:
-        merges = _merge(table, key, metadata, chosen, sets, policy.block_rows)
+        merges = _merge(table, key, metadata, chosen, sets, policy.block_rows, teller.under_way)
     except Exception as e:
         _raise_if_changed(table, metadata, np.concatenate(sets), e)
         if isinstance(e, ReclusterError):
@@ -208,6 +222,7 @@ def _round(
         seconds=time.monotonic() - started,
         snapshot_ids=committed.snapshot_ids,
         conflicts=committed.conflicts,
+        orphans=committed.orphans,
     )
 
 
@@ -237,7 +252,8 @@ def _raise_if_changed(
         return  # Spark or the catalog is gone, and ``error`` tells why
     if changed:
         raise ConcurrentChangeError(
-            f"Another writer removed blocks of {table.name} while they were merged"
+            f"Another writer removed blocks of {table.name} while they were merged",
+            orphans=getattr(error, "orphans", ()),
         ) from error
 
 
@@ -248,6 +264,7 @@ def _merge(
     chosen: Plan,
     sets: Sequence[IntArray],
     block_rows: int,
+    told: Told | None,
 ) -> list[MergedSet]:
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
     wanted = [path for each in paths for path in each]
@@ -259,4 +276,4 @@ def _merge(
         for task, positions, task_paths in zip(chosen.tasks, sets, paths, strict=True)
     ]
     target_bytes = int(table.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES))
-    return merge_sets(table, block_sets, key, block_rows, target_bytes)
+    return merge_sets(table, block_sets, key, block_rows, target_bytes, told)

@@ -21,6 +21,7 @@ class Round:
     seconds: float
     snapshot_ids: tuple[int, ...]
     conflicts: int = 0
+    orphans: tuple[str, ...] = ()
 
 
 @dataclass
@@ -38,6 +39,7 @@ class ReclusterReport:
         reason: Why it stopped.
         suspended: Since when the table is suspended, which is why nothing, or nothing more, was done.
         plan: With ``dry_run``, what the next round would do.
+        orphans: Files written for blocks that another writer then changed, which could not be deleted.
     """
 
     table: str
@@ -52,6 +54,7 @@ class ReclusterReport:
     reason: str = ""
     suspended: str | None = None
     plan: DryRun | None = None
+    orphans: list[str] = field(default_factory=list)
 
     @property
     def blocks_in(self) -> int:
@@ -97,5 +100,6 @@ class ReclusterReport:
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
             "suspended": self.suspended,
+            "orphans": self.orphans,
             **({"plan": self.plan.as_dict()} if self.plan else {}),
         }

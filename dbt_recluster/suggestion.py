@@ -17,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.cost import estimate, recent_history
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.blocks import BlockMetadata, read_blocks
 from dbt_recluster.iceberg.predicates import may_match, predicate_columns
 from dbt_recluster.iceberg.rows import matching_rows, sample_rows
 from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.options import planning_policy
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.depth import Sweep
 
@@ -47,12 +49,17 @@ class Candidate:
         distinct: Distinct values of its first column in the sample.
         skipped_now: The share of blocks that the queries skip today, 0 to 1, on average over the queries.
         skipped_then: The share they would skip under this key.
+        first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
+        bytes_per_day: Bytes a day that keeping it would read after loads like those of the past seven days, least
+            and most, likewise; None where the snapshots hold no load.
     """
 
     cluster_by: tuple[str, ...]
     distinct: int
     skipped_now: float
     skipped_then: float
+    first_bytes: int
+    bytes_per_day: tuple[int, int] | None
 
     @property
     def gain(self) -> float:
@@ -87,7 +94,13 @@ class Suggestion:
 
 
 def suggest_cluster_by(
-    spark: SparkSession, table: str, queries: Sequence[str] = (), *, block_rows: int = 1_000_000
+    spark: SparkSession,
+    table: str,
+    queries: Sequence[str] = (),
+    *,
+    depth: float | None = None,
+    strategy: str | None = None,
+    block_rows: int = 1_000_000,
 ) -> Suggestion:
     """Try keys on a table: every column, and pairs of the best; with ``queries`` only columns that they name.
 
@@ -95,12 +108,15 @@ def suggest_cluster_by(
         spark: A session with Iceberg's extensions.
         table: ``schema.table`` or ``catalog.schema.table``.
         queries: Predicates as queries of this table have them.
+        depth: The threshold that the costs are of, as in :func:`dbt_recluster.maintenance.recluster`.
+        strategy: Likewise.
         block_rows: The most rows in a block of the clustered table.
 
     Raises:
-        NotAnIcebergTableError, PredicateError: Bad input.
+        NotAnIcebergTableError, OptionError, PredicateError: Bad input.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
+    policy = planning_policy(depth, strategy, None, block_rows)
     target = IcebergTable.load(spark, table)
     named = [predicate_columns(target, each) for each in queries]
     columns = _columns(target, set[str]().union(*named) if queries else None)
@@ -117,19 +133,29 @@ def suggest_cluster_by(
         {i: np.unique(codes[i][number + 1]) for i, name in enumerate(columns) if name in names}
         for number, names in enumerate(named)
     ]
-    now = [1 - may_match(target, metadata, each).mean() for each in queries]
+    skipped = [1 - may_match(target, metadata, each).mean() for each in queries]
+    past = recent_history(spark, target)
 
     def candidate(key: tuple[int, ...]) -> Candidate:
         cut = _cut([codes[i][0] for i in key], parts)
         if queries:
             ranges = [_ranges(cut, column[0], parts) for column in codes]
             then = float(np.mean([_skipped_by_query(ranges, each, parts) for each in wanted]))
-            before = float(np.mean(now))
+            before = float(np.mean(skipped))
         else:
             ranges = [_ranges(cut, codes[key[0]][0], parts)]
             then, before = _skipped_by_value(*ranges[0], codes[key[0]][0]), _skipped_now(metadata, key[0])
         distinct = len(np.unique(codes[key[0]][0]))
-        return Candidate(tuple(columns[i] for i in key), distinct, round(before, 4), round(then, 4))
+        names = tuple(columns[i] for i in key)
+        cost = estimate(target, ClusterKey(tuple(map(KeyField, names))), policy, past)
+        return Candidate(
+            names,
+            distinct,
+            round(before, 4),
+            round(then, 4),
+            cost.first_bytes,
+            cost.bytes_per_day if cost.loads else None,
+        )
 
     singles = {i: candidate((i,)) for i in range(len(columns))}
     best = sorted(singles, key=lambda i: (-singles[i].gain, i))[:_PAIRED]

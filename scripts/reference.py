@@ -111,6 +111,7 @@ def figures() -> str:
     from dbt_recluster.history import HistoryEntry
     from dbt_recluster.outcome import ReclusterReport
     from dbt_recluster.planner import ClusteringInformation
+    from dbt_recluster.suggestion import Candidate, Suggestion
 
     parts = [
         _NOTE,
@@ -124,6 +125,8 @@ def figures() -> str:
         ("recluster, dry_run: its plan", DryRun),
         ("recluster, dry_run: each set of the plan", PlannedSet),
         ("estimate_clustering_cost", CostEstimate),
+        ("suggest_cluster_by", Suggestion),
+        ("suggest_cluster_by: each of its candidates", Candidate),
         ("The forecast behind the report", Forecast),
     ):
         parts += [f"## {title}\n", _table(("figure", "what it is"), _attributes(kind)), ""]

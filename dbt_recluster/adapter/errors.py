@@ -9,6 +9,7 @@ from typing import Any
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.iceberg.errors import short_message
 
 
 @contextmanager
@@ -21,5 +22,7 @@ def as_dbt_errors(node: Any = None, kind: type[DbtRuntimeError] = CompilationErr
 
 
 def message(error: Exception) -> str:
-    """Return what a dbt error says, without the heading that its text has."""
-    return str(getattr(error, "msg", None) or error)
+    """Return what an error says: dbt's without the heading that its text has, Java's without the trace."""
+    if isinstance(error, ReclusterError):
+        return str(error)
+    return str(getattr(error, "msg", None) or short_message(error))

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import CommitStateUnknownError, ConcurrentChangeError
+from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError, ConcurrentChangeError
 from dbt_recluster.iceberg.block_set import MergedSet
-from dbt_recluster.iceberg.errors import is_caused_by, short_message
+from dbt_recluster.iceberg.errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.levels import property_name
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.iceberg.writing import delete_files
+from dbt_recluster.iceberg.writing import delete_files, take_back
+from dbt_recluster.orphans import orphan_note
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.table import IcebergTable
@@ -33,11 +34,13 @@ class Committed:
         merges: The merges that took place; those left out are not among them.
         snapshot_ids: The ids of the new snapshots.
         conflicts: How often another writer's commit made this one start again.
+        orphans: Files of merges left out that could not be deleted.
     """
 
     merges: tuple[MergedSet, ...]
     snapshot_ids: tuple[int, ...]
     conflicts: int
+    orphans: tuple[str, ...] = ()
 
 
 def commit_merges(
@@ -71,24 +74,32 @@ def commit_merges(
     Raises:
         ConcurrentChangeError: Other writers changed blocks of every merge, or were faster too often. The new
             files are deleted.
-        CommitStateUnknownError: The catalog did not answer. The new files are kept.
+        CommitFailedError: The catalog could not be reached, or refused. The new files are deleted.
+        CommitStateUnknownError: The catalog did not answer. The new files are kept, and named.
+        OrphanFilesError: The commit could not be made, and some of the new files could not be deleted.
     """
     left, conflicts = list(merges), 0
+    orphans: list[str] = []
     while True:
         # What was left out still needs its levels; the next round drops what nothing needs any more.
         obsolete = obsolete_levels if len(left) == len(merges) else ()
         try:
             with table_lock(table.lock_name):
                 snapshots = _commit(table, snapshot_id, left, obsolete, summary)
-            return Committed(tuple(left), tuple(snapshots), conflicts)
+            return Committed(tuple(left), tuple(snapshots), conflicts, tuple(orphans))
         except _ConflictError as conflict:
+            table.refresh()
+            if conflict.snapshot_ids and _took_place(table, left):
+                return Committed(tuple(left), conflict.snapshot_ids, conflicts, tuple(orphans))
             conflicts += 1
-            left = _leave_out(table, left)
+            left, undeleted = _leave_out(table, left)
+            orphans += undeleted
             if not left or conflicts == MAX_ATTEMPTS:
-                _delete(table, left)
+                orphans += delete_files(table, _files(left))
                 raise ConcurrentChangeError(
                     f"Another writer changed blocks of {table.name} while they were merged: "
-                    f"{short_message(conflict.cause)}"
+                    f"{short_message(conflict.cause)}",
+                    orphans=orphans,
                 ) from conflict.cause
             back_off(conflicts)
             assert table.snapshot_id is not None
@@ -101,11 +112,17 @@ def back_off(attempt: int) -> None:
 
 
 class _ConflictError(Exception):
-    """Another writer was faster; nothing was committed and nothing is deleted yet."""
+    """Another writer was faster, the catalog says; nothing is deleted yet.
 
-    def __init__(self, cause: BaseException):
+    Attributes:
+        cause: What Iceberg raised.
+        snapshot_ids: The snapshots that were sent to the catalog; none where it did not come so far.
+    """
+
+    def __init__(self, cause: BaseException, snapshot_ids: Sequence[int] = ()):
         super().__init__(str(cause))
         self.cause = cause
+        self.snapshot_ids = tuple(snapshot_ids)
 
 
 def _commit(
@@ -120,37 +137,60 @@ def _commit(
     except BaseException as e:
         if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
             raise _ConflictError(e) from e
-        _delete(table, merges)  # nothing is committed, so the new files belong to nobody
+        take_back(table, _files(merges), e)  # nothing is committed, so the new files belong to nobody
+        if isinstance(e, Exception):  # Ctrl-C stays Ctrl-C
+            raise _failed(table, e) from e
         raise
     try:
         transaction.commitTransaction()
     except Exception as e:
-        if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
-            raise CommitStateUnknownError(
-                f"The catalog did not say whether the recluster of {table.name} took place: {short_message(e)}. "
-                "The table is as before or as after. The new files are kept; if the table does not use them, "
-                "remove_orphan_files removes them."
-            ) from e
-        if is_caused_by(e, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
-            raise _ConflictError(e) from e
-        raise  # an error that tells nothing of the outcome: the files stay
+        if not is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
+            if is_caused_by(e, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"):
+                raise _ConflictError(e, snapshots) from e
+            if is_instance(e, f"{_EXCEPTIONS}CleanableFailure"):
+                take_back(table, _files(merges), e)
+                raise _failed(table, e) from e
+        files = [str(file.location()) for file in _files(merges)]
+        note = orphan_note(table.name, files, kept=True)
+        raise CommitStateUnknownError(
+            f"Whether the recluster of {table.name} took place is not known: {short_message(e)}. "
+            f"The table is as before or as after. In case it is as before, {note}.",
+            orphans=files,
+        ) from e
     return snapshots
 
 
-def _leave_out(table: IcebergTable, merges: Sequence[MergedSet]) -> list[MergedSet]:
-    """Return the merges whose blocks are as they were when they were read; delete the files of the others."""
-    table.refresh()
+def _failed(table: IcebergTable, error: Exception) -> CommitFailedError:
+    return CommitFailedError(
+        f"The recluster of {table.name} could not be committed: {short_message(error)}. "
+        "The table is unchanged, and the new files are deleted."
+    )
+
+
+def _took_place(table: IcebergTable, merges: Sequence[MergedSet]) -> bool:
+    """Whether the table has the new files.
+
+    A catalog that is asked twice, since its first answer was lost, may call the second one a conflict with the first.
+    """
+    new = [str(file.location()) for file in _files(merges)]
+    return table.snapshot_id is not None and bool(scan_tasks(table, table.snapshot_id, new))
+
+
+def _leave_out(table: IcebergTable, merges: Sequence[MergedSet]) -> tuple[list[MergedSet], list[str]]:
+    """Return the merges whose blocks are as they were when they were read, and delete the files of the others.
+
+    Also return those files that could not be deleted.
+    """
     if table.snapshot_id is None:
-        _delete(table, merges)
-        return []
+        return [], delete_files(table, _files(merges))
     planned = {task.file().location(): task for merge in merges for task in merge.tasks}
     now = scan_tasks(table, table.snapshot_id, list(planned))
     changed = {
         path for path, task in planned.items() if path not in now or _deletes(task) != _deletes(now[path])
     }
     touched = [merge for merge in merges if any(task.file().location() in changed for task in merge.tasks)]
-    _delete(table, touched)
-    return [merge for merge in merges if merge not in touched]
+    left = delete_files(table, _files(touched))
+    return [merge for merge in merges if merge not in touched], left
 
 
 def _deletes(task: Any) -> set[tuple[str, Any]]:
@@ -158,9 +198,8 @@ def _deletes(task: Any) -> set[tuple[str, Any]]:
     return {(delete.location(), delete.contentOffset()) for delete in task.deletes()}
 
 
-def _delete(table: IcebergTable, merges: Sequence[MergedSet]) -> None:
-    for merge in merges:
-        delete_files(table, merge.files)
+def _files(merges: Sequence[MergedSet]) -> list[Any]:
+    return [file for merge in merges for file in merge.files]
 
 
 def _prepare(

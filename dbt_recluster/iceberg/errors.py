@@ -29,6 +29,19 @@ def is_caused_by(error: BaseException, *class_names: str) -> bool:
     return any(cause.getClass().getName() in class_names for cause in causes(error))
 
 
+def is_instance(error: BaseException, interface: str) -> bool:
+    """Whether the Java exception behind ``error``, not those that caused it, is of this class or interface."""
+    outermost = next(causes(error), None)
+    if outermost is None:
+        return False
+    kind = outermost.getClass()
+    while kind is not None:
+        if interface in (kind.getName(), *(each.getName() for each in kind.getInterfaces())):
+            return True
+        kind = kind.getSuperclass()
+    return False
+
+
 def short_message(error: BaseException) -> str:
     """Return the first sentence or two of :func:`readable_message`, without the plan that Spark adds to it."""
     text = readable_message(error).strip()

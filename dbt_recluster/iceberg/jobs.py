@@ -43,6 +43,14 @@ def job_description(spark: SparkSession, description: str) -> Iterator[None]:
         context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None unsets it
 
 
+@contextmanager
+def job_step(spark: SparkSession, step: str) -> Iterator[None]:
+    """Let the jobs of this thread carry ``step`` behind the description that they have already."""
+    before = spark.sparkContext.getLocalProperty(_DESCRIPTION)
+    with job_description(spark, f"{before}: {step}" if before else step):
+        yield
+
+
 def cancel_jobs(spark: SparkSession, group: str) -> None:
     """Cancel the running jobs of ``group``; does nothing when Spark has stopped already."""
     if not is_stopped(spark):

@@ -21,12 +21,15 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.block_set import BlockSet, MergedSet
 from dbt_recluster.iceberg.cuts import Cut, choose_cuts
+from dbt_recluster.iceberg.jobs import job_step
 from dbt_recluster.iceberg.key_columns import add_key_columns
 from dbt_recluster.iceberg.ranges import KeyValue, RangeOutput, bytes_read, only_rows_in_range, range_outputs
+from dbt_recluster.iceberg.round_jobs import RoundJobs
 from dbt_recluster.iceberg.sample import SetSample, file_groups, take_samples
 from dbt_recluster.iceberg.shuffle import send_to_blocks
 from dbt_recluster.iceberg.staging import MAX_PIECES, staged
-from dbt_recluster.iceberg.writing import delete_files, write_files
+from dbt_recluster.iceberg.task_progress import Told
+from dbt_recluster.iceberg.writing import take_back, write_files
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.table import IcebergTable
@@ -65,7 +68,12 @@ class _SetPlan:
 
 
 def merge_sets(
-    table: IcebergTable, sets: Sequence[BlockSet], key: ClusterKey, block_rows: int, block_bytes: int
+    table: IcebergTable,
+    sets: Sequence[BlockSet],
+    key: ClusterKey,
+    block_rows: int,
+    block_bytes: int,
+    told: Told | None = None,
 ) -> list[MergedSet]:
     """Merge every set into new files, sorted by ``key`` and, within the set, disjoint.
 
@@ -75,30 +83,32 @@ def merge_sets(
         key: The cluster key.
         block_rows: The most rows in a new file.
         block_bytes: The size that a new file should not exceed, by the size of those it is made of.
+        told: Told what share of the sets' bytes is merged, by the Spark tasks that have ended.
 
     Returns:
         What was written, one a set, in their order.
 
     Raises:
         ReclusterError: Fewer or more rows came out than went in. Whatever fails, the new files are deleted.
+        OrphanFilesError: Something failed, and then some of them could not be deleted.
     """
     plans, types = _plan(table, sets, key, block_rows, block_bytes)
     files: list[list[Any]] = [[] for _ in sets]
+    jobs = RoundJobs(table.spark, [each.bytes for each in sets], told)
     try:
         for spec_id in sorted({each.spec_id for each in sets}):
             own = [plan for plan in plans if sets[plan.number].spec_id == spec_id]
             by_range = [plan for plan in own if plan.outputs is not None]
             by_shuffle = [plan for plan in own if plan.outputs is None]
             if by_range:
-                _merge_by_ranges(table, key, types, spec_id, by_range, files)
+                _merge_by_ranges(table, key, types, spec_id, by_range, files, jobs)
             if by_shuffle:
-                _merge_by_shuffle(table, key, types, spec_id, by_shuffle, sets, files)
+                _merge_by_shuffle(table, key, types, spec_id, by_shuffle, sets, files, jobs)
         merged = [_merged(each, new) for each, new in zip(sets, files, strict=True)]
         for each, result in zip(sets, merged, strict=True):
             _check_rows(table, each, result)
-    except BaseException:
-        for new in files:
-            delete_files(table, new)
+    except BaseException as e:
+        take_back(table, [file for new in files for file in new], e)
         raise
     return merged
 
@@ -116,7 +126,8 @@ def _plan(
         strides = [
             max(1, limits[number] // _SAMPLED_PER_BLOCK, -(-total // _MOST_SAMPLED)) for number in large
         ]
-        found, types = take_samples(table, [sets[number] for number in large], key, strides)
+        with job_step(table.spark, "where to cut"):
+            found, types = take_samples(table, [sets[number] for number in large], key, strides)
         samples = dict(zip(large, found, strict=True))
     plans = []
     for number, each in enumerate(sets):
@@ -180,6 +191,7 @@ def _merge_by_ranges(
     spec_id: int,
     plans: Sequence[_SetPlan],
     files: list[list[Any]],
+    jobs: RoundJobs,
 ) -> None:
     """Write the blocks of sets in one job and add them to ``files``, by the number of their set."""
     outputs = [output for plan in plans for output in plan.outputs or []]
@@ -187,7 +199,9 @@ def _merge_by_ranges(
     with staged(table, [output.group for output in outputs]) as source:
         frame, names = add_key_columns(table.spark, source.frame, key)
         frame = only_rows_in_range(frame, names, types, outputs)
-        _assign(write_files(table, frame, names, source.set_id, spec_id), set_of, files)
+        with jobs.step("merge by ranges", [plan.number for plan in plans]) as told:
+            new = write_files(table, frame, names, source.set_id, spec_id, stages=1, told=told)
+        _assign(new, set_of, files)
 
 
 def _merge_by_shuffle(
@@ -198,6 +212,7 @@ def _merge_by_shuffle(
     plans: Sequence[_SetPlan],
     sets: Sequence[BlockSet],
     files: list[list[Any]],
+    jobs: RoundJobs,
 ) -> None:
     """Write the blocks of sets in one job and add them to ``files``, by the number of their set."""
     parallelism = table.spark.sparkContext.defaultParallelism
@@ -207,7 +222,9 @@ def _merge_by_shuffle(
         frame, names = add_key_columns(table.spark, source.frame, key)
         starts, shares = [plan.starts for plan in plans], [plan.shares for plan in plans]
         frame = send_to_blocks(frame, names, types, starts, shares, plan_of)
-        _assign(write_files(table, frame, names, source.set_id, spec_id), set_of, files)
+        with jobs.step("merge by a shuffle", [plan.number for plan in plans]) as told:
+            new = write_files(table, frame, names, source.set_id, spec_id, stages=2, told=told)
+        _assign(new, set_of, files)
 
 
 def _assign(new: Sequence[Any], set_of: Sequence[int], files: list[list[Any]]) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.exceptions import OrphanFilesError
+from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jobs import cancel_tagged, job_tag
 from dbt_recluster.iceberg.key_columns import drop_key_columns
+from dbt_recluster.iceberg.task_progress import Told, task_progress
+from dbt_recluster.orphans import orphan_note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,7 +23,14 @@ _NO_LIMIT_BYTES = 1 << 50
 
 
 def write_files(
-    table: IcebergTable, frame: DataFrame, names: Sequence[str], set_id: str, spec_id: int
+    table: IcebergTable,
+    frame: DataFrame,
+    names: Sequence[str],
+    set_id: str,
+    spec_id: int,
+    *,
+    stages: int,
+    told: Told | None = None,
 ) -> list[Any]:
     """Write one file a partition of ``frame``, sorted by the columns ``names``.
 
@@ -29,6 +40,8 @@ def write_files(
         names: SQL that names the columns to sort by.
         set_id: The id under which the files it is read from are staged.
         spec_id: The partition spec to write under.
+        stages: How many stages Spark makes of it.
+        told: Told the share of it that is done, while it runs.
 
     Returns:
         The Java data files. When this raises, none of them stay behind.
@@ -39,7 +52,7 @@ def write_files(
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
     ordered = drop_key_columns(frame.sortWithinPartitions(*(F.expr(name) for name in names)))
     try:
-        with job_tag(spark, set_id):
+        with job_tag(spark, set_id), task_progress(spark, set_id, stages, told):
             (
                 ordered.write.format("iceberg")
                 .option("rewritten-file-scan-task-set-id", set_id)
@@ -50,20 +63,41 @@ def write_files(
                 .save(table.name)
             )
         return list(coordinator.fetchNewFiles(table.java, set_id))
-    except BaseException:
+    except BaseException as e:
         # Spark deletes what a failed job has written. An interrupt (Ctrl-C) is raised in Python only, and
         # leaves the job running or its files staged.
         cancel_tagged(spark, set_id)
         if coordinator.fetchSetIds(table.java).contains(set_id):
-            delete_files(table, list(coordinator.fetchNewFiles(table.java, set_id)))
+            take_back(table, list(coordinator.fetchNewFiles(table.java, set_id)), e)
         raise
 
 
-def delete_files(table: IcebergTable, files: Sequence[Any]) -> None:
-    """Delete files that never became part of the table; one that cannot be deleted stays as an orphan."""
+def delete_files(table: IcebergTable, files: Sequence[Any]) -> list[str]:
+    """Delete files that never became part of the table; return those that could not be deleted and stay as orphans."""
     io = table.java.io()
+    left = []
     for file in files:
+        path = str(file.location())
         try:
-            io.deleteFile(file.location())
+            io.deleteFile(path)
         except Exception:
-            continue
+            left.append(path)
+    return left
+
+
+def take_back(table: IcebergTable, files: Sequence[Any], error: BaseException) -> None:
+    """Delete what was written before ``error``, which the caller then raises again.
+
+    Raises:
+        OrphanFilesError: Some could not be deleted. ``error`` is its cause, and part of what it says.
+    """
+    left = delete_files(table, files)
+    if not left or not isinstance(error, Exception):  # Ctrl-C stays Ctrl-C
+        return
+    if isinstance(error, OrphanFilesError) and error.__cause__ is not None:
+        left, error = [*error.orphans, *left], error.__cause__
+    raise OrphanFilesError(
+        f"Reclustering {table.name} failed: {short_message(error)}. The table is unchanged. "
+        f"{orphan_note(table.name, left)}.",
+        orphans=left,
+    ) from error

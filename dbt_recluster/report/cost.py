@@ -13,11 +13,13 @@ _MOST_KEYS = 12
 def cost(found: Mapping[str, Any]) -> str:
     """Return what the first clustering and each day after it would cost, and how sure that is."""
     low, high = found["bytes_per_day"]
-    lines = [
-        f"{found['table']} by {found['cluster_key']}",
-        f"  first clustering  {size(found['first_bytes'])} read and written, average depth "
-        f"{found['depth']:.1f} -> {found['expected_depth']:.1f} expected{_seconds(found['first_seconds'])}",
-    ]
+    first = f"nothing to do, average depth is {found['depth']:.1f}"
+    if found["first_bytes"]:
+        first = (
+            f"{size(found['first_bytes'])} read and written, average depth "
+            f"{found['depth']:.1f} -> {found['expected_depth']:.1f} expected{_seconds(found['first_seconds'])}"
+        )
+    lines = [f"{found['table']} by {found['cluster_key']}", f"  first clustering  {first}"]
     if not found["loads"]:
         lines.append("  each day          not known: the snapshots hold no load of the past seven days")
     else:
@@ -47,6 +49,10 @@ def _seconds(span: Sequence[float] | None) -> str:
     return f", {_range(f'{span[0]:.1f}', f'{span[1]:.1f}')} s at the speeds of this table's reclusters"
 
 
+def _sizes(span: Sequence[int] | None) -> str:
+    return "not known" if span is None else _range(size(span[0]), size(span[1]))
+
+
 def _range(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
@@ -67,8 +73,10 @@ def suggestion(found: Mapping[str, Any]) -> str:
             f"{each['distinct']:,}",
             f"{each['skipped_now']:.0%}",
             f"{each['skipped_then']:.0%}",
+            size(each["first_bytes"]),
+            _sizes(each["bytes_per_day"]),
         )
         for each in found["candidates"][:_MOST_KEYS]
     ]
-    lines = table(("key", "distinct", "skipped now", "skipped then"), rows)
+    lines = table(("key", "distinct", "skipped now", "skipped then", "to cluster", "to keep a day"), rows)
     return f"{heading}, by {found['sampled']:,} sampled rows and {asked}\n{lines}\n{found['advice']}."

@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dbt_recluster.exceptions import ReportError
+from dbt_recluster.report.text import unit_of
 
 if TYPE_CHECKING:
     from dbt_recluster.history import HistoryEntry
@@ -25,10 +27,20 @@ _MOST_LEVELS = 5
 _COLOURS = {
     name: f"#0a1b{number:02x}"
     for number, name in enumerate(
-        ("ink", "muted", "grid", "before", "after", "load", *(f"level{i}" for i in range(_MOST_LEVELS)))
+        (
+            "card",
+            "ink",
+            "muted",
+            "grid",
+            "before",
+            "after",
+            "load",
+            *(f"level{i}" for i in range(_MOST_LEVELS)),
+        )
     )
 }
 _PNG_COLOURS = {
+    "card": "#ffffff",
     "ink": "#1d2126",
     "muted": "#626a73",
     "grid": "#dfe3e8",
@@ -106,27 +118,28 @@ def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
 
 def history(entries: Sequence[HistoryEntry], table: str) -> str:
     """Draw the depth after each round over time, and the bytes loaded and rewritten below it."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
     rounds = [entry for entry in entries if entry.kind == "recluster" and entry.depth_before is not None]
     figure, axes = _figure(rows=2 if rounds else 1)
     above, below = axes if rounds else (None, axes)
     if above is not None:
         _draw_rounds(above, rounds)
+    series = {}
     for name in ("load", "after"):
         chosen = [entry for entry in entries if (entry.kind == "recluster") == (name == "after")]
         sizes = [entry.bytes_in if name == "after" else entry.bytes_out for entry in chosen]
-        heights = np.cumsum(sizes) / 2**20
+        series[name] = chosen, np.cumsum(np.array(sizes, np.int64))
+    unit, one = unit_of(max((int(total[-1]) for _, total in series.values() if len(total)), default=0))
+    for name, (chosen, total) in series.items():
+        heights = total / one
         if chosen:
             below.step(
                 [each.at for each in chosen], heights, where="post", color=_COLOURS[name], linewidth=1.6
             )
             below.plot([chosen[-1].at], [heights[-1]], "o", color=_COLOURS[name], markersize=3)
-    below.set_ylabel("MB so far")
+    below.set_ylabel(f"{unit} so far")
     below.set_ylim(bottom=0)
-    locator = AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
-    below.xaxis.set_major_locator(locator)
-    below.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    if entries:
+        _time_axis(below, entries[0].at, entries[-1].at)
     return _svg(figure, f"history {table}", "Depth over time, and bytes loaded and rewritten so far")
 
 
@@ -174,6 +187,8 @@ def _draw_curves(axes: Any, curves: Sequence[tuple[str, Layout | None]], colours
             continue
         at, depth = _thinned(layout)
         colour = colours["before" if name == "before" else "after"]
+        if name == "after":  # the colour of what was before would show through
+            axes.fill_between(at, depth, step="mid", color=colours["card"], linewidth=0)
         axes.fill_between(at, depth, step="mid", color=colour, alpha=0.14, linewidth=0)
         axes.step(at, depth, where="mid", color=colour, linewidth=1.4, label=name)
     axes.set_ylim(bottom=0)
@@ -206,17 +221,37 @@ def _shown(layout: Layout) -> Any:
 def _key_axis(axes: Any, labels: Sequence[tuple[float, str]]) -> None:
     axes.set_xlim(-0.01, 1.01)
     axes.set_xticks([place for place, _ in labels], [text for _, text in labels])
+    _keep_inside(axes, last=bool(labels) and labels[-1][0] > 0.8)
+
+
+def _time_axis(axes: Any, first: datetime, last: datetime) -> None:
+    """Name the beginning with its date, the middle and the end with as much as it takes to tell them apart."""
+    span = last - first
+    form = (
+        "%Y-%m-%d" if span >= timedelta(days=3) else "%H:%M" if span >= timedelta(minutes=3) else "%H:%M:%S"
+    )
+    beginning = form if form == "%Y-%m-%d" else f"%Y-%m-%d {form}"
+    at = [first, first + span / 2, last] if span else [first]
+    names = [at[0].strftime(beginning), *(each.strftime(form) for each in at[1:])]
+    if timedelta(days=1) <= span < timedelta(days=3):
+        names[1:] = [each.strftime("%m-%d %H:%M") for each in at[1:]]
+    axes.set_xticks(at, names)
+    _keep_inside(axes, last=len(at) > 1)
+
+
+def _keep_inside(axes: Any, *, last: bool) -> None:
+    """Let the names of the outermost ticks stay within the figure."""
     ticks = axes.get_xticklabels()
-    if ticks:  # the outermost stay inside the figure
+    if ticks:
         ticks[0].set_horizontalalignment("left")
-        if len(ticks) > 1 and labels[-1][0] > 0.8:
+        if len(ticks) > 1 and last:
             ticks[-1].set_horizontalalignment("right")
 
 
 def _whole_numbers(axes: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def _figure(rows: int = 1) -> tuple[Any, Any]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from dbt_recluster.progress import Progress
 from dbt_recluster.report.text import size
+
+# Seconds between two plain lines of one round.
+_SELDOM = 10.0
 
 
 class ProgressLines:
@@ -16,33 +21,63 @@ class ProgressLines:
         log: Takes a message and its arguments, as dbt's loggers do (``{}`` for each): its JSON log keeps
             the figures beside the text.
         terminal: Where a round that is under way is shown until it ends, when this is a terminal.
+        clock: Tells the time in seconds.
     """
 
-    def __init__(self, log: Callable[..., Any], terminal: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        log: Callable[..., Any],
+        terminal: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._log = log
         self._terminal = terminal if terminal is not None and terminal.isatty() else None
+        self._clock = clock
+        self._logged = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Show that a round begins, or what it came to."""
+        """Show that a round begins, how far it is, or what it came to."""
         message, facts = describe(progress)
+        ended = progress.committed or progress.failed
         if self._terminal is not None:
-            self._terminal.write("\r\x1b[K" + ("" if progress.committed else message.format(*facts)))
+            # One that wraps could not be taken back.
+            width = shutil.get_terminal_size().columns - 1
+            self._terminal.write("\r\x1b[K" + ("" if ended else message.format(*facts)[:width]))
             self._terminal.flush()
-        if self._terminal is None or progress.committed:
+        if progress.failed:
+            return
+        if self._terminal is not None:
+            if progress.committed:
+                self._log(message, *facts)
+        elif progress.merged is None or self._clock() - self._logged >= _SELDOM:
+            self._logged = self._clock()
             self._log(message, *facts)
 
 
 def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     """Return a message and the figures that stand in its ``{}``."""
-    message = "{}: round {} " + ("merged" if progress.committed else "merges") + " {} blocks in {} sets, {}"
-    facts: list[Any] = [progress.table, progress.round, progress.blocks, progress.sets, size(progress.bytes)]
+    verb = "merged" if progress.committed else "merges"
+    blocks, sets = ("" if count == 1 else "s" for count in (progress.blocks, progress.sets))
+    message = f"{{}}: round {{}} {verb} {{}} block{blocks} in {{}} set{sets}, {{}}"
+    facts: list[Any] = [
+        progress.table,
+        progress.round,
+        progress.blocks,
+        progress.sets,
+        size(progress.bytes),
+    ]
+    if progress.merged is not None:
+        message += ", {} % done"
+        facts.append(int(100 * progress.merged))
     if progress.committed:
         message += ", in {} s"
         facts.append(f"{progress.seconds or 0:.1f}")
     elif progress.seconds is not None:
-        message += ", about {} s by this table's history"
+        message += (
+            ", about {} s left" if progress.merged is not None else ", about {} s by this table's history"
+        )
         facts.append(f"{progress.seconds:.0f}")
-    if progress.percent is not None:
+    if progress.percent is not None and progress.merged is None:
         message += ", {} % of the bytes allowed"
         facts.append(progress.percent)
     # As text: dbt's log events hold every number as a float.

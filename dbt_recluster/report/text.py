@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dbt_recluster.orphans import orphan_note
+
 if TYPE_CHECKING:
     from dbt_recluster.maintenance import ReclusterReport
 
@@ -34,7 +36,8 @@ def recluster_line(report: ReclusterReport) -> str:
     if not report.rounds:
         return f"{report.table}: nothing to do, {report.reason}"
     rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
-    return f"{report.table}: {summary(report)}, {size(report.bytes_in)} rewritten{rounds} in {report.seconds:.1f}s"
+    line = f"{report.table}: {summary(report)}, {size(report.bytes_in)} rewritten{rounds} in {report.seconds:.1f}s"
+    return f"{line}. {orphan_note(report.table, report.orphans)}" if report.orphans else line
 
 
 def plan_table(report: ReclusterReport) -> str:
@@ -80,10 +83,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def size(count: int) -> str:
     """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
-    amount, unit = float(count), 0
-    while amount >= 1024 and unit < len(_UNITS) - 1:
-        amount, unit = amount / 1024, unit + 1
-    return f"{count} bytes" if unit == 0 else f"{amount:.1f} {_UNITS[unit]}"
+    unit, one = unit_of(count)
+    return f"{count} bytes" if one == 1 else f"{count / one:.1f} {unit}"
+
+
+def unit_of(count: int) -> tuple[str, int]:
+    """Return the unit that a number of bytes reads best in, and its bytes."""
+    power = 0
+    while count / 1024**power >= 1024 and power < len(_UNITS) - 1:
+        power += 1
+    return _UNITS[power], 1024**power
 
 
 def plural(count: int, noun: str) -> str:

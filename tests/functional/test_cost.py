@@ -32,7 +32,8 @@ class TestCost(Operations):
         assert 0 < low <= high
         assert (found.first_seconds, found.actual_bytes_per_day) == (None, None)
         # loads that arrive in the order of a key need no reclustering by it
-        assert estimate_clustering_cost(spark, table, "id", depth=1, block_rows=500).first_bytes == 0
+        by_id = estimate_clustering_cost(spark, table, "id", depth=1, block_rows=500)
+        assert (by_id.first_bytes, by_id.loads, by_id.bytes_per_day) == (0, 6, (0, 0))
 
     def test_partitions_never_meet(self, project: Any, spark: Any) -> None:
         found = estimate_clustering_cost(spark, f"{project.test_schema}.parts", depth=1, block_rows=500)
@@ -56,7 +57,41 @@ class TestCost(Operations):
         assert found.seconds_per_day is not None
         later = datetime.now(timezone.utc) + timedelta(days=8)
         assert estimate_clustering_cost(spark, table, now=later).loads == 0
-        assert "really rewritten" in operate("estimate_clustering_cost", "{table: events}")
+        log = operate("estimate_clustering_cost", "{table: events}")
+        assert "first clustering  nothing to do, average depth is 1.0" in log
+        assert "really rewritten" in log
+
+    def test_a_week_that_is_played_through_comes_true(self, project: Any, spark: Any) -> None:
+        """Loads of which the first are clustered and then forgotten, each of the others reclustered once."""
+        name = f"{project.test_schema}.played"
+        spark.sql(f"create table {name} (id bigint, k int) using iceberg")
+        spark.sql(f"alter table {name} write locally ordered by k")
+
+        def load(number: int) -> None:
+            spark.sql(
+                f"insert into {name} select /*+ repartition(2) */ id, cast(rand({number}) * 1000 as int) "
+                f"from range({number * 1000}, {number * 1000 + 1000})"
+            )
+
+        for number in range(4):
+            load(number)
+        recluster(spark, name, depth=2, block_rows=500, final=True)
+        expire = (
+            "call spark_catalog.system.expire_snapshots(table => '{}', older_than => timestamp '2999-01-01')"
+        )
+        spark.sql(expire.format(name))
+        spent = 0
+        for number in range(4, 10):
+            load(number)
+            spent += recluster(spark, name, depth=2, block_rows=500).bytes_in
+        found = estimate_clustering_cost(spark, name, depth=2, block_rows=500)
+        assert found.loads == 6
+        low, high = found.bytes_per_day
+        assert 0 < low <= high
+        assert low == pytest.approx(spent, rel=0.25)
+        assert found.actual_bytes_per_day == pytest.approx(
+            spent, rel=0.6
+        )  # the first clustering is in the window
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

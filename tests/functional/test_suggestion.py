@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from operations import PLAIN, Operations, operate, operate_json
 
+from dbt_recluster.cost import estimate_clustering_cost
 from dbt_recluster.maintenance import blocks_opened, recluster
+from dbt_recluster.report.text import size
 from dbt_recluster.suggestion import suggest_cluster_by
 
 EVENTS = """
@@ -56,6 +58,28 @@ class TestSuggestion(Operations):
         skipped = 1 - blocks_opened(spark, copy, "shop = 7") / blocks
         assert found.skipped_then == pytest.approx(skipped, abs=0.1)
 
+    def test_costs_are_those_of_the_estimate(self, project: Any, table: str, spark: Any) -> None:
+        options = {"depth": 1, "block_rows": 1000}
+        found = suggest_cluster_by(spark, table, ["shop = 7 and k = 3"], **options)
+        assert len(found.candidates) == 4
+        for each in found.candidates:
+            cost = estimate_clustering_cost(spark, table, list(each.cluster_by), **options)
+            assert (each.first_bytes, each.bytes_per_day) == (cost.first_bytes, cost.bytes_per_day)
+            assert each.first_bytes > 0
+        (by_id,) = suggest_cluster_by(spark, table, ["id = 7"], **options).candidates
+        assert (by_id.first_bytes, by_id.bytes_per_day) == (0, (0, 0))  # loads come in its order
+
+    def test_where_no_load_is_known(self, project: Any, table: str, spark: Any) -> None:
+        old = f"{project.test_schema}.old"
+        spark.sql(f"create table {old} using iceberg as select /*+ repartition(10) */ * from {table}")
+        recluster(spark, old, "shop", depth=1, block_rows=1000, final=True)
+        spark.sql(
+            f"call spark_catalog.system.expire_snapshots(table => '{old}', older_than => timestamp '2999-01-01')"
+        )
+        (found,) = suggest_cluster_by(spark, old, ["k = 7"], block_rows=1000).candidates
+        assert found.bytes_per_day is None
+        assert "not known" in operate("suggest_cluster_by", f"{{table: {old}, queries: k = 7}}")
+
     def test_without_queries(self, project: Any, table: str, spark: Any) -> None:
         found = suggest_cluster_by(spark, table, block_rows=1000)
         keys = {each.cluster_by for each in found.candidates}
@@ -79,7 +103,15 @@ class TestSuggestion(Operations):
         assert "by 10,000 sampled rows and 1 predicate" in log
         assert "By shop (0% of the blocks skipped now" in log
         found = operate_json("suggest_cluster_by", "{table: events, queries: ['shop = 7'], format: json}")
-        assert found["candidates"][0]["cluster_by"] == ["shop"]
+        (shop,) = found["candidates"]
+        assert shop["cluster_by"] == ["shop"]
+        assert shop["first_bytes"] > 0
+        assert len(shop["bytes_per_day"]) == 2
+        row = next(line for line in log.splitlines() if line.split()[:1] == ["shop"])
+        assert size(shop["first_bytes"]) in row
+        assert f"{size(shop['bytes_per_day'][0])} to {size(shop['bytes_per_day'][1])}" in row or (
+            size(shop["bytes_per_day"][0]) in row
+        )
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

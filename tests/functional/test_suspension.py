@@ -144,16 +144,19 @@ class TestProgress(Operations):
         seen: list[str] = []
         told: list[Any] = []
         recluster(spark, table, depth=1, block_rows=500, listener=told.append)
-        assert [(each.round, each.committed) for each in told] == [(1, False), (1, True)]
-        assert (told[1].blocks, told[1].sets, told[0].bytes) == (4, 1, told[1].bytes)
-        assert told[1].seconds > 0
+        assert [(each.round, each.committed) for each in told if each.merged is None] == [
+            (1, False),
+            (1, True),
+        ]
+        assert (told[-1].blocks, told[-1].sets, told[0].bytes) == (4, 1, told[-1].bytes)
+        assert told[-1].seconds > 0
         store = spark.sparkContext._jsc.sc().statusStore()
         jobs = store.jobsList(None)
         for place in range(jobs.size()):
             description = jobs.apply(place).description()
             if description.isDefined():
                 seen.append(str(description.get()))
-        assert any(text.startswith(f"recluster {table}: round 1, 1 sets") for text in seen)
+        assert any(text.startswith(f"recluster {table}: round 1: merge by ") for text in seen)
         for load in range(4, 8):
             load_once(load)
         log = operate("recluster", "{table: events, depth: 1}")

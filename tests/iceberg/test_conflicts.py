@@ -11,6 +11,7 @@ from tables import append, checksum, make_table, orphans
 
 from dbt_recluster import maintenance
 from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.iceberg import commit
 from dbt_recluster.maintenance import clustering_information, recluster
 
 
@@ -161,3 +162,22 @@ def test_threads_of_one_process_lose_no_commit(spark: Any, schema: str) -> None:
         thread.join()
     assert failures == []
     assert spark.sql(f"select count(*), count(distinct id) from {name}").first()[:] == (3400, 3400)
+
+
+def test_a_commit_that_took_place_although_it_was_called_a_conflict(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog that was asked twice says so; to delete the new files would be to lose the rows."""
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    send = commit._commit
+
+    def sent_twice(*args: Any) -> Any:
+        raise commit._ConflictError(RuntimeError("the table has changed"), send(*args))
+
+    monkeypatch.setattr(commit, "_commit", sent_twice)
+    report = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert checksum(spark, name) == before
+    assert orphans(spark, name) == set()
+    assert [len(each.snapshot_ids) for each in report.rounds] == [1]
+    assert report.depth_after <= 2

@@ -152,6 +152,7 @@ def typed(spark: Any) -> Iterator[str]:
         ("truncate(10, i)", "i - pmod(i, 10)"),
         ("truncate(50, n)", "n - pmod(n, 0.050)"),
         (["flag", "s"], "flag, s"),
+        (["flag", "b", "n", "i", "day"], "flag, b, n, i, day"),  # as many columns as one likes
         (["d", "i"], "d, i"),
         (["years(day)", "s"], "year(day), s"),
         (["truncate(35, s)", "n"], "substr(s, 1, 35), n"),

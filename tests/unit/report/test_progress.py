@@ -4,11 +4,16 @@ import io
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from dbt_recluster.progress import Progress
 from dbt_recluster.report.progress import ProgressLines
 
 BEGINS = Progress("db.t", 2, 3, 40, 5 * 2**20, committed=False, seconds=12.4)
 ENDS = replace(BEGINS, committed=True, seconds=11.06, bytes_before=2**20, max_bytes=10 * 2**20)
+
+
+UNDER_WAY = replace(BEGINS, merged=0.456, seconds=7.7, max_bytes=10 * 2**20)
 
 
 class Terminal(io.StringIO):
@@ -32,9 +37,39 @@ def test_plain_lines() -> None:
     ]
 
 
+def test_plain_lines_of_a_round_under_way_come_seldom() -> None:
+    logged: list[str] = []
+    now = 100.0
+    show = ProgressLines(lambda message, *facts: logged.append(message.format(*facts)), clock=lambda: now)
+    show(BEGINS)
+    for now in (101.0, 109.9, 110.0, 110.5, 119.9, 120.0):  # the clock reads it
+        show(replace(UNDER_WAY, merged=(now - 100) / 20))
+    show(replace(BEGINS, failed=True))
+    assert [line.rpartition(", 5.0 MB")[2] for line in logged] == [
+        ", about 12 s by this table's history",
+        ", 50 % done, about 8 s left",
+        ", 100 % done, about 8 s left",
+    ]
+
+
+def test_on_a_terminal_a_round_under_way_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    terminal, logged = Terminal(), list[str]()
+    show = ProgressLines(logged.append, terminal)
+    for progress in (UNDER_WAY, replace(UNDER_WAY, blocks=1, sets=1), replace(BEGINS, failed=True)):
+        show(progress)
+    assert terminal.getvalue().split("\r\x1b[K") == [
+        "",
+        "db.t: round 2 merges 40 blocks in 3 sets, 5.0 MB,",
+        "db.t: round 2 merges 1 block in 1 set, 5.0 MB, 45",
+        "",
+    ]
+    assert logged == []
+
+
 def test_on_a_terminal_the_round_under_way_goes_away_again() -> None:
     terminal = Terminal()
     assert lines(terminal) == [
         "db.t: round 2 merged 40 blocks in 3 sets, 5.0 MB, in 11.1 s, 60 % of the bytes allowed"
     ]
-    assert terminal.getvalue().endswith("by this table's history\r\x1b[K")
+    assert terminal.getvalue().endswith("\r\x1b[K")
