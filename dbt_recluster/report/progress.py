@@ -67,15 +67,16 @@ def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
         size(progress.bytes),
     ]
     if progress.merged is not None:
-        message += ", {} % done"
-        facts.append(int(100 * progress.merged))
-    if progress.committed:
+        # What changes comes first: a narrow terminal cuts the end off.
+        left = "" if progress.seconds is None else ", about {} s left"
+        message = f"{{}}: round {{}}, {{}} % done{left}: {{}} block{blocks} in {{}} set{sets}, {{}}"
+        seconds = [] if progress.seconds is None else [f"{progress.seconds:.0f}"]
+        facts[2:2] = [int(100 * progress.merged), *seconds]
+    elif progress.committed:
         message += ", in {} s"
         facts.append(f"{progress.seconds or 0:.1f}")
     elif progress.seconds is not None:
-        message += (
-            ", about {} s left" if progress.merged is not None else ", about {} s by this table's history"
-        )
+        message += ", about {} s by this table's history"
         facts.append(f"{progress.seconds:.0f}")
     if progress.percent is not None and progress.merged is None:
         message += ", {} % of the bytes allowed"

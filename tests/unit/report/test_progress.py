@@ -45,10 +45,10 @@ def test_plain_lines_of_a_round_under_way_come_seldom() -> None:
     for now in (101.0, 109.9, 110.0, 110.5, 119.9, 120.0):  # the clock reads it
         show(replace(UNDER_WAY, merged=(now - 100) / 20))
     show(replace(BEGINS, failed=True))
-    assert [line.rpartition(", 5.0 MB")[2] for line in logged] == [
-        ", about 12 s by this table's history",
-        ", 50 % done, about 8 s left",
-        ", 100 % done, about 8 s left",
+    assert logged == [
+        "db.t: round 2 merges 40 blocks in 3 sets, 5.0 MB, about 12 s by this table's history",
+        "db.t: round 2, 50 % done, about 8 s left: 40 blocks in 3 sets, 5.0 MB",
+        "db.t: round 2, 100 % done, about 8 s left: 40 blocks in 3 sets, 5.0 MB",
     ]
 
 
@@ -60,8 +60,8 @@ def test_on_a_terminal_a_round_under_way_is_one_line(monkeypatch: pytest.MonkeyP
         show(progress)
     assert terminal.getvalue().split("\r\x1b[K") == [
         "",
-        "db.t: round 2 merges 40 blocks in 3 sets, 5.0 MB,",
-        "db.t: round 2 merges 1 block in 1 set, 5.0 MB, 45",
+        "db.t: round 2, 45 % done, about 8 s left: 40 bloc",
+        "db.t: round 2, 45 % done, about 8 s left: 1 block",
         "",
     ]
     assert logged == []
