@@ -1,8 +1,8 @@
 """The default strategy: its arithmetic against quadratic twins, and what it chooses."""
 
+import block_tables
 import numpy as np
 import pytest
-import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from dbt_recluster.planner.stacks import Stacks, level_of_loads, loads_of_level
 
 def stacked(table):
     """Stacks over all candidates of a table, or None without any."""
-    found = candidates(tables.describe(table), Policy(block_rows=100))
+    found = candidates(block_tables.describe(table), Policy(block_rows=100))
     return (found, Stacks.over(found, np.arange(len(found)))) if len(found) else (found, None)
 
 
@@ -27,7 +27,7 @@ def units(stacks):
 
 
 class TestStacks:
-    @given(tables.TABLES)
+    @given(block_tables.TABLES)
     def test_units_are_the_bounds_within(self, table):
         found, stacks = stacked(table)
         if stacks is None:
@@ -37,7 +37,7 @@ class TestStacks:
             before = sum(bound < first for bound in bounds)
             assert of == set(range(before, before + sum(first <= bound <= last for bound in bounds)))
 
-    @given(tables.TABLES)
+    @given(block_tables.TABLES)
     def test_score_is_what_younger_loads_cost_for_each_row(self, table):
         found, stacks = stacked(table)
         if stacks is None:
@@ -55,7 +55,7 @@ class TestStacks:
             expected = younger * max(inside / rows[place], 1.0)
             assert stacks.score[place] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
-    @given(tables.TABLES)
+    @given(block_tables.TABLES)
     def test_a_group_has_one_component_level_and_layer(self, table):
         found, stacks = stacked(table)
         if stacks is None:
@@ -69,7 +69,7 @@ class TestStacks:
         for layer, members in enumerate(stacks.members):
             assert (stacks.layer[members] == layer).all()
 
-    @given(tables.TABLES, st.data())
+    @given(block_tables.TABLES, st.data())
     def test_younger_blocks_over_a_taken_one_come_along(self, table, data):
         _, stacks = stacked(table)
         if stacks is None:
@@ -86,7 +86,7 @@ class TestStacks:
         ]
         assert with_younger(stacks, taken).tolist() == expected
 
-    @given(tables.TABLES, st.data())
+    @given(block_tables.TABLES, st.data())
     def test_removed_coverage(self, table, data):
         found, stacks = stacked(table)
         if stacks is None:
@@ -163,14 +163,14 @@ class TestChoice:
         assert task.level == 2
         assert loads_of_level(np.array([task.level])) == 3
 
-    @given(tables.TABLES, st.sampled_from([1.0, 1.5, 2.0, 3.0]))
+    @given(block_tables.TABLES, st.sampled_from([1.0, 1.5, 2.0, 3.0]))
     def test_without_limits_it_ends_at_the_threshold(self, table, depth):
         """Unless rows of one key fill blocks, or blocks cannot be told apart."""
         distinct = [
-            tables.Block((2 * place, 2 * place + 60 + len(block.keys)), partition=block.partition)
+            block_tables.Block((2 * place, 2 * place + 60 + len(block.keys)), partition=block.partition)
             for place, block in enumerate(table)
         ]
-        final = simulate_final(tables.describe(distinct), Policy(depth=depth, block_rows=2)).blocks
+        final = simulate_final(block_tables.describe(distinct), Policy(depth=depth, block_rows=2)).blocks
         for partition in np.unique(final.partition):
             assert block_depths(final)[final.partition == partition].mean() <= max(depth, 2.0)
 
