@@ -83,8 +83,7 @@ _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
     "tenants": tenants,
     "in order": lambda random, loads: time_ordered(random, loads, 0.0, None),
 }
-_ALSO_UNSORTED = ("uniform", "late 10 %", "hot range", "tenants", "in order")
-WORKLOADS = [f"{name}, sorted" for name in _LOADS] + [f"{name}, unsorted" for name in _ALSO_UNSORTED]
+WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
 
 
 @dataclass

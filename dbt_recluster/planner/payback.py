@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FigureArray, FloatArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads, loads_of_level
+from dbt_recluster.planner.stacks import LEVEL_GROWTH, Stacks, extent_on_axis, level_of_loads, loads_of_level
 
-# The price is found by halving its range this many times: from a millionth of the greatest score to the
-# greatest, that leaves steps of a tenth.
-_HALVINGS = 7
-# A group is due by the average of its blocks that score at least a quarter of the price, and takes with it its
-# blocks that score at least a twentieth. One rewrite then serves a whole range, not scattered blocks of it.
-_COUNTED, _TAKEN = 0.25, 0.05
 # Overlap may stay that is this many times the threshold's.
 _TOLERANCE = 1.05
 
@@ -101,30 +95,37 @@ def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArr
     Returns:
         Which blocks are due, or younger than one that is and over the same keys.
     """
-    greatest = np.zeros(len(surplus), np.float32)
-    np.maximum.at(greatest, partition, stacks.score)
-    # Prices as powers, from 1 for the greatest score down; at `low` everything over another block is due.
     wanted = surplus * _removed(stacks, np.ones(len(stacks), np.bool_), partition, len(surplus))
-    low: FloatArray = np.full(len(surplus), -6.0)
-    high: FloatArray = np.full(len(surplus), 0.001)
-    chosen = _at_price(stacks, (greatest * 10.0**low).astype(np.float32)[partition])
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        tried = _at_price(stacks, (greatest * 10.0**middle).astype(np.float32)[partition])
+    # A group lies in one partition, and the prices that differ are those of its groups. At the lowest, all that
+    # has younger blocks over it is due.
+    of_group = np.zeros(len(stacks.score), np.int64)
+    of_group[stacks.group] = partition
+    scored = np.flatnonzero(stacks.score > 0)
+    order = scored[np.lexsort((stacks.score[scored], of_group[scored]))]
+    prices = np.append(stacks.score[order], np.inf)
+    low = np.searchsorted(of_group[order], np.arange(len(surplus)))
+    high = np.searchsorted(of_group[order], np.arange(len(surplus)), side="right") - 1
+    # A partition without any has nothing that a price could find.
+    low[high < low] = high[high < low] = len(order)
+    chosen = _at_price(stacks, prices[low][of_group])
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        tried = _at_price(stacks, prices[middle][of_group])
         enough = _removed(stacks, tried, partition, len(surplus)) >= wanted
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
         chosen = np.where(enough[partition], tried, chosen)
     return chosen
 
 
-def _at_price(stacks: Stacks, price: FigureArray) -> BoolArray:
-    """What is merged at a price, float32 (n,): bool (n,)."""
-    scored = stacks.score > 0
-    counted = scored & (stacks.score >= _COUNTED * price)
-    # The tolerance makes a group due at the very price that is its average.
-    excess = np.where(counted, stacks.rows * (stacks.score - price * (1 - 1e-6)), 0.0)
-    due = np.bincount(stacks.group, excess) > 0
-    return with_younger(stacks, due[stacks.group] & scored & (stacks.score >= _TAKEN * price))
+def _at_price(stacks: Stacks, price: FloatArray) -> BoolArray:
+    """What is merged at each group's price, float64 (groups,): bool (n,).
+
+    A group is due as a whole. A run of which single blocks stay behind is never one run again: what is left of
+    it lies under new blocks, is due at once, and takes young runs with it. For the same reason groups are due
+    together whose scores differ by less than levels tell apart.
+    """
+    due = (stacks.score > 0) & (stacks.score * LEVEL_GROWTH >= price)
+    return with_younger(stacks, due[stacks.group] & stacks.under)
 
 
 def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:

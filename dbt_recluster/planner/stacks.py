@@ -13,12 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dbt_recluster.planner.arrays import FigureArray, FloatArray, IntArray, PlaceArray, group_starts
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    FigureArray,
+    FloatArray,
+    IntArray,
+    PlaceArray,
+    group_starts,
+)
 from dbt_recluster.planner.candidates import Candidates
 
 # Up to this level every level is one more load; from there on each stands for a quarter more loads.
 _EXACT_LEVEL = 4
-_GROWTH = 1.25
+LEVEL_GROWTH = 1.25
 # Blocks of one level and component are one group while their widths ascend by less than this, and more where a
 # block covers few units, for there chance makes widths differ.
 _WIDTH_GAP = 1.25
@@ -32,7 +39,7 @@ def loads_of_level(level: IntArray) -> FloatArray:
     """How many loads a level stands for: 1, 2, 3, 4, 5, and from there on a quarter more each."""
     above = np.maximum(level - _EXACT_LEVEL, 0)
     exact = np.minimum(level, _EXACT_LEVEL) - _EXACT_LEVEL
-    loads: FloatArray = exact + (_EXACT_LEVEL + 1) * _GROWTH**above
+    loads: FloatArray = exact + (_EXACT_LEVEL + 1) * LEVEL_GROWTH**above
     return loads
 
 
@@ -50,7 +57,7 @@ def level_of_loads(loads: FloatArray, chance: FloatArray | float = 0.5) -> IntAr
     Returns:
         int64 (n,), at least 0.
     """
-    above = np.log(np.maximum(loads / (_EXACT_LEVEL + 1), 1.0)) / np.log(_GROWTH)
+    above = np.log(np.maximum(loads / (_EXACT_LEVEL + 1), 1.0)) / np.log(LEVEL_GROWTH)
     exact = np.clip(loads - 1, 0, _EXACT_LEVEL)
     # Rounding must not take a level's own number of loads for a little less.
     lower = np.floor(exact + above + 1e-6).astype(np.int64)
@@ -93,7 +100,8 @@ class Stacks:
         layer: int8 (n,), place of a block's group in its component, 0 for the youngest.
         members: the blocks of each layer, int32, from the youngest to the oldest.
         loads: float32 (n,), loads that went into each block.
-        score: float32 (n,), what the younger blocks over a block cost for each of its rows; 0 without any.
+        under: bool (n,), whether a block has any as young or younger over it.
+        score: float64 (groups,), what these cost for each row of a group's blocks that have any; 0 without.
     """
 
     begin: PlaceArray
@@ -103,7 +111,8 @@ class Stacks:
     layer: npt.NDArray[np.int8]
     members: list[PlaceArray]
     loads: FigureArray
-    score: FigureArray
+    under: BoolArray
+    score: FloatArray
 
     @classmethod
     def over(cls, candidates: Candidates, member: IntArray) -> Stacks:
@@ -135,14 +144,19 @@ class Stacks:
         loads = loads_of_level(level).astype(np.float32)
         if not level.any():
             loads = _loads_by_width(begin, end, group_width[group], members)
-        score = np.zeros(len(member), np.float32)
+        under = np.zeros(len(member), np.bool_)
+        cost, paid = np.zeros(len(starts)), np.zeros(len(starts))
         cover = np.zeros(units)
         for blocks in members:
             cover += spread(begin[blocks], end[blocks], loads[blocks], units)
             younger = mean_over(cover, begin[blocks], end[blocks]) - loads[blocks]
             # What is left of a difference of sums is not a load.
-            score[blocks] = np.where(younger > 1e-4, younger * width[blocks], 0.0)
-        return cls(begin, end, rows, group, layer, members, loads, score)
+            some = younger > 1e-4
+            blocks = blocks[some]
+            under[blocks] = True
+            cost += np.bincount(group[blocks], younger[some] * width[blocks] * rows[blocks], len(starts))
+            paid += np.bincount(group[blocks], rows[blocks], len(starts))
+        return cls(begin, end, rows, group, layer, members, loads, under, cost / np.maximum(paid, 1.0))
 
     def __len__(self) -> int:
         """Number of blocks."""

@@ -43,6 +43,7 @@ class TestStacks:
         if stacks is None:
             return
         of, rows, loads = units(stacks), stacks.rows, stacks.loads
+        cost, paid = [0.0] * len(stacks.score), [0.0] * len(stacks.score)
         for place in range(len(found)):
             younger = sum(
                 loads[other] * len(of[other] & of[place])
@@ -52,8 +53,12 @@ class TestStacks:
             inside = sum(
                 rows[other] * len(of[other] & of[place]) / len(of[other]) for other in range(len(found))
             )
-            expected = younger * max(inside / rows[place], 1.0)
-            assert stacks.score[place] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+            assert stacks.under[place] == (younger > 0)
+            if younger:
+                cost[stacks.group[place]] += younger * max(inside / rows[place], 1.0) * rows[place]
+                paid[stacks.group[place]] += rows[place]
+        for group, score in enumerate(stacks.score.tolist()):
+            assert score == pytest.approx(cost[group] / max(paid[group], 1.0), rel=1e-5, abs=1e-5)
 
     @given(block_tables.TABLES)
     def test_a_group_has_one_component_level_and_layer(self, table):
@@ -144,6 +149,13 @@ class TestChoice:
         blocks = build(run(16, 1) + young)
         (members,) = chosen(blocks, 1.5)
         assert set(range(16)) & set(members)
+
+    def test_a_run_is_decided_on_as_a_whole(self):
+        """Blocks that only the newest load lies over go along with their run, or they would be a rest for ever."""
+        young = [(a, b, 13) for a, b, _ in run(40, 0) if not 40 <= a < 60]
+        newest = [(a + 0.3, b + 0.3, 0) for a, b, _ in run(8, 0, 99.0)]
+        (members,) = chosen(build(run(400, 14) + young + newest), 1.4)
+        assert set(range(400)) <= set(members)
 
     def test_a_well_clustered_range_is_left_alone(self):
         deep = [(200 + 0.1 * nth, 210 + 0.1 * nth, 0) for nth in range(20)]
