@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, PlaceArray, narrow
 from dbt_recluster.planner.block_sets import BlockSets, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
@@ -43,9 +43,10 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     depth = candidates.sweep(np.arange(len(candidates))).depths()
     average = np.bincount(candidates.partition, depth, len(threshold)) / np.maximum(count, 1)
     deep = np.round(average, 4) > threshold
-    member = np.flatnonzero(deep[candidates.partition] & (depth > policy.overlap_threshold) & (depth > 1))
+    overlapping = deep[candidates.partition] & (depth > max(policy.overlap_threshold, 1))
+    member = narrow(np.flatnonzero(overlapping))
     worst = float(np.round(average, 4).max())
-    del depth
+    del depth, overlapping
     if len(member) == 0:
         return no_sets(), worst
     # The part of all overlap that has to go. A little more than the threshold's may stay: missing it by a hair
@@ -84,12 +85,12 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     return levels
 
 
-def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArray:
+def _chosen(stacks: Stacks, partition: PlaceArray, surplus: FloatArray) -> BoolArray:
     """Find each partition's price, and what is merged at it: bool (n,).
 
     Args:
         stacks: of n blocks.
-        partition: int64 (n,).
+        partition: int32 (n,).
         surplus: float64 (partitions,), part of the overlap that has to go.
 
     Returns:
@@ -145,20 +146,19 @@ def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
     return result
 
 
-def _removed(stacks: Stacks, chosen: BoolArray, partition: IntArray, partitions: int) -> FloatArray:
+def _removed(stacks: Stacks, chosen: BoolArray, partition: PlaceArray, partitions: int) -> FloatArray:
     """Units of coverage that merging the chosen blocks takes away: float64 (partitions,)."""
-    place = np.flatnonzero(chosen)
+    place = narrow(np.flatnonzero(chosen))
     begin, end = stacks.begin[place], stacks.end[place]
-    reach = np.maximum.accumulate(end)
-    before = np.zeros_like(reach)
-    before[1:] = reach[:-1]
+    before = np.maximum.accumulate(end)[:-1]
     # Of each block, in the order of their begins, what lies under those before it.
-    twice = np.minimum(end, before) - np.minimum(begin, before)
-    return np.bincount(partition[place], twice, partitions).astype(np.float64)
+    twice = np.minimum(end[1:], before)
+    twice -= np.minimum(begin[1:], before)
+    return np.bincount(partition[place[1:]], twice, partitions).astype(np.float64)
 
 
 def _sets(
-    candidates: Candidates, stacks: Stacks, member: IntArray, chosen: BoolArray, policy: Policy
+    candidates: Candidates, stacks: Stacks, member: PlaceArray, chosen: BoolArray, policy: Policy
 ) -> BlockSets:
     """One set for each connected stretch of chosen blocks, most coverage removed for a row first."""
     place = np.flatnonzero(chosen)
@@ -174,4 +174,4 @@ def _sets(
     order = np.argsort(-removed / rows, kind="stable")
     rank = np.empty(len(starts), np.int64)
     rank[order] = np.arange(len(starts))
-    return form_sets(candidates, member[place], rank[label], policy)
+    return form_sets(candidates, member[place].astype(np.int64), rank[label], policy)
