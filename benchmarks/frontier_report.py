@@ -51,6 +51,12 @@ def greatest(values: list[float | None]) -> float:
     return max((value for value in values if value is not None), default=float("nan"))
 
 
+def compared(curves: Curves, workload: str) -> list[Of]:
+    """A workload's curves, of the seeds with which the others have been measured too."""
+    found = [of[workload] for of in curves.values() if workload in of]
+    return [of for of in found if any(not name.startswith(OURS) for name in of)]
+
+
 def shown(value: float) -> str:
     """Two decimals, or a dash where there is nothing to show."""
     return f"{value:.2f}" if np.isfinite(value) else "-"
@@ -59,7 +65,7 @@ def shown(value: float) -> str:
 def print_table(curves: Curves, best: list[tuple[float, float]]) -> None:
     """Mean write amplification at each scan, and the ratio of ours to the best of the others."""
     for workload in next(iter(curves.values())):
-        seeds = [of[workload] for of in curves.values() if workload in of]
+        seeds = compared(curves, workload)
         print(f"\n{workload:<32}" + "".join(f"{scan:7.1f}" for scan in SCANS))
         for name in seeds[0]:
             means = [np.mean([best_at(of[name], scan) for of in seeds if name in of]) for scan in SCANS]
@@ -86,7 +92,7 @@ def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
     everything: list[float | None] = []
     described: list[float | None] = []
     for workload in workloads:
-        seeds = [of[workload] for of in curves.values() if workload in of]
+        seeds = compared(curves, workload)
         cells = [
             f" {shown(float(np.mean([best_at(of[OURS], scan) for of in seeds])))} / "
             f"{shown(float(np.mean([best_other(of, scan) for of in seeds])))} |"
@@ -116,9 +122,27 @@ def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
             [ratio for names in of.values() for ratio in ratios(names, whole=False)]
         )
         print(f"seed {seed}: {with_whole:.3f}, without whole buckets {without_whole:.3f}")
-    unknown = f"{OURS}, no level or run"
-    print_unknown(curves, unknown)
+    seeds_of = {workload: len(compared(curves, workload)) for workload in workloads}
+    fewer = [f"{name} ({count})" for name, count in seeds_of.items() if count < len(curves)]
+    print(f"compared with fewer than {len(curves)} seeds: {', '.join(fewer) or 'none'}")
+    print_bound(curves, best)
+    print_unknown(curves, f"{OURS}, no level or run")
     print_thresholds(curves)
+
+
+def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
+    """Where uniform loads are, and the optimum itself, to the best of the others."""
+    for whole in (True, False):
+        bound: list[float | None] = []
+        ours: list[float | None] = []
+        for of in compared(curves, "uniform, sorted"):
+            ours += ratios(of, whole)
+            bound += [optimum_at(best, scan) / best_other(of, scan, whole) for scan in SCANS]
+        print(
+            f"uniform, sorted, {'with' if whole else 'without'} whole buckets: "
+            f"ours {geometric_mean(ours):.2f}, at most {greatest(ours):.2f}; "
+            f"the optimum {geometric_mean(bound):.2f}, at most {greatest(bound):.2f}"
+        )
 
 
 def print_unknown(curves: Curves, name: str) -> None:

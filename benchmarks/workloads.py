@@ -170,11 +170,20 @@ def simulate(
     workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> Point:
     """Load by load, recluster after each."""
+    scans, work = simulate_each(workload, step, loads, seed, known)
+    return Point(threshold, float(scans.mean()), float(work[-1]))
+
+
+def simulate_each(
+    workload: str, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
+) -> tuple[FloatArray, FloatArray]:
+    """The scan after each load, and the rows rewritten by then for each row loaded by then."""
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
-    table, scans = Table(known), []
+    table, scans, work = Table(known), [], []
     for load in _LOADS[name](random, loads):
         table.load(load, arrival == "sorted", random)
         step(table)
         scans.append(table.scan(load.read((np.arange(1024) + random.random(1024)) / 1024)))
-    return Point(threshold, float(np.mean(scans)), table.rewritten / table.loaded)
+        work.append(table.rewritten / table.loaded)
+    return np.array(scans), np.array(work)

@@ -20,9 +20,10 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     A read that comes to a block also opens the younger blocks over the same keys. What these cost over a
     block, for each of its rows, is its score: the loads merged in the younger blocks, times the block's
     share of the table's keys, over its share of the table's rows. The greater the score, the sooner a
-    rewrite of the block, together with all younger ones over it, pays back. While the average depth of a
+    rewrite of the block, together with all younger ones over it, pays back. Blocks that have gone through the
+    same merges are a group (`Stacks`), and are decided on together by their mean. While the average depth of a
     partition is at most the threshold, nothing is done. When it is above, the highest price is looked for at
-    which merging all that scores at least the price brings it down to the threshold.
+    which merging all groups that score at least the price brings it down to the threshold.
 
     On loads that cover all keys this comes near the schedule of least work for a number of sorted runs
     (Bentley and Saxe 1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014): an older
