@@ -108,7 +108,8 @@ def _chosen(stacks: Stacks, partition: PlaceArray, surplus: FloatArray) -> BoolA
     low = np.searchsorted(of_group[order], np.arange(len(surplus)))
     high = np.searchsorted(of_group[order], np.arange(len(surplus)), side="right") - 1
     # A partition without any has nothing that a price could find.
-    low[high < low] = high[high < low] = len(order)
+    low = np.where(high < low, len(order), low)
+    high = np.maximum(low, high)
     chosen = _at_price(stacks, prices[low][of_group])
     while (low < high).any():
         middle = (low + high + 1) // 2

@@ -163,8 +163,9 @@ class Stacks:
                 has = younger > 1e-4
                 some, younger = some[has], younger[has]
                 under[some] = True
-                cost += np.bincount(group[some], younger * width[some] * rows[some], len(starts))
-                paid += np.bincount(group[some], rows[some], len(starts))
+                weight = rows[some].astype(np.float64)
+                np.add.at(paid, group[some], weight)
+                np.add.at(cost, group[some], weight * younger * width[some])
             del before
         return cls(begin, end, rows, group, layer, members, loads, under, cost / np.maximum(paid, 1.0))
 
@@ -186,6 +187,8 @@ def add_steps(steps: FloatArray, begin: PlaceArray, end: PlaceArray, value: Floa
         end: int32 (n,).
         value: of each block, (n,).
     """
+    # Of one type, for `at` is several times slower where it has to convert.
+    value = value.astype(np.float64, copy=False)
     np.add.at(steps, begin, value)
     np.subtract.at(steps, end, value)
 
