@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit" / "planner"))
-import tables
+import block_tables
 
 from dbt_recluster.planner import STRATEGIES, Plan, Policy, plan
 
@@ -28,7 +28,7 @@ RESULTS = Path(__file__).parent / "results" / "planner_properties.json"
 MOST_ROUNDS = 2000
 
 
-def random_table(random: np.random.Generator) -> list[tables.Block]:
+def random_table(random: np.random.Generator) -> list[block_tables.Block]:
     """Blocks of many shapes: wide, narrow, constant, equal, touching, nested, of any level."""
     keys = int(random.choice([2, 5, 20, 100, 1000]))
     levels = int(random.choice([1, 4, 40]))
@@ -38,7 +38,7 @@ def random_table(random: np.random.Generator) -> list[tables.Block]:
         start = int(random.integers(0, keys))
         part = np.sort(np.minimum(start + random.integers(0, width, int(random.integers(1, 9))), keys - 1))
         found.append(
-            tables.Block(
+            block_tables.Block(
                 tuple(part.tolist()),
                 int(random.integers(levels)),
                 0,
@@ -66,7 +66,7 @@ def random_policy(random: np.random.Generator, strategy: str) -> Policy:
     )
 
 
-def depths(blocks: list[tables.Block], partition: int, points: np.ndarray) -> np.ndarray:
+def depths(blocks: list[block_tables.Block], partition: int, points: np.ndarray) -> np.ndarray:
     """How many blocks cover each point."""
     of = [block for block in blocks if block.partition == partition]
     lower, upper = np.sort([block.keys[0] for block in of]), np.sort([block.keys[-1] for block in of])
@@ -74,13 +74,13 @@ def depths(blocks: list[tables.Block], partition: int, points: np.ndarray) -> np
     return covering
 
 
-def contents(blocks: list[tables.Block], found: Plan) -> list[tuple[int, list[str]]]:
+def contents(blocks: list[block_tables.Block], found: Plan) -> list[tuple[int, list[str]]]:
     """A plan in terms of what the planner knows of blocks, not of where they stand."""
     told = [str((b.keys[0], b.keys[-1], len(b.keys), b.level, b.partition, b.bytes)) for b in blocks]
     return [(task.level, sorted(told[place] for place in task.blocks)) for task in found.tasks]
 
 
-def check_plan(blocks: list[tables.Block], found: Plan, policy: Policy, counts: Counter[str]) -> None:
+def check_plan(blocks: list[block_tables.Block], found: Plan, policy: Policy, counts: Counter[str]) -> None:
     """Promises of a plan by itself."""
     chosen = [int(place) for task in found.tasks for place in task.blocks]
     counts["sets not disjoint"] += len(chosen) != len(set(chosen))
@@ -108,21 +108,21 @@ def check(strategy: str, seed: int, counts: Counter[str]) -> None:
     known = bool(random.random() < 0.7)
     counts["tables"] += 1
     for nth in range(MOST_ROUNDS):
-        described = tables.describe(blocks, levels=known, runs=known)
+        described = block_tables.describe(blocks, levels=known, runs=known)
         found = plan(described, policy)
         order = random.permutation(len(blocks)).tolist()
         shuffled = [blocks[place] for place in order]
-        again = plan(tables.describe(shuffled, levels=known, runs=known), policy)
+        again = plan(block_tables.describe(shuffled, levels=known, runs=known), policy)
         counts["plans that depend on order"] += contents(blocks, found) != contents(shuffled, again)
         counts["plans"] += 1
         check_plan(blocks, found, policy, counts)
         if not found.tasks:
             counts["most rounds"] = max(counts["most rounds"], nth)
             return
-        after = tables.merge(blocks, found, policy, (nth + 1) * 1000)
-        heavy = tables.heavy_keys(blocks, policy.block_rows)
+        after = block_tables.merge(blocks, found, policy, (nth + 1) * 1000)
+        heavy = block_tables.heavy_keys(blocks, policy.block_rows)
         for partition in (0, 1):
-            points = np.array(tables.points([b for b in blocks + after if b.partition == partition]))
+            points = np.array(block_tables.points([b for b in blocks + after if b.partition == partition]))
             if len(points):
                 deeper = depths(after, partition, points) > depths(blocks, partition, points)
                 counts["points compared"] += len(points)

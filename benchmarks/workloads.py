@@ -83,8 +83,7 @@ _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
     "tenants": tenants,
     "in order": lambda random, loads: time_ordered(random, loads, 0.0, None),
 }
-_ALSO_UNSORTED = ("uniform", "late 10 %", "hot range", "tenants", "in order")
-WORKLOADS = [f"{name}, sorted" for name in _LOADS] + [f"{name}, unsorted" for name in _ALSO_UNSORTED]
+WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
 
 
 @dataclass
@@ -171,11 +170,20 @@ def simulate(
     workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> Point:
     """Load by load, recluster after each."""
+    scans, work = simulate_each(workload, step, loads, seed, known)
+    return Point(threshold, float(scans.mean()), float(work[-1]))
+
+
+def simulate_each(
+    workload: str, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
+) -> tuple[FloatArray, FloatArray]:
+    """The scan after each load, and the rows rewritten by then for each row loaded by then."""
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
-    table, scans = Table(known), []
+    table, scans, work = Table(known), [], []
     for load in _LOADS[name](random, loads):
         table.load(load, arrival == "sorted", random)
         step(table)
         scans.append(table.scan(load.read((np.arange(1024) + random.random(1024)) / 1024)))
-    return Point(threshold, float(np.mean(scans)), table.rewritten / table.loaded)
+        work.append(table.rewritten / table.loaded)
+    return np.array(scans), np.array(work)

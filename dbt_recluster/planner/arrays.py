@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,39 +13,51 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 # Half the memory, where there are many arrays of places or of figures that need not be exact.
 PlaceArray: TypeAlias = npt.NDArray[np.int32]
 FigureArray: TypeAlias = npt.NDArray[np.float32]
+# Either, and the same out as in.
+Whole = TypeVar("Whole", IntArray, PlaceArray)
 
 # A table of presence is cheaper than a sort while it has at most this many places a value.
 _PLACES_PER_VALUE = 4
 
 
-def dense_ranks(keys: IntArray) -> tuple[IntArray, int]:
+def narrow(values: IntArray) -> PlaceArray:
+    """The same whole numbers in half the memory: int32 (n,), or as they are where some would not fit.
+
+    No table has so many blocks; but a level is what a caller says.
+    """
+    limit = np.iinfo(np.int32)
+    fits = len(values) == 0 or (limit.min <= int(values.min()) and int(values.max()) <= limit.max)
+    return values.astype(np.int32 if fits else np.int64)
+
+
+def dense_ranks(keys: Whole) -> tuple[Whole, int]:
     """Replace each key by its place among the distinct keys.
 
     Args:
-        keys: int64 (n,), any values.
+        keys: int64 or int32 (n,), any values whose differences are of the same type.
 
     Returns:
-        Ranks, int64 (n,), from 0, equal for equal keys and in the order of the keys; and the number of
+        Ranks of that type, (n,), from 0, equal for equal keys and in the order of the keys; and the number of
         distinct keys.
     """
     if len(keys) == 0:
-        return np.zeros(0, np.int64), 0
+        return keys.copy(), 0
     least, greatest = int(keys.min()), int(keys.max())
     places = greatest - least + 1
     if places <= _PLACES_PER_VALUE * len(keys):
         offset = keys - least
         place = np.zeros(places, np.bool_)
         place[offset] = True
-        rank_of_place = np.cumsum(place, dtype=np.int64)
+        rank_of_place = np.cumsum(place, dtype=keys.dtype)
         count = int(rank_of_place[-1])
         rank_of_place -= 1
         return rank_of_place[offset], count
     order = np.argsort(keys)
     arranged = keys[order]
-    rank_in_order = np.zeros(len(keys), np.int64)
+    rank_in_order = np.zeros(len(keys), keys.dtype)
     np.cumsum(arranged[1:] != arranged[:-1], out=rank_in_order[1:])
     del arranged
-    ranks = np.empty(len(keys), np.int64)
+    ranks = np.empty_like(keys)
     ranks[order] = rank_in_order
     return ranks, int(rank_in_order[-1]) + 1
 

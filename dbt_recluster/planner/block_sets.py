@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 
@@ -36,17 +36,19 @@ class BlockSets:
         """Number of blocks of each set: int64 (sets,)."""
         return np.diff(np.append(self.start, len(self.member)))
 
-    def total(self, values: IntArray) -> IntArray:
+    def total(self, values: IntArray | PlaceArray) -> IntArray:
         """Sum over each set's blocks of a value that candidates have: int64 (sets,)."""
-        return np.add.reduceat(values[self.member], self.start) if len(self) else np.zeros(0, np.int64)
+        if len(self) == 0:
+            return np.zeros(0, np.int64)
+        return np.add.reduceat(values[self.member], self.start, dtype=np.int64)
 
-    def least(self, values: IntArray) -> IntArray:
-        """Least over each set's blocks of a value that candidates have: int64 (sets,)."""
-        return np.minimum.reduceat(values[self.member], self.start) if len(self) else np.zeros(0, np.int64)
+    def least(self, values: PlaceArray) -> PlaceArray:
+        """Least over each set's blocks of a value that candidates have: int32 (sets,)."""
+        return np.minimum.reduceat(values[self.member], self.start) if len(self) else values[:0]
 
-    def greatest(self, values: IntArray) -> IntArray:
-        """Greatest over each set's blocks of a value that candidates have: int64 (sets,)."""
-        return np.maximum.reduceat(values[self.member], self.start) if len(self) else np.zeros(0, np.int64)
+    def greatest(self, values: PlaceArray) -> PlaceArray:
+        """Greatest over each set's blocks of a value that candidates have: int32 (sets,)."""
+        return np.maximum.reduceat(values[self.member], self.start) if len(self) else values[:0]
 
     def only(self, kept: BoolArray) -> BlockSets:
         """The sets where ``kept``, bool (sets,), is true."""
@@ -138,10 +140,12 @@ def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> Blo
     return BlockSets(member, np.flatnonzero(begins))
 
 
-def _parts(sets: BlockSets, size: IntArray, max_bytes: int | None, max_blocks: int | None) -> IntArray:
+def _parts(
+    sets: BlockSets, size: IntArray | PlaceArray, max_bytes: int | None, max_blocks: int | None
+) -> IntArray:
     """Labels that cut sets, along the key, into parts within the limits; int64 (m,), ascending."""
     blocks = len(sets.member) if max_blocks is None else max_blocks
-    size = size[sets.member]
+    size = size[sets.member].astype(np.int64)
     large = sets.size > blocks
     if max_bytes is not None:
         large |= np.add.reduceat(size, sets.start) > max_bytes if len(sets) else False

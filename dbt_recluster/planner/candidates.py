@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray, dense_ranks, group_starts
+from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray, dense_ranks, narrow
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
@@ -24,22 +24,22 @@ class Candidates:
     """Blocks that may be rewritten, in an order that does not depend on the order in which they were given.
 
     Attributes:
-        position: where each stands in the `Blocks` they come from, int64 (c,).
-        first: its first cell, int64 (c,), ascending.
-        last: its last cell, int64 (c,), at least first.
-        level: int64 (c,).
-        rows: int64 (c,); where rows are not known, a full block's.
-        bytes: int64 (c,); 0 where not known.
-        partition: int64 (c,).
+        position: where each stands in the `Blocks` they come from, int32 (c,).
+        first: its first cell, int32 (c,), ascending.
+        last: its last cell, int32 (c,), at least first.
+        level: int32 (c,).
+        rows: int32 (c,), or int64 where one does not fit; where rows are not known, a full block's.
+        bytes: as rows, (c,); 0 where not known.
+        partition: int32 (c,).
     """
 
-    position: IntArray
-    first: IntArray
-    last: IntArray
-    level: IntArray
-    rows: IntArray
-    bytes: IntArray
-    partition: IntArray
+    position: PlaceArray
+    first: PlaceArray
+    last: PlaceArray
+    level: PlaceArray
+    rows: IntArray | PlaceArray
+    bytes: IntArray | PlaceArray
+    partition: PlaceArray
 
     def __len__(self) -> int:
         """Number of candidates."""
@@ -81,37 +81,57 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~full_constants(blocks, policy)
     eligible &= ~blocks.unbounded | (blocks.level == 0)
     eligible &= blocks.extent_lower <= blocks.extent_upper
-    position = np.flatnonzero(eligible)
-    lower, upper = blocks.extent_lower[position], blocks.extent_upper[position]
-    inside = lower < upper
-    first, last = 2 * lower + inside, 2 * upper - inside
-    # Where nothing is known, one number stands for all, and takes no memory.
-    full = np.broadcast_to(np.int64(policy.block_rows), len(position))
-    rows = full if blocks.rows is None else blocks.rows[position]
-    size = np.broadcast_to(np.int64(0), len(position)) if blocks.bytes is None else blocks.bytes[position]
-    order = _order(first, last, [blocks.level[position], rows, size, blocks.run[position]])
+    position = narrow(np.flatnonzero(eligible))
+    inside = (blocks.extent_lower < blocks.extent_upper)[position]
+    first = narrow(2 * blocks.extent_lower[position] + inside)
+    last = narrow(2 * blocks.extent_upper[position] - inside)
+    others = [array for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run) if array is not None]
+    order = _order(first, last, position, others)
     position = position[order]
+    # Where nothing is known, one number stands for all, and takes no memory.
     return Candidates(
         position,
         first[order],
         last[order],
-        blocks.level[position],
-        rows if blocks.rows is None else rows[order],
-        size if blocks.bytes is None else size[order],
-        blocks.partition[position],
+        narrow(blocks.level[position]),
+        np.broadcast_to(np.int64(policy.block_rows), len(position))
+        if blocks.rows is None
+        else narrow(blocks.rows[position]),
+        np.broadcast_to(np.int64(0), len(position))
+        if blocks.bytes is None
+        else narrow(blocks.bytes[position]),
+        narrow(blocks.partition[position])
+        if blocks.partition.any()
+        else np.broadcast_to(np.int32(0), len(position)),
     )
 
 
-def _order(first: IntArray, last: IntArray, others: list[IntArray]) -> IntArray:
-    """Order by first, last and then the others, which are only looked at where first and last tie."""
+def _order(first: PlaceArray, last: PlaceArray, position: PlaceArray, others: list[IntArray]) -> IntArray:
+    """Order by first, last and then the others, which are only looked at where first and last tie.
+
+    Args:
+        first: int32 (c,).
+        last: int32 (c,).
+        position: of the c candidates in n blocks, int32 (c,).
+        others: each int64 (n,).
+
+    Returns:
+        int64 (c,).
+    """
     if len(first) == 0:
         return np.zeros(0, np.int64)
-    key = first * (int(last.max()) + 1) + last
+    key = first.astype(np.int64)
+    key *= int(last.max()) + 1
+    key += last
     order = np.argsort(key)
-    starts = group_starts(key[order])
-    sizes = np.diff(np.append(starts, len(order)))
-    if len(starts) < len(order):
-        tied = np.repeat(sizes > 1, sizes)
+    arranged = key[order]
+    same = arranged[1:] == arranged[:-1]
+    del arranged
+    if same.any():
+        tied = np.zeros(len(order), np.bool_)
+        tied[1:] |= same
+        tied[:-1] |= same
         block = order[tied]
-        order[tied] = block[np.lexsort([*(other[block] for other in reversed(others)), key[block]])]
+        keys = [*(other[position[block]] for other in reversed(others)), key[block]]
+        order[tied] = block[np.lexsort(keys)]
     return order

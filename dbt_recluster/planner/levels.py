@@ -74,7 +74,7 @@ def level_by_level(
         member = np.flatnonzero((candidates.level == level) & waiting[candidates.partition])
         if len(member) == 0:
             continue
-        partition = candidates.partition[member]
+        partition = candidates.partition[member].astype(np.int64)
         sweep = candidates.sweep(member)
         blocks = np.bincount(partition, minlength=len(threshold))
         depth = np.bincount(partition, sweep.depths(), minlength=len(threshold))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 
@@ -133,7 +133,7 @@ def _clustering_ratio(counts: IntArray) -> float:
     return rounded(max(0.0, 100 * (1 - float(counts[depths] @ np.log10(depths)) / blocks)))
 
 
-def _relative_clustering_ratio(depths: IntArray, constant: BoolArray) -> float:
+def _relative_clustering_ratio(depths: PlaceArray, constant: BoolArray) -> float:
     """The patent's equation 1: how even the depths are, 1 - sum(log d) / (c + n log(mean d)).
 
     The sum runs over the n blocks that overlap others; the c constant blocks are well clustered by definition

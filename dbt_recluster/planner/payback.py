@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FigureArray, FloatArray, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, PlaceArray, narrow
 from dbt_recluster.planner.block_sets import BlockSets, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.stacks import Stacks, extent_on_axis, level_of_loads, loads_of_level
+from dbt_recluster.planner.stacks import LEVEL_GROWTH, Stacks, extent_on_axis, level_of_loads, loads_of_level
 
-# The price is found by halving its range this many times: from a millionth of the greatest score to the
-# greatest, that leaves steps of a tenth.
-_HALVINGS = 7
-# A group is due by the average of its blocks that score at least a quarter of the price, and takes with it its
-# blocks that score at least a twentieth. One rewrite then serves a whole range, not scattered blocks of it.
-_COUNTED, _TAKEN = 0.25, 0.05
 # Overlap may stay that is this many times the threshold's.
 _TOLERANCE = 1.05
 
@@ -26,9 +20,10 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     A read that comes to a block also opens the younger blocks over the same keys. What these cost over a
     block, for each of its rows, is its score: the loads merged in the younger blocks, times the block's
     share of the table's keys, over its share of the table's rows. The greater the score, the sooner a
-    rewrite of the block, together with all younger ones over it, pays back. While the average depth of a
+    rewrite of the block, together with all younger ones over it, pays back. Blocks that have gone through the
+    same merges are a group (`Stacks`), and are decided on together by their mean. While the average depth of a
     partition is at most the threshold, nothing is done. When it is above, the highest price is looked for at
-    which merging all that scores at least the price brings it down to the threshold.
+    which merging all groups that score at least the price brings it down to the threshold.
 
     On loads that cover all keys this comes near the schedule of least work for a number of sorted runs
     (Bentley and Saxe 1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014): an older
@@ -49,9 +44,10 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     depth = candidates.sweep(np.arange(len(candidates))).depths()
     average = np.bincount(candidates.partition, depth, len(threshold)) / np.maximum(count, 1)
     deep = np.round(average, 4) > threshold
-    member = np.flatnonzero(deep[candidates.partition] & (depth > policy.overlap_threshold) & (depth > 1))
+    overlapping = deep[candidates.partition] & (depth > max(policy.overlap_threshold, 1))
+    member = narrow(np.flatnonzero(overlapping))
     worst = float(np.round(average, 4).max())
-    del depth
+    del depth, overlapping
     if len(member) == 0:
         return no_sets(), worst
     # The part of all overlap that has to go. A little more than the threshold's may stay: missing it by a hair
@@ -90,41 +86,49 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     return levels
 
 
-def _chosen(stacks: Stacks, partition: IntArray, surplus: FloatArray) -> BoolArray:
+def _chosen(stacks: Stacks, partition: PlaceArray, surplus: FloatArray) -> BoolArray:
     """Find each partition's price, and what is merged at it: bool (n,).
 
     Args:
         stacks: of n blocks.
-        partition: int64 (n,).
+        partition: int32 (n,).
         surplus: float64 (partitions,), part of the overlap that has to go.
 
     Returns:
         Which blocks are due, or younger than one that is and over the same keys.
     """
-    greatest = np.zeros(len(surplus), np.float32)
-    np.maximum.at(greatest, partition, stacks.score)
-    # Prices as powers, from 1 for the greatest score down; at `low` everything over another block is due.
     wanted = surplus * _removed(stacks, np.ones(len(stacks), np.bool_), partition, len(surplus))
-    low: FloatArray = np.full(len(surplus), -6.0)
-    high: FloatArray = np.full(len(surplus), 0.001)
-    chosen = _at_price(stacks, (greatest * 10.0**low).astype(np.float32)[partition])
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        tried = _at_price(stacks, (greatest * 10.0**middle).astype(np.float32)[partition])
+    # A group lies in one partition, and the prices that differ are those of its groups. At the lowest, all that
+    # has younger blocks over it is due.
+    of_group = np.zeros(len(stacks.score), np.int64)
+    of_group[stacks.group] = partition
+    scored = np.flatnonzero(stacks.score > 0)
+    order = scored[np.lexsort((stacks.score[scored], of_group[scored]))]
+    prices = np.append(stacks.score[order], np.inf)
+    low = np.searchsorted(of_group[order], np.arange(len(surplus)))
+    high = np.searchsorted(of_group[order], np.arange(len(surplus)), side="right") - 1
+    # A partition without any has nothing that a price could find.
+    low = np.where(high < low, len(order), low)
+    high = np.maximum(low, high)
+    chosen = _at_price(stacks, prices[low][of_group])
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        tried = _at_price(stacks, prices[middle][of_group])
         enough = _removed(stacks, tried, partition, len(surplus)) >= wanted
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
         chosen = np.where(enough[partition], tried, chosen)
     return chosen
 
 
-def _at_price(stacks: Stacks, price: FigureArray) -> BoolArray:
-    """What is merged at a price, float32 (n,): bool (n,)."""
-    scored = stacks.score > 0
-    counted = scored & (stacks.score >= _COUNTED * price)
-    # The tolerance makes a group due at the very price that is its average.
-    excess = np.where(counted, stacks.rows * (stacks.score - price * (1 - 1e-6)), 0.0)
-    due = np.bincount(stacks.group, excess) > 0
-    return with_younger(stacks, due[stacks.group] & scored & (stacks.score >= _TAKEN * price))
+def _at_price(stacks: Stacks, price: FloatArray) -> BoolArray:
+    """What is merged at each group's price, float64 (groups,): bool (n,).
+
+    A group is due as a whole. A run of which single blocks stay behind is never one run again: what is left of
+    it lies under new blocks, is due at once, and takes young runs with it. For the same reason groups are due
+    together whose scores differ by less than levels tell apart.
+    """
+    due = (stacks.score > 0) & (stacks.score * LEVEL_GROWTH >= price)
+    return with_younger(stacks, due[stacks.group] & stacks.under)
 
 
 def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
@@ -144,20 +148,19 @@ def with_younger(stacks: Stacks, taken: BoolArray) -> BoolArray:
     return result
 
 
-def _removed(stacks: Stacks, chosen: BoolArray, partition: IntArray, partitions: int) -> FloatArray:
+def _removed(stacks: Stacks, chosen: BoolArray, partition: PlaceArray, partitions: int) -> FloatArray:
     """Units of coverage that merging the chosen blocks takes away: float64 (partitions,)."""
-    place = np.flatnonzero(chosen)
+    place = narrow(np.flatnonzero(chosen))
     begin, end = stacks.begin[place], stacks.end[place]
-    reach = np.maximum.accumulate(end)
-    before = np.zeros_like(reach)
-    before[1:] = reach[:-1]
+    before = np.maximum.accumulate(end)[:-1]
     # Of each block, in the order of their begins, what lies under those before it.
-    twice = np.minimum(end, before) - np.minimum(begin, before)
-    return np.bincount(partition[place], twice, partitions).astype(np.float64)
+    twice = np.minimum(end[1:], before)
+    twice -= np.minimum(begin[1:], before)
+    return np.bincount(partition[place[1:]], twice, partitions).astype(np.float64)
 
 
 def _sets(
-    candidates: Candidates, stacks: Stacks, member: IntArray, chosen: BoolArray, policy: Policy
+    candidates: Candidates, stacks: Stacks, member: PlaceArray, chosen: BoolArray, policy: Policy
 ) -> BlockSets:
     """One set for each connected stretch of chosen blocks, most coverage removed for a row first."""
     place = np.flatnonzero(chosen)
@@ -173,4 +176,4 @@ def _sets(
     order = np.argsort(-removed / rows, kind="stable")
     rank = np.empty(len(starts), np.int64)
     rank[order] = np.arange(len(starts))
-    return form_sets(candidates, member[place], rank[label], policy)
+    return form_sets(candidates, member[place].astype(np.int64), rank[label], policy)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.above_average import above_average
-from dbt_recluster.planner.arrays import FloatArray, IntArray
+from dbt_recluster.planner.arrays import FloatArray, IntArray, PlaceArray
 from dbt_recluster.planner.block_sets import BlockSets, own_depth, within_bytes
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
-from dbt_recluster.planner.depth import range_max
 from dbt_recluster.planner.errors import PolicyError
 from dbt_recluster.planner.payback import payback, written_levels
 from dbt_recluster.planner.peak import peak
@@ -132,9 +131,9 @@ def _reason(found: int, taken: int, worst: float, thresholds: FloatArray, policy
 def _tasks(blocks: Blocks, chosen: Candidates, sets: BlockSets, policy: Policy) -> tuple[Task, ...]:
     if len(sets) == 0:
         return ()
-    position = chosen.position[sets.member]
+    position = chosen.position[sets.member].astype(np.int64)
     lower, upper = blocks.lower[position], blocks.upper[position]
-    level = sets.greatest(chosen.level) + 1
+    level = sets.greatest(chosen.level).astype(np.int64) + 1
     if policy.strategy == "payback":
         level = written_levels(chosen, sets)
     least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
@@ -166,19 +165,22 @@ def _holders(
     return found
 
 
-def _expected_depth(chosen: Candidates, sets: BlockSets) -> IntArray:
-    """Greatest depth over each set's cells once each set has become disjoint blocks: int64 (sets,)."""
+def _expected_depth(chosen: Candidates, sets: BlockSets) -> PlaceArray:
+    """Greatest depth over each set's cells once each set has become disjoint blocks: int32 (sets,)."""
     hull_first, hull_last = sets.least(chosen.first), sets.greatest(chosen.last)
     untouched = np.ones(len(chosen), np.bool_)
     untouched[sets.member] = False
     after = Candidates(
-        np.zeros(0, np.int64),
+        chosen.position,
         np.concatenate([hull_first, chosen.first[untouched]]),
         np.concatenate([hull_last, chosen.last[untouched]]),
-        *[chosen.level] * 4,
+        chosen.level,
+        chosen.rows,
+        chosen.bytes,
+        chosen.partition,
     )
     sweep = after.sweep(np.arange(len(after.first)))
-    return range_max(sweep.point_depth(), sweep.lower[: len(sets)], sweep.upper[: len(sets)])
+    return sweep.depths(len(sets))
 
 
 def _runs(level: IntArray, lower: IntArray, upper: IntArray) -> list[int]:

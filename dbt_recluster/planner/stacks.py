@@ -13,12 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dbt_recluster.planner.arrays import FigureArray, FloatArray, IntArray, PlaceArray, group_starts
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    FigureArray,
+    FloatArray,
+    IntArray,
+    PlaceArray,
+    group_starts,
+    narrow,
+)
 from dbt_recluster.planner.candidates import Candidates
 
 # Up to this level every level is one more load; from there on each stands for a quarter more loads.
 _EXACT_LEVEL = 4
-_GROWTH = 1.25
+LEVEL_GROWTH = 1.25
 # Blocks of one level and component are one group while their widths ascend by less than this, and more where a
 # block covers few units, for there chance makes widths differ.
 _WIDTH_GAP = 1.25
@@ -26,13 +34,14 @@ _FEW_UNITS = 8.0
 # The oldest groups beyond this many are taken together.
 _MOST_LAYERS = 48
 _MOST_LEVELS = 128
+_PIECE = 1 << 20
 
 
-def loads_of_level(level: IntArray) -> FloatArray:
+def loads_of_level(level: IntArray | PlaceArray) -> FloatArray:
     """How many loads a level stands for: 1, 2, 3, 4, 5, and from there on a quarter more each."""
     above = np.maximum(level - _EXACT_LEVEL, 0)
     exact = np.minimum(level, _EXACT_LEVEL) - _EXACT_LEVEL
-    loads: FloatArray = exact + (_EXACT_LEVEL + 1) * _GROWTH**above
+    loads: FloatArray = exact + (_EXACT_LEVEL + 1) * LEVEL_GROWTH**above
     return loads
 
 
@@ -50,7 +59,7 @@ def level_of_loads(loads: FloatArray, chance: FloatArray | float = 0.5) -> IntAr
     Returns:
         int64 (n,), at least 0.
     """
-    above = np.log(np.maximum(loads / (_EXACT_LEVEL + 1), 1.0)) / np.log(_GROWTH)
+    above = np.log(np.maximum(loads / (_EXACT_LEVEL + 1), 1.0)) / np.log(LEVEL_GROWTH)
     exact = np.clip(loads - 1, 0, _EXACT_LEVEL)
     # Rounding must not take a level's own number of loads for a little less.
     lower = np.floor(exact + above + 1e-6).astype(np.int64)
@@ -59,19 +68,18 @@ def level_of_loads(loads: FloatArray, chance: FloatArray | float = 0.5) -> IntAr
     return level
 
 
-def extent_on_axis(first: IntArray, last: IntArray) -> tuple[PlaceArray, PlaceArray]:
+def extent_on_axis(first: PlaceArray, last: PlaceArray) -> tuple[PlaceArray, PlaceArray]:
     """Where each block begins and ends on the axis of units.
 
     Args:
-        first: first cells, int64 (n,), ascending.
-        last: last cells, int64 (n,).
+        first: first cells, int32 (n,), ascending.
+        last: last cells, int32 (n,).
 
     Returns:
         Begin and end (exclusive), int32 (n,) each, end greater than begin.
     """
-    starts = group_starts(first)
     lasts = np.sort(last)
-    begin = np.repeat(starts.astype(np.int32), np.diff(np.append(starts, len(first))))
+    begin = np.searchsorted(first, first).astype(np.int32)
     begin += np.searchsorted(lasts, first).astype(np.int32)
     end = np.searchsorted(first, last, side="right").astype(np.int32)
     end += np.searchsorted(lasts, last, side="right").astype(np.int32)
@@ -93,7 +101,8 @@ class Stacks:
         layer: int8 (n,), place of a block's group in its component, 0 for the youngest.
         members: the blocks of each layer, int32, from the youngest to the oldest.
         loads: float32 (n,), loads that went into each block.
-        score: float32 (n,), what the younger blocks over a block cost for each of its rows; 0 without any.
+        under: bool (n,), whether a block has any as young or younger over it.
+        score: float64 (groups,), what these cost for each row of a group's blocks that have any; 0 without.
     """
 
     begin: PlaceArray
@@ -103,15 +112,16 @@ class Stacks:
     layer: npt.NDArray[np.int8]
     members: list[PlaceArray]
     loads: FigureArray
-    score: FigureArray
+    under: BoolArray
+    score: FloatArray
 
     @classmethod
-    def over(cls, candidates: Candidates, member: IntArray) -> Stacks:
+    def over(cls, candidates: Candidates, member: PlaceArray) -> Stacks:
         """Stack some candidates.
 
         Args:
             candidates: c candidates.
-            member: places in them, int64 (n,), ascending, n at least 1.
+            member: places in them, int32 (n,), ascending, n at least 1.
 
         Returns:
             The stacks of these n blocks.
@@ -121,12 +131,15 @@ class Stacks:
         rows = np.maximum(candidates.rows[member], 1).astype(np.float32)
         level = candidates.level[member]
         units = 2 * len(member)
-        total = mean_over(spread(begin, end, rows / (end - begin), units), begin, end) * (end - begin)
-        width = np.maximum(total / rows, 1.0).astype(np.float32)
+        steps = np.zeros(units + 1)
+        add_steps(steps, begin, end, rows / (end - begin))
+        total = mean_over(sum_before(steps), begin, end)
+        total *= end - begin
+        width = np.maximum(total / rows, 1.0)
 
         group, starts, order = _groups(_components(begin, end), level, width, end - begin)
-        group_width = np.add.reduceat(total[order].astype(np.float64), starts)
-        group_width /= np.add.reduceat(rows[order].astype(np.float64), starts)
+        group_width = np.add.reduceat(total[order], starts, dtype=np.float64)
+        group_width /= np.add.reduceat(rows[order], starts, dtype=np.float64)
         layer = _layers(_components(begin, end)[order[starts]], group_width)[group]
         del total, order
         by_layer = np.argsort(layer, kind="stable").astype(np.int32)
@@ -135,14 +148,26 @@ class Stacks:
         loads = loads_of_level(level).astype(np.float32)
         if not level.any():
             loads = _loads_by_width(begin, end, group_width[group], members)
-        score = np.zeros(len(member), np.float32)
-        cover = np.zeros(units)
+        del level
+        under = np.zeros(len(member), np.bool_)
+        cost, paid = np.zeros(len(starts)), np.zeros(len(starts))
+        steps[:] = 0.0
         for blocks in members:
-            cover += spread(begin[blocks], end[blocks], loads[blocks], units)
-            younger = mean_over(cover, begin[blocks], end[blocks]) - loads[blocks]
-            # What is left of a difference of sums is not a load.
-            score[blocks] = np.where(younger > 1e-4, younger * width[blocks], 0.0)
-        return cls(begin, end, rows, group, layer, members, loads, score)
+            for some in _pieces(blocks):
+                add_steps(steps, begin[some], end[some], loads[some])
+            before = sum_before(steps)
+            for some in _pieces(blocks):
+                younger = mean_over(before, begin[some], end[some])
+                younger -= loads[some]
+                # What is left of a difference of sums is not a load.
+                has = younger > 1e-4
+                some, younger = some[has], younger[has]
+                under[some] = True
+                weight = rows[some].astype(np.float64)
+                np.add.at(paid, group[some], weight)
+                np.add.at(cost, group[some], weight * younger * width[some])
+            del before
+        return cls(begin, end, rows, group, layer, members, loads, under, cost / np.maximum(paid, 1.0))
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -153,21 +178,39 @@ class Stacks:
         return reversed(self.members)
 
 
-def spread(begin: PlaceArray, end: PlaceArray, value: FloatArray | FigureArray, units: int) -> FloatArray:
-    """Sum over blocks of a value that each has in all of its units: float64 (units,)."""
-    steps = np.bincount(begin, value, units).astype(np.float64, copy=False)
-    steps -= np.bincount(end, value, units + 1)[:units]
-    return np.cumsum(steps, out=steps)
+def add_steps(steps: FloatArray, begin: PlaceArray, end: PlaceArray, value: FloatArray | FigureArray) -> None:
+    """Add blocks to a sum over blocks of a value that each has in all of its units.
+
+    Args:
+        steps: by how much the sum changes with each unit, float64 (units + 1,); changed in place.
+        begin: int32 (n,).
+        end: int32 (n,).
+        value: of each block, (n,).
+    """
+    # Of one type, for `at` is several times slower where it has to convert.
+    value = value.astype(np.float64, copy=False)
+    np.add.at(steps, begin, value)
+    np.subtract.at(steps, end, value)
 
 
-def mean_over(of_unit: FloatArray, begin: PlaceArray, end: PlaceArray) -> FigureArray:
-    """Mean of a value of units over each block's units: float32 (n,)."""
-    before = np.zeros(len(of_unit) + 1)
-    np.cumsum(of_unit, out=before[1:])
+def sum_before(steps: FloatArray) -> FloatArray:
+    """Of what has these steps, float64 (units + 1,), the sum over all units before each: float64 (units + 1,)."""
+    before = np.zeros_like(steps)
+    np.cumsum(steps[:-1], out=before[1:])
+    return np.cumsum(before, out=before)
+
+
+def mean_over(before: FloatArray, begin: PlaceArray, end: PlaceArray) -> FigureArray:
+    """Mean over each block's units, given the sums over the units before each: float32 (n,)."""
     total = before[end]
     total -= before[begin]
     total /= end - begin
     return total.astype(np.float32)
+
+
+def _pieces(blocks: PlaceArray) -> list[PlaceArray]:
+    """Some blocks, a million at a time: what is worked out for each piece takes little memory."""
+    return np.array_split(blocks, -(-len(blocks) // _PIECE))
 
 
 def _components(begin: PlaceArray, end: PlaceArray) -> PlaceArray:
@@ -178,18 +221,24 @@ def _components(begin: PlaceArray, end: PlaceArray) -> PlaceArray:
 
 
 def _groups(
-    component: PlaceArray, level: IntArray, width: FigureArray, length: PlaceArray
-) -> tuple[PlaceArray, IntArray, IntArray]:
+    component: PlaceArray, level: PlaceArray, width: FigureArray, length: PlaceArray
+) -> tuple[PlaceArray, IntArray, PlaceArray]:
     """Each block's group; where groups start in the order of groups; and that order."""
     key = component.astype(np.int64) * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
     # Bits of positive floats stand in the order of the floats, so one sort sees the width last.
     key <<= 32
     key |= width.view(np.int32)
-    order = np.argsort(key, kind="stable")
-    key, width = key[order] >> 32, width[order]
+    order = narrow(np.argsort(key, kind="stable"))
+    key = key[order]
+    key >>= 32
     new = np.ones(len(order), np.bool_)
-    gap = _WIDTH_GAP + _FEW_UNITS / length[order[1:]]
-    new[1:] = (key[1:] != key[:-1]) | (width[1:] > gap * width[:-1])
+    new[1:] = key[1:] != key[:-1]
+    del key
+    width = width[order]
+    gap: FigureArray = np.float32(_FEW_UNITS) / length[order[1:]].astype(np.float32)
+    gap += np.float32(_WIDTH_GAP)
+    gap *= width[:-1]
+    new[1:] |= width[1:] > gap
     group = np.empty(len(order), np.int32)
     group[order] = np.cumsum(new, dtype=np.int32) - 1
     return group, np.flatnonzero(new), order
@@ -221,8 +270,11 @@ def _loads_by_width(
     units = 2 * len(begin)
     youngest = np.zeros(units)
     for blocks in members:
-        cover = spread(begin[blocks], end[blocks], np.ones(len(blocks)), units)
-        widths = spread(begin[blocks], end[blocks], width[blocks], units)
+        steps, widths = np.zeros(units + 1), np.zeros(units + 1)
+        add_steps(steps, begin[blocks], end[blocks], np.ones(len(blocks)))
+        add_steps(widths, begin[blocks], end[blocks], width[blocks])
+        cover = np.cumsum(steps)[:-1]
         first = (youngest == 0) & (cover > 0.5)
-        youngest[first] = widths[first] / cover[first]
-    return np.maximum(mean_over(youngest, begin, end) / width, 1.0).astype(np.float32)
+        youngest[first] = np.cumsum(widths)[:-1][first] / cover[first]
+    steps = np.diff(youngest, prepend=0.0, append=0.0)
+    return np.maximum(mean_over(sum_before(steps), begin, end) / width, 1.0).astype(np.float32)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+import block_tables
 import numpy as np
 import pytest
-import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,10 +15,10 @@ every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
 @every_strategy
-@given(table=tables.TABLES, policy=tables.POLICIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
     policy = replace(policy, strategy=strategy)
-    blocks = tables.describe(table)
+    blocks = block_tables.describe(table)
     found = plan(blocks, policy)
     chosen = [int(place) for task in found.tasks for place in task.blocks]
     assert len(chosen) == len(set(chosen))
@@ -47,23 +47,23 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
 
 
 @every_strategy
-@given(table=tables.TABLES, policy=tables.POLICIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
     policy = replace(policy, strategy=strategy)
-    found = plan(tables.describe(table), policy)
-    after = tables.merge(table, found, policy, 1)
-    heavy = tables.heavy_keys(table, policy.block_rows)
+    found = plan(block_tables.describe(table), policy)
+    after = block_tables.merge(table, found, policy, 1)
+    heavy = block_tables.heavy_keys(table, policy.block_rows)
     for partition in (0, 1):
-        for point in tables.points(table + after):
+        for point in block_tables.points(table + after):
             if (partition, point) not in heavy:
-                depth = tables.depth_at(table, partition, point)
-                assert tables.depth_at(after, partition, point) <= depth, point
+                depth = block_tables.depth_at(table, partition, point)
+                assert block_tables.depth_at(after, partition, point) <= depth, point
 
 
 @every_strategy
-@given(table=tables.TABLES, policy=tables.POLICIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_tasks_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy):
-    blocks = tables.describe(table)
+    blocks = block_tables.describe(table)
     tasks = plan(blocks, replace(policy, strategy=strategy)).tasks
     for place, one in enumerate(tasks):
         for other in tasks[:place]:
@@ -74,17 +74,17 @@ def test_tasks_of_one_run_share_a_level_and_at_most_touch(strategy, table, polic
 
 
 @every_strategy
-@given(table=tables.TABLES, policy=tables.POLICIES, levels=st.booleans(), runs=st.booleans())
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, levels=st.booleans(), runs=st.booleans())
 def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, levels, runs):
     policy = replace(policy, strategy=strategy, max_bytes=None)
-    last = tables.final(table, policy, levels, runs)[-1]
+    last = block_tables.final(table, policy, levels, runs)[-1]
     assert sum(len(block.keys) for block in last) == sum(len(block.keys) for block in table)
 
 
 @every_strategy
-@given(table=tables.TABLES, policy=tables.POLICIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy):
-    blocks = tables.describe(table)
+    blocks = block_tables.describe(table)
     final = simulate_final(blocks, replace(policy, strategy=strategy), rounds=500)
     assert len(final.plans) < 500
     assert final.blocks.rows.sum() == blocks.rows.sum()
@@ -93,13 +93,13 @@ def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table
 
 
 @every_strategy
-@given(table=tables.TABLES, policy=tables.POLICIES, seed=st.integers(0, 2**32 - 1))
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, seed=st.integers(0, 2**32 - 1))
 def test_the_order_of_blocks_does_not_matter(strategy, table, policy, seed):
     policy = replace(policy, strategy=strategy)
     order = np.random.default_rng(seed).permutation(len(table))
 
     def contents(blocks):
-        tasks = plan(tables.describe(blocks), policy).tasks
+        tasks = plan(block_tables.describe(blocks), policy).tasks
         return [(task.level, task.run, sorted(map(repr, (blocks[i] for i in task.blocks)))) for task in tasks]
 
     # Only what the planner is told of a block can tell it apart.
@@ -126,8 +126,8 @@ def test_the_order_of_blocks_does_not_matter(strategy, table, policy, seed):
 )
 def test_hard_tables_come_to_rest(strategy, keys, runs):
     policy = Policy(depth=1, strategy=strategy, block_rows=4)
-    table = [tables.Block(tuple(pair)) for pair in keys]
-    tables.final(table, policy, levels=runs, runs=runs)
+    table = [block_tables.Block(tuple(pair)) for pair in keys]
+    block_tables.final(table, policy, levels=runs, runs=runs)
 
 
 @every_strategy
@@ -152,9 +152,9 @@ def test_limits_in_bytes_need_bytes():
         plan(blocks, Policy(max_merge_bytes=5))
 
 
-@given(table=tables.TABLES, policy=tables.POLICIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_prediction_keeps_levels_runs_and_partitions(table, policy):
-    blocks = tables.describe(table)
+    blocks = block_tables.describe(table)
     found = plan(blocks, policy)
     after = simulate(blocks, found, policy)
     touched = {int(place) for task in found.tasks for place in task.blocks}

@@ -2,10 +2,10 @@
 
 import itertools
 
+import block_tables
 import naive
 import numpy as np
 import pytest
-import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,10 +121,10 @@ class TestWidth:
 
 
 class TestPlanningCells:
-    @given(tables.TABLES)
+    @given(block_tables.TABLES)
     def test_only_more_than_a_touch_counts(self, table):
         """Cells overlap exactly where bounds share more than one boundary value."""
-        blocks = tables.describe(table)
+        blocks = block_tables.describe(table)
         found = candidates(blocks, Policy())
         first, last = np.empty(len(table), int), np.empty(len(table), int)
         first[found.position], last[found.position] = found.first, found.last
