@@ -150,7 +150,15 @@ def _cost(spark: SparkSession, target: Target, cluster_by: list[str] | None) -> 
 def _suggest(spark: SparkSession, target: Target, queries: list[str]) -> dict[str, Any]:
     from dbt_recluster.suggestion import suggest_cluster_by
 
-    return suggest_cluster_by(spark, target.relation, queries, block_rows=target.config.block_rows).as_dict()
+    config = target.config
+    return suggest_cluster_by(
+        spark,
+        target.relation,
+        queries,
+        depth=config.depth,
+        strategy=config.strategy,
+        block_rows=config.block_rows,
+    ).as_dict()
 
 
 _CANDIDATE: dict[str, Parser] = {"cluster_by": parse_candidate_key, "where": parse_where}

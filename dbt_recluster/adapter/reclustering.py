@@ -71,7 +71,8 @@ class Reclustering(TableMixin):
             return Outcome()
         except Exception as e:
             return Outcome(error=f"{relation} was built but not reclustered: {message(e)}")
-        logger.debug(recluster_line(report))
+        # Files that nobody uses cost money until somebody removes them; all else is in the model's own line.
+        (logger.warning if report.orphans else logger.debug)(recluster_line(report))
         return Outcome(report=report)
 
     @available.parse_none

@@ -13,7 +13,12 @@ import pytest
 from tables import checksum, make_table
 
 from dbt_recluster import maintenance
-from dbt_recluster.exceptions import CommitStateUnknownError, ConcurrentChangeError, OrphanFilesError
+from dbt_recluster.exceptions import (
+    CommitFailedError,
+    CommitStateUnknownError,
+    ConcurrentChangeError,
+    OrphanFilesError,
+)
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.jvm import java_class
 from dbt_recluster.iceberg.table import IcebergTable
@@ -63,7 +68,9 @@ def test_a_failure_before_the_commit(
         raise RuntimeError("the disk is full")
 
     monkeypatch.setattr(commit, "_prepare", fail)
-    with pytest.raises(RuntimeError if deletable else OrphanFilesError, match="the disk is full") as raised:
+    with pytest.raises(
+        CommitFailedError if deletable else OrphanFilesError, match="the disk is full"
+    ) as raised:
         recluster(spark, table, depth=1, block_rows=500)
     left = data_files(spark, table) - old
     assert checksum(spark, table) == before
