@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ from dbt_recluster.iceberg.locks import table_lock, written_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Seconds between two looks for jobs of a connection that was cancelled.
+_CANCEL_EVERY = 0.1
 
 _session_lock = threading.Lock()
 _configured: dict[frozenset[tuple[str, str]], SparkSession] = {}
@@ -92,6 +96,7 @@ class SessionHandle(SessionConnectionWrapper):
         self._credentials = credentials
         self.job_group_id = f"dbt-recluster {name} {id(self):x}"
         self.spark: SparkSession = spark_session(credentials)
+        self._closed = threading.Event()
 
     def cursor(self) -> SessionHandle:
         """Return this handle with a new cursor in it, as dbt-spark does."""
@@ -103,8 +108,23 @@ class SessionHandle(SessionConnectionWrapper):
         return self
 
     def cancel(self) -> None:
-        """Cancel the Spark jobs this connection has running: dbt calls it on Ctrl-C."""
+        """Cancel the Spark jobs of this connection: dbt calls it on Ctrl-C.
+
+        A merge is several jobs. The next one must not begin when the cancel comes between two, and Spark before 4.0
+        cancels only what runs, so this goes on until dbt closes the connection.
+        """
         cancel_jobs(self.spark, self.job_group_id)
+        threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
+
+    def close(self) -> None:
+        """Close it, as dbt does when a node has ended."""
+        self._closed.set()
+        super().close()
+
+    def _keep_cancelling(self) -> None:
+        with suppress(Exception):  # Spark may go away first
+            while not self._closed.wait(_CANCEL_EVERY):
+                cancel_jobs(self.spark, self.job_group_id)
 
     @classmethod
     def _fix_binding(cls, value: Any) -> str:

@@ -121,6 +121,42 @@ def test_ctrl_c_ends_soon_and_leaves_the_lake_usable(project: Project) -> None:
     assert code == 0, out
 
 
+def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(project: Project) -> None:
+    """The data of the run is there, and nothing of the recluster that came after it."""
+    (project.root / "models" / "big.sql").write_text(
+        "{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=100000) }}"
+        "select id, xxhash64(id, '{{ invocation_id }}') as k, sha2(string(id), 512) as v from range(2000000)"
+    )
+    code, out, _ = project.run("run", "--select", "big")
+    assert code == 0, out
+    log = project.root / "logs" / "dbt.log"
+    log.unlink()
+    process = project.start("run", "--select", "big")
+    deadline = time.monotonic() + 240
+    while not (log.exists() and "big: round 1 merges" in log.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert time.monotonic() - started < 30
+    assert process.returncode != 0, out
+    macro = "{% macro look() %}{% do log('found: ' ~ run_query(\"select count(*), count(distinct k), "
+    macro += (
+        "(select count(*) from analytics.big.snapshots where operation = 'replace') from analytics.big\")"
+    )
+    macro += ".rows[0].values() | join(' '), info=true) %}{% endmacro %}"
+    (project.root / "macros" / "look.sql").write_text(macro)
+    _, out, _ = project.run("run-operation", "look")
+    assert "found: 4000000 4000000 0" in out
+    code, out, _ = project.run("run-operation", "recluster", "--args", "{table: big}")
+    assert code == 0, out
+    _, out, _ = project.run("run-operation", "look")
+    assert "found: 4000000 4000000 1" in out
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
