@@ -12,6 +12,7 @@ class ReclusterError(Exception):
         """Take what to say, and in ``orphans`` the files that were written and are left behind, all of them."""
         super().__init__(message)
         self.orphans = tuple(orphans)
+        self.bytes_rewritten = 0  # by the rounds of the same recluster that were committed before
 
 
 class ClusterKeyError(ReclusterError):
@@ -43,15 +44,15 @@ class SparkEnvironmentError(ReclusterError):
 
 
 class ConcurrentChangeError(ReclusterError):
-    """Other writers changed the chosen blocks more often than a recluster may start again. Nothing was changed."""
+    """Other writers changed the chosen blocks too often in a row. The round changed nothing."""
 
 
 class MergeFailedError(ReclusterError):
-    """The chosen blocks could not be read, or the new ones not written. The table is unchanged."""
+    """The chosen blocks could not be read, or the new ones not written. The round changed nothing."""
 
 
 class CommitFailedError(ReclusterError):
-    """The catalog could not be reached for the commit, or refused it. The table is unchanged."""
+    """The catalog could not be reached for the commit, or refused it. The round changed nothing."""
 
 
 class CommitStateUnknownError(ReclusterError):

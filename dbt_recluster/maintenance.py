@@ -136,14 +136,17 @@ def recluster(
             number = len(report.rounds) + 1
             with job_description(spark, f"recluster {table}: round {number}"):
                 done = _round(target, key, seen, chosen, policy, trigger, where, attempts, teller)
-            teller.ends(done)
             report.rounds.append(done)
             report.conflicts += done.conflicts
             report.orphans += done.orphans
+            teller.ends(done)
             attempts = 0
         except BaseException as e:
             teller.fails()
+            if isinstance(e, ReclusterError):
+                e.bytes_rewritten = report.bytes_in
             if not isinstance(e, ConcurrentChangeError):
+                _tell_of_earlier_rounds(e, report)
                 raise
             attempts += 1
             report.conflicts += 1
@@ -157,6 +160,20 @@ def recluster(
         target.refresh()
     report.seconds = time.monotonic() - started
     return report
+
+
+def _tell_of_earlier_rounds(error: BaseException, report: ReclusterReport) -> None:
+    """Add to an error what went before it, which would be lost with the report."""
+    if isinstance(error, ReclusterError):
+        notes = [str(error)]
+        if count := len(report.rounds):
+            notes.append(
+                f"{count} round{'s' if count > 1 else ''} before it {'were' if count > 1 else 'was'} committed."
+            )
+        if report.orphans:
+            notes.append(f"{orphan_note(report.table, report.orphans)}.")
+        error.args = (" ".join(notes),)
+        error.orphans = (*report.orphans, *error.orphans)
 
 
 def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> Observation:
@@ -189,6 +206,10 @@ def _round(
     metadata = seen.metadata
     assert metadata.snapshot_id is not None
     sets = [seen.eligible[task.blocks] for task in chosen.tasks]
+    # Before the merge: what others set meanwhile is of blocks that were not seen.
+    stays = np.ones(len(metadata), dtype=bool)
+    stays[np.concatenate(sets)] = False
+    obsolete = obsolete_properties(table.properties, np.unique(metadata.added_by[stays]))
     try:
         merges = _merge(table, key, metadata, chosen, sets, policy.block_rows, teller.under_way)
     except Exception as e:
@@ -196,8 +217,8 @@ def _round(
         if isinstance(e, ReclusterError):
             raise
         raise MergeFailedError(
-            f"Blocks of {table.name} could not be merged: {short_message(e)}. The table is unchanged. A file that "
-            "Spark had begun may be left behind; remove_orphan_files removes it."
+            f"Blocks of {table.name} could not be merged: {short_message(e)}. This round changed nothing. A file "
+            "that Spark had begun may be left behind; remove_orphan_files removes it."
         ) from e
 
     def summary(done: Sequence[MergedSet]) -> dict[str, str]:
@@ -213,9 +234,6 @@ def _round(
             conflicts=conflicts,
         )
 
-    stays = np.ones(len(metadata), dtype=bool)
-    stays[np.concatenate(sets)] = False
-    obsolete = obsolete_properties(table.properties, np.unique(metadata.added_by[stays]))
     committed = commit_merges(table, metadata.snapshot_id, merges, obsolete, summary)
     return Round(
         **_figures(committed.merges),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dbt_recluster.history import speed
@@ -92,7 +93,7 @@ class Teller:
 
     def begins(self) -> None:
         """Tell that the round begins."""
-        self._tell(self._round)
+        self._tell_safely(self._round)
 
     @property
     def under_way(self) -> Callable[[float], None] | None:
@@ -110,12 +111,18 @@ class Teller:
     def ends(self, done: Round) -> None:
         """Tell what the round came to; sets that another writer touched were left out."""
         ends = replace(self._round, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in)
-        self._tell(replace(ends, committed=True, seconds=done.seconds))
+        self._tell_safely(replace(ends, committed=True, seconds=done.seconds))
 
     def fails(self) -> None:
         """Tell that the round ended without a commit."""
-        self._tell(replace(self._round, failed=True))
+        self._tell_safely(replace(self._round, failed=True))
 
     def _tell(self, progress: Progress) -> None:
         if self._listener is not None:
             self._listener(progress)
+
+    def _tell_safely(self, progress: Progress) -> None:
+        # A terminal that is gone must not make a round that was committed look as if it were not. What is told while
+        # a merge is under way may fail: the watching thread then tells no more.
+        with suppress(Exception):
+            self._tell(progress)

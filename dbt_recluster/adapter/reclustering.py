@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -38,12 +38,14 @@ class Outcome:
         error: Why it failed.
         text: One line to print.
         table: The plan of a dry run, to print below it.
+        orphans: Where it failed, the files that it left behind, all of them.
     """
 
     report: ReclusterReport | None = None
     error: str | None = None
     text: str = ""
     table: str = ""
+    orphans: list[str] = field(default_factory=list)
 
 
 class Reclustering(TableMixin):
@@ -109,7 +111,8 @@ class Reclustering(TableMixin):
         except BudgetSpentError as e:
             return Outcome(text=f"{target.relation}: not reclustered, {e}")
         except Exception as e:
-            return Outcome(error=message(e), text=f"{target.relation}: failed: {message(e)}")
+            orphans = list(getattr(e, "orphans", ()))
+            return Outcome(error=message(e), text=f"{target.relation}: failed: {message(e)}", orphans=orphans)
         return Outcome(report, text=recluster_line(report), table=plan_table(report))
 
     @available.parse_none
@@ -118,7 +121,12 @@ class Reclustering(TableMixin):
         answers = [
             outcome.report.as_dict()
             if outcome.report
-            else {"table": target.relation, "error": outcome.error, "reason": outcome.text}
+            else {
+                "table": target.relation,
+                "error": outcome.error,
+                "reason": outcome.text,
+                "orphans": outcome.orphans,
+            }
             for target, outcome in zip(chosen, outcomes, strict=True)
         ]
         return json.dumps(answers[0] if isinstance(table, str) else answers, indent=2, ensure_ascii=False)
@@ -140,20 +148,24 @@ class Reclustering(TableMixin):
         # Under the connection's own group, dbt's cancel on Ctrl-C finds the jobs.
         group = self.connections.get_thread_connection().handle.job_group_id
         with self._budget.turn(budget, clustering.max_bytes) as max_bytes, job_group(spark, group):
-            report = recluster(
-                spark,
-                relation,
-                cluster_by=clustering.key,
-                final=clustering.final,
-                where=clustering.where,
-                max_bytes=max_bytes,
-                depth=clustering.depth,
-                strategy=clustering.strategy,
-                block_rows=clustering.block_rows,
-                dry_run=dry_run,
-                trigger=trigger,
-                listener=ProgressLines(logger.debug if trigger == "run" else logger.info, terminal),
-            )
+            try:
+                report = recluster(
+                    spark,
+                    relation,
+                    cluster_by=clustering.key,
+                    final=clustering.final,
+                    where=clustering.where,
+                    max_bytes=max_bytes,
+                    depth=clustering.depth,
+                    strategy=clustering.strategy,
+                    block_rows=clustering.block_rows,
+                    dry_run=dry_run,
+                    trigger=trigger,
+                    listener=ProgressLines(logger.debug if trigger == "run" else logger.info, terminal),
+                )
+            except ReclusterError as e:
+                self._budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
+                raise
             self._budget.spend(report.plan.bytes if report.plan else report.bytes_in)
         return report
 

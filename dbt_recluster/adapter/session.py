@@ -122,8 +122,8 @@ class SessionHandle(SessionConnectionWrapper):
         super().close()
 
     def _keep_cancelling(self) -> None:
-        with suppress(Exception):  # Spark may go away first
-            while not self._closed.wait(_CANCEL_EVERY):
+        while not self._closed.wait(_CANCEL_EVERY):
+            with suppress(Exception):  # Spark may go away first
                 cancel_jobs(self.spark, self.job_group_id)
 
     @classmethod

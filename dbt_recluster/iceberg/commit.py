@@ -88,22 +88,31 @@ def commit_merges(
                 snapshots = _commit(table, snapshot_id, left, obsolete, summary)
             return Committed(tuple(left), tuple(snapshots), conflicts, tuple(orphans))
         except _ConflictError as conflict:
-            table.refresh()
-            if conflict.snapshot_ids and _took_place(table, left):
+            # Others may move a shared table object on at any time. What is compared now must be what the next
+            # attempt is checked from, or a delete in between would be seen by neither.
+            now, took_place = _look_again(table, left, conflict)
+            if took_place:
                 return Committed(tuple(left), conflict.snapshot_ids, conflicts, tuple(orphans))
             conflicts += 1
-            left, undeleted = _leave_out(table, left)
-            orphans += undeleted
-            if not left or conflicts == MAX_ATTEMPTS:
+            try:
+                left, undeleted = _leave_out(table, now, left)
+                orphans += undeleted
+                again = left and conflicts < MAX_ATTEMPTS
+                if again:
+                    back_off(conflicts)
+            except BaseException as e:
+                take_back(table, _files(left), e)
+                if isinstance(e, Exception):
+                    raise _failed(table, e) from e
+                raise
+            if not again or now is None:
                 orphans += delete_files(table, _files(left))
                 raise ConcurrentChangeError(
                     f"Another writer changed blocks of {table.name} while they were merged: "
                     f"{short_message(conflict.cause)}",
                     orphans=orphans,
                 ) from conflict.cause
-            back_off(conflicts)
-            assert table.snapshot_id is not None
-            snapshot_id = table.snapshot_id
+            snapshot_id = now
 
 
 def back_off(attempt: int) -> None:
@@ -150,41 +159,61 @@ def _commit(
             if is_instance(e, f"{_EXCEPTIONS}CleanableFailure"):
                 take_back(table, _files(merges), e)
                 raise _failed(table, e) from e
-        files = [str(file.location()) for file in _files(merges)]
-        note = orphan_note(table.name, files, kept=True)
-        raise CommitStateUnknownError(
-            f"Whether the recluster of {table.name} took place is not known: {short_message(e)}. "
-            f"The table is as before or as after. In case it is as before, {note}.",
-            orphans=files,
-        ) from e
+        raise _unknown(table, merges, e) from e
     return snapshots
 
 
 def _failed(table: IcebergTable, error: Exception) -> CommitFailedError:
     return CommitFailedError(
         f"The recluster of {table.name} could not be committed: {short_message(error)}. "
-        "The table is unchanged, and the new files are deleted."
+        "This round changed nothing, and its new files are deleted."
     )
 
 
-def _took_place(table: IcebergTable, merges: Sequence[MergedSet]) -> bool:
-    """Whether the table has the new files.
+def _unknown(table: IcebergTable, merges: Sequence[MergedSet], error: Exception) -> CommitStateUnknownError:
+    files = [str(file.location()) for file in _files(merges)]
+    note = orphan_note(table.name, files, kept=True)
+    return CommitStateUnknownError(
+        f"Whether the recluster of {table.name} took place is not known: {short_message(error)}. "
+        f"The table is as before or as after. In case it is as before, {note}.",
+        orphans=files,
+    )
+
+
+def _look_again(
+    table: IcebergTable, merges: Sequence[MergedSet], conflict: _ConflictError
+) -> tuple[int | None, bool]:
+    """Return the table's snapshot now, and whether the commit that was called a conflict took place after all.
 
     A catalog that is asked twice, since its first answer was lost, may call the second one a conflict with the first.
+    Files of a snapshot that is there must never be deleted, also when another writer has replaced them since.
     """
-    new = [str(file.location()) for file in _files(merges)]
-    return table.snapshot_id is not None and bool(scan_tasks(table, table.snapshot_id, new))
+    try:
+        table.refresh()
+        now = table.snapshot_id
+        if now is None or not conflict.snapshot_ids:
+            return now, False
+        known = any(table.java.snapshot(each) is not None for each in conflict.snapshot_ids)
+        new = [str(file.location()) for file in _files(merges)]
+        return now, known or bool(scan_tasks(table, now, new))
+    except Exception as e:
+        if conflict.snapshot_ids:  # they were sent
+            raise _unknown(table, merges, e) from e
+        take_back(table, _files(merges), e)
+        raise _failed(table, e) from e
 
 
-def _leave_out(table: IcebergTable, merges: Sequence[MergedSet]) -> tuple[list[MergedSet], list[str]]:
+def _leave_out(
+    table: IcebergTable, snapshot_id: int | None, merges: Sequence[MergedSet]
+) -> tuple[list[MergedSet], list[str]]:
     """Return the merges whose blocks are as they were when they were read, and delete the files of the others.
 
     Also return those files that could not be deleted.
     """
-    if table.snapshot_id is None:
+    if snapshot_id is None:
         return [], delete_files(table, _files(merges))
     planned = {task.file().location(): task for merge in merges for task in merge.tasks}
-    now = scan_tasks(table, table.snapshot_id, list(planned))
+    now = scan_tasks(table, snapshot_id, list(planned))
     changed = {
         path for path, task in planned.items() if path not in now or _deletes(task) != _deletes(now[path])
     }

@@ -250,5 +250,5 @@ def _check_rows(table: IcebergTable, each: BlockSet, merged: MergedSet) -> None:
     if merged.rows > each.rows or (merged.rows < each.rows and not each.has_deletes):
         raise ReclusterError(
             f"Merging {len(each.files)} blocks of {table.name} read {each.rows} rows and wrote {merged.rows}. "
-            "The new files were deleted and the table is unchanged. This is a fault of dbt-recluster; please report it."
+            "This round changed nothing. It is a fault of dbt-recluster; please report it."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import OrphanFilesError
@@ -66,9 +67,12 @@ def write_files(
     except BaseException as e:
         # Spark deletes what a failed job has written. An interrupt (Ctrl-C) is raised in Python only, and
         # leaves the job running or its files staged.
-        cancel_tagged(spark, set_id)
-        if coordinator.fetchSetIds(table.java).contains(set_id):
-            take_back(table, list(coordinator.fetchNewFiles(table.java, set_id)), e)
+        written: list[Any] = []
+        with suppress(Exception):  # where Spark itself is gone, ``e`` says why
+            cancel_tagged(spark, set_id)
+            if coordinator.fetchSetIds(table.java).contains(set_id):
+                written = list(coordinator.fetchNewFiles(table.java, set_id))
+        take_back(table, written, e)
         raise
 
 
@@ -91,13 +95,16 @@ def take_back(table: IcebergTable, files: Sequence[Any], error: BaseException) -
     Raises:
         OrphanFilesError: Some could not be deleted. ``error`` is its cause, and part of what it says.
     """
-    left = delete_files(table, files)
+    try:
+        left = delete_files(table, files)
+    except Exception:
+        return  # where Spark itself is gone, ``error`` says why
     if not left or not isinstance(error, Exception):  # Ctrl-C stays Ctrl-C
         return
     if isinstance(error, OrphanFilesError) and error.__cause__ is not None:
         left, error = [*error.orphans, *left], error.__cause__
     raise OrphanFilesError(
-        f"Reclustering {table.name} failed: {short_message(error)}. The table is unchanged. "
+        f"Reclustering {table.name} failed: {short_message(error)}. This round changed nothing. "
         f"{orphan_note(table.name, left)}.",
         orphans=left,
     ) from error

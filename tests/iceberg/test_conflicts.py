@@ -181,3 +181,60 @@ def test_a_commit_that_took_place_although_it_was_called_a_conflict(
     assert orphans(spark, name) == set()
     assert [len(each.snapshot_ids) for each in report.rounds] == [1]
     assert report.depth_after <= 2
+
+
+def test_a_commit_that_took_place_and_was_replaced_before_it_was_looked_for(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its files is in the table any more, and yet they are a snapshot's."""
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    send, sent = commit._commit, []
+
+    def sent_and_replaced(*args: Any) -> Any:
+        sent.extend(send(*args))
+        options = "options => map('rewrite-all', 'true')"
+        spark.sql(f"call spark_catalog.system.rewrite_data_files(table => '{name}', {options})")
+        raise commit._ConflictError(RuntimeError("the table has changed"), sent)
+
+    monkeypatch.setattr(commit, "_commit", sent_and_replaced)
+    report = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert list(report.rounds[0].snapshot_ids) == sent
+    assert (
+        spark.sql(f"select count(*), sum(length(v)) from {name} version as of {sent[0]}").first()[0]
+        == before[0]
+    )
+    assert checksum(spark, name) == before
+
+
+def test_a_delete_between_looking_and_the_next_attempt(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a catalog shares table objects, another thread may move this one on at any moment."""
+    name = make_table(
+        spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": "merge-on-read"}
+    )
+    for load in range(5):
+        spark.sql(
+            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
+        )
+    send, wait, tables = commit._commit, commit.back_off, []
+
+    def conflict_first(table: Any, *args: Any) -> Any:
+        tables.append(table)
+        if len(tables) == 1:
+            spark.sql(f"delete from {name} where v = '1' and id % 5 = 0")
+        return send(table, *args)
+
+    def delete_meanwhile(attempt: int) -> None:
+        if attempt == 1:
+            spark.sql(f"delete from {name} where v = '0' and id % 5 = 0")
+            tables[0].refresh()
+        wait(attempt)
+
+    monkeypatch.setattr(commit, "_commit", conflict_first)
+    monkeypatch.setattr(commit, "back_off", delete_meanwhile)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert spark.sql(f"select count(*) from {name} where id % 5 = 0").first()[0] == 0
+    assert spark.sql(f"select count(*) from {name}").first()[0] == 8000
+    assert orphans(spark, name) == set()

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pytest
-from tables import checksum, make_table, orphans, staged_sets
+from tables import append, checksum, make_table, orphans, staged_sets
 
+from dbt_recluster import maintenance
 from dbt_recluster.exceptions import MergeFailedError
 from dbt_recluster.iceberg import merge
 from dbt_recluster.iceberg.table import IcebergTable
@@ -58,7 +59,7 @@ def test_a_block_that_cannot_be_read(spark: Any, schema: str) -> None:
     path = broken_blocks(spark, name)
     path.with_name(f".{path.name}.crc").unlink()
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(MergeFailedError, match=r"could not be merged: .*The table is unchanged"):
+    with pytest.raises(MergeFailedError, match=r"could not be merged: .*This round changed nothing"):
         recluster(spark, name, "k", depth=1, block_rows=1000)
     assert IcebergTable.load(spark, name).snapshot_id == snapshot
     assert orphans(spark, name) == set()
@@ -87,3 +88,34 @@ def test_a_disk_that_is_full(spark: Any, schema: str, tmp_path: Path) -> None:
         assert checksum(spark, name) == before
     finally:
         subprocess.run(["umount", "--lazy", str(small)], check=True)  # Spark may still have a file open
+
+
+def test_a_round_that_fails_tells_of_those_before_it(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_table(spark, schema)
+    take_step, calls = maintenance._merge, []
+
+    def fail_later(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:
+            raise RuntimeError("the room is on fire")
+        merged = take_step(*args)
+        append(spark, name, 50_000, 1000)  # the next round has something to do
+        return merged
+
+    monkeypatch.setattr(maintenance, "_merge", fail_later)
+    said = r"the room is on fire\. .* 1 round before it was committed\."
+    with pytest.raises(MergeFailedError, match=said) as raised:
+        recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
+    assert raised.value.bytes_rewritten > 0
+    assert checksum(spark, name)[0] == 7000
+
+
+def test_a_listener_that_fails_changes_nothing(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+
+    def gone(_: Any) -> None:
+        raise BrokenPipeError
+
+    assert recluster(spark, name, "k", depth=1, block_rows=1000, listener=gone).depth_after <= 2

@@ -58,7 +58,7 @@ def test_shares_rise_while_tasks_end(
     between = [(progress, name) for progress, name in told[1:-1] if progress.merged != 1]
     assert len(between) >= 3
     assert all(name.startswith("recluster-progress") for _, name in between)
-    late = [progress for progress, _ in between if (progress.merged or 0) >= (merged[0] or 0) + 0.05]
+    late = [progress for progress, _ in between if (progress.merged or 0) >= (merged[0] or 0) + 0.06]
     assert late
     assert all(progress.seconds is not None and progress.seconds > 0 for progress in late)
     assert not watchers()
