@@ -11,13 +11,10 @@ what its tasks had written belongs to no snapshot. Exit code 1 when a row is los
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import urllib.request
@@ -26,8 +23,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import command
 from ports import HOST, free_port, wait_for_port
-from sessions import checksum, of_directory, open_session
+from sessions import checksum, of_directory, open_session, random_rows
 
 LOADS = 8
 ROW_BYTES = 256
@@ -35,16 +33,11 @@ ROW_BYTES = 256
 
 def main() -> None:
     """Start the cluster, recluster twice, print what came of it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--mb", type=int, default=400, help="size of each table")
-    parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="recluster-cluster-"))
-    try:
-        with cluster(directory) as master:
-            figures = run(directory, master, options.mb)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with command.own_directory("cluster") as directory, cluster(directory) as master:
+        figures = run(directory, master, options.mb)
     whole, lost = figures["whole"], figures["lost executor"]
     for name, each in figures.items():
         print(
@@ -52,9 +45,7 @@ def main() -> None:
             f"read by the executors {each['read_mb']} MB, largest stage result {each['result_kb']} KB"
         )
     print(f"executors killed: {lost['killed']}; executors seen: {len(lost['read_mb'])}")
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps({"options": vars(options), **figures}, indent=2) + "\n")
+    command.save(options, figures)
     if min(whole["read_mb"]) == 0 or len(whole["read_mb"]) != 2:
         raise SystemExit("a worker had no part in the work")
     if not lost["killed"]:
@@ -96,10 +87,8 @@ def recluster_table(spark: Any, name: str, mb: int, *, kill: bool) -> dict[str, 
 
     rows = mb * 2**20 // ROW_BYTES
     spark.sql(f"create table {name} (k bigint, v binary) using iceberg")
-    parts = ", ".join(f"unhex(lpad(hex(xxhash64(id, {i})), 16, '0'))" for i in range(ROW_BYTES // 8))
     for load in range(LOADS):
-        frame = spark.range(load * rows // LOADS, (load + 1) * rows // LOADS, numPartitions=4)
-        frame = frame.selectExpr("xxhash64(id) k", f"concat({parts}) v")
+        frame = random_rows(spark, load * rows // LOADS, (load + 1) * rows // LOADS, ROW_BYTES, files=4)
         if load % 2:  # some are sorted inside and some are not: both ways to merge
             frame = frame.repartitionByRange(1, "k").sortWithinPartitions("k")
         frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()

@@ -11,19 +11,17 @@ and the files that nothing refers to, which Iceberg's remove_orphan_files then r
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import command
 from sessions import checksum, of_directory, open_session
 
 TABLE = "lake.db.t"
@@ -32,28 +30,22 @@ BLOCK_ROWS = 20_000
 
 def main() -> None:
     """Kill as often as asked for and print what came of it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options.worker)
         return
-    directory = Path(tempfile.mkdtemp(prefix="recluster-killed-"))
-    try:
+    with command.own_directory("killed") as directory:
         figures = run(options, directory)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     print(
         f"{options.kills} kills: the table was as before after {figures['before']}, as after the recluster after "
         f"{figures['after']}; {figures['orphans']} files left behind, {figures['removed']} of them removed by "
         f"remove_orphan_files; rows lost or doubled: {figures['wrong'] or 'none'}"
     )
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps({"options": vars(options), **figures}, indent=2))
+    command.save(options, figures)
     if figures["wrong"]:
         raise SystemExit(1)
 

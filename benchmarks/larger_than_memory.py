@@ -10,15 +10,12 @@ Printed are sizes, time, and the most memory the process held. Exit code 1 when 
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from sessions import checksum, of_directory, open_session
+import command
+from sessions import checksum, of_directory, open_session, random_rows
 
 LOADS = 8
 ROW_BYTES = 1024
@@ -26,33 +23,27 @@ ROW_BYTES = 1024
 
 def main() -> None:
     """Merge both kinds and print what it took."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--heap-mb", type=int, default=512)
     parser.add_argument("--times", type=float, default=4, help="size of the set, in heaps")
-    parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="recluster-memory-"))
-    memory = {
-        "spark.master": "local[2]",
-        "spark.driver.memory": f"{options.heap_mb}m",
-        "spark.local.dir": str(directory / "spill"),
-    }
-    try:
+    with command.own_directory("memory") as directory:
+        memory = {
+            "spark.master": "local[2]",
+            "spark.driver.memory": f"{options.heap_mb}m",
+            "spark.local.dir": str(directory / "spill"),
+        }
         spark = open_session(directory, of_directory(), memory)
         rows = int(options.heap_mb * 2**20 * options.times / ROW_BYTES)
         ways = [run(spark, name, rows) for name in ("sorted", "unsorted")]
         spark.stop()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     for each in ways:
         print(
             f"{each['loads']:8} a set of {each['mb']} MB in {each['sets']} set, heap {options.heap_mb} MB: "
             f"{each['files_before']} files into {each['files_after']} in {each['seconds']} s, "
             f"process at most {each['process_mb']} MB"
         )
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps({"options": vars(options), "ways": ways}, indent=2) + "\n")
+    command.save(options, {"ways": ways})
 
 
 def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
@@ -64,10 +55,7 @@ def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
     # As a model with cluster_by begins: the key is there before the data, and with it the size of row groups.
     recluster(spark, name, "k")
     for load in range(LOADS):
-        # Hashes of 8 bytes each: random, and the same when a task is run again.
-        parts = ", ".join(f"unhex(lpad(hex(xxhash64(id, {i})), 16, '0'))" for i in range(ROW_BYTES // 8))
-        frame = spark.range(load * rows // LOADS, (load + 1) * rows // LOADS, numPartitions=8)
-        frame = frame.selectExpr("xxhash64(id) k", f"concat({parts}) v")
+        frame = random_rows(spark, load * rows // LOADS, (load + 1) * rows // LOADS, ROW_BYTES, files=8)
         frame = frame.repartitionByRange(1, "k")  # one file a load
         if loads == "sorted":
             frame = frame.sortWithinPartitions("k")

@@ -10,15 +10,11 @@ the Spark jobs, and what a file costs of memory: in Python the highest the proce
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
+import command
 from sessions import of_directory, open_session
 
 TABLE = "lake.db.t"
@@ -28,25 +24,19 @@ FILES_A_COMMIT = 10_000
 
 def main() -> None:
     """Make the table, read it, recluster it, print what it took."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="recluster-files-"))
-    try:
+    with command.own_directory("files") as directory:
         spark = open_session(directory, of_directory(), {"spark.driver.memory": "1g"})
         figures = run(spark, options.files)
         spark.stop()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     print(
         f"{figures['files']} files: read in {figures['read_seconds']} s by {figures['jobs']} Spark jobs, nothing to "
         f"recluster found in {figures['recluster_seconds']} s; {figures['python_bytes']} bytes a file in Python, "
         f"{figures['heap_bytes']} in the JVM's heap"
     )
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps({"options": vars(options), **figures}, indent=2) + "\n")
+    command.save(options, figures)
 
 
 def run(spark: Any, files: int) -> dict[str, Any]:

@@ -10,37 +10,30 @@ one process and one Spark session, each on a table of its own with so many files
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
 import statistics
-import tempfile
 import textwrap
 from pathlib import Path
 from typing import Any
+
+import command
 
 ROWS_A_FILE = 1000
 
 
 def main() -> None:
     """Make both tables, run both models in turn, print medians."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="recluster-nothing-"))
-    try:
+    with command.own_directory("nothing") as directory:
         figures = run(options, directory)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     print(
         f"{figures['files']} files: dbt-spark {figures['plain']:.2f} s, dbt-recluster {figures['clustered']:.2f} s, "
         f"{figures['more']:+.2f} s, ratio {figures['ratio']:.2f} (medians of {options.pairs} pairs)"
     )
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps({"options": vars(options), **figures}, indent=2))
+    command.save(options, figures)
 
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:

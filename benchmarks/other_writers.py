@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import command
 import numpy as np
 import postgres
 from sessions import of_postgres, open_session
@@ -41,31 +40,24 @@ def main() -> None:
         recluster_until(options.catalog, options.directory, options.table)
         return
     try:
-        with postgres.server() as catalog:
-            directory = Path(tempfile.mkdtemp(prefix="recluster-writers-"))
-            try:
-                results = run(options, catalog, directory)
-            finally:
-                shutil.rmtree(directory, ignore_errors=True)
+        with postgres.server() as catalog, command.own_directory("writers") as directory:
+            results = run(options, catalog, directory)
     except postgres.PostgresMissingError as e:
         print(f"skipped: {e}")
         raise SystemExit(77) from e
     show(results)
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps({"options": vars(options), **results}, indent=2))
+    command.save(options, results)
     if results["differences"]:
         raise SystemExit(f"the table is not what was written: {results['differences']}")
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="least time with both at work")
     parser.add_argument("--commits", type=int, default=500, help="least commits with both at work")
     parser.add_argument("--alone", type=int, default=100, help="operations of the writer alone, before")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", help="also write the figures to this file")
     for hidden in ("--role", "--catalog", "--directory", "--table"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -63,8 +63,19 @@ def of_postgres(url: str) -> dict[str, str]:
     }
 
 
+def random_rows(spark: Any, start: int, end: int, row_bytes: int, files: int) -> Any:
+    """Return rows of a random key ``k`` and ``row_bytes`` of random bytes ``v``, in so many partitions.
+
+    They are hashes, of 8 bytes each, of the row's number: no encoding makes them smaller, and they are the same when a
+    task is run again.
+    """
+    parts = ", ".join(f"unhex(lpad(hex(xxhash64(id, {i})), 16, '0'))" for i in range(row_bytes // 8))
+    frame = spark.range(start, end, numPartitions=files)
+    return frame.selectExpr("xxhash64(id) k", f"concat({parts}) v")
+
+
 def checksum(spark: Any, table: str) -> tuple[int, int]:
     """Return the count of all rows and a checksum that does not depend on their order."""
     columns = ", ".join(map(quote, spark.table(table).columns))
     row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
-    return int(row[0]), int(row[1])
+    return int(row[0]), int(row[1] or 0)

@@ -1,23 +1,23 @@
-"""Two processes recluster one table at the same moment, to the end.
+"""Two processes recluster one table at once, to the end.
 
     python benchmarks/two_reclusters.py
 
-Both begin when both are ready. Printed is what each of them committed and how often it had to begin again, beside what
-one process alone does with the same loads. Exit code 1 when a row is lost or doubled, or one does not end.
+Neither commits before both have merged the same blocks. Printed is what each of them committed and how often it had
+to begin again, beside what one process alone does with the same loads. Exit code 1 when a row is lost or doubled, or
+one does not end.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import command
 from sessions import checksum, of_directory, open_session
 
 BLOCK_ROWS = 20_000
@@ -27,18 +27,14 @@ ROWS = 20_000
 
 def main() -> None:
     """Run one process alone and two together, on tables with the same loads."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", help="also write the figures to this file")
+    parser = command.parser(__doc__)
     parser.add_argument("--worker", nargs=2, metavar=("DIRECTORY", "TABLE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(Path(options.worker[0]), options.worker[1])
         return
-    directory = Path(tempfile.mkdtemp(prefix="recluster-two-"))
-    try:
+    with command.own_directory("two") as directory:
         figures = run(directory)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     for name in ("alone", "together"):
         each = figures[name]
         print(
@@ -47,9 +43,7 @@ def main() -> None:
                 f"{w['rounds']} rounds, {w['conflicts']} conflicts, {w['error']}" for w in each["workers"]
             )
         )
-    if options.json:
-        Path(options.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.json).write_text(json.dumps(figures, indent=2) + "\n")
+    command.save(options, figures)
 
 
 def run(directory: Path) -> dict[str, Any]:
@@ -73,11 +67,11 @@ def race(spark: Any, directory: Path, table: str, processes: int) -> dict[str, A
             f"cast(rand({load}) * 1000000 as int) from range({ROWS})"
         )
     before = checksum(spark, table)
-    command = [sys.executable, __file__, "--worker", str(directory), table]
+    call = [sys.executable, __file__, "--worker", str(directory), table]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = [subprocess.Popen(command, **pipes) for _ in range(processes)]  # type: ignore[call-overload]
+    workers = [subprocess.Popen(call, **pipes) for _ in range(processes)]  # type: ignore[call-overload]
     for worker in workers:
-        worker.stdout.readline()  # it is ready
+        worker.stdout.readline()  # it has merged
     for worker in workers:
         worker.stdin.write("go\n")
         worker.stdin.flush()
@@ -93,14 +87,21 @@ def race(spark: Any, directory: Path, table: str, processes: int) -> dict[str, A
 
 
 def work(directory: Path, table: str) -> None:
-    """Say that all is ready, wait for the word, recluster to the end, tell what was done."""
+    """Recluster to the end, but wait for the word before the first commit; tell what was done."""
+    from dbt_recluster import maintenance
     from dbt_recluster.exceptions import ConcurrentChangeError
     from dbt_recluster.maintenance import recluster
 
     spark = open_session(directory, of_directory())
-    spark.sql(f"select count(*) from {table}").collect()
-    print("ready", flush=True)
-    sys.stdin.readline()
+    commit = maintenance.commit_merges
+
+    def wait_and_commit(*arguments: Any) -> Any:
+        maintenance.commit_merges = commit
+        print("merged", flush=True)
+        sys.stdin.readline()
+        return commit(*arguments)
+
+    maintenance.commit_merges = wait_and_commit
     started = time.monotonic()
     answer: dict[str, Any] = {"rounds": 0, "rows": 0, "conflicts": 0, "error": "ended"}
     try:

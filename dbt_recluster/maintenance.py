@@ -143,18 +143,13 @@ def recluster(
             attempts = 0
         except BaseException as e:
             teller.fails()
-            if isinstance(e, ReclusterError):
-                e.bytes_rewritten = report.bytes_in
-            if not isinstance(e, ConcurrentChangeError):
-                _tell_of_earlier_rounds(e, report)
-                raise
-            attempts += 1
-            report.conflicts += 1
-            report.orphans += e.orphans
-            if attempts == MAX_ATTEMPTS:
-                if report.orphans:
-                    note = orphan_note(table, report.orphans)
-                    raise ConcurrentChangeError(f"{e}. {note}", orphans=report.orphans) from e
+            if isinstance(e, ConcurrentChangeError):
+                attempts += 1
+                report.conflicts += 1
+                report.orphans += e.orphans
+            if not isinstance(e, ConcurrentChangeError) or attempts == MAX_ATTEMPTS:
+                if isinstance(e, ReclusterError):
+                    _tell_of_what_came_before(e, report)
                 raise
             back_off(attempts)
         target.refresh()
@@ -162,18 +157,18 @@ def recluster(
     return report
 
 
-def _tell_of_earlier_rounds(error: BaseException, report: ReclusterReport) -> None:
-    """Add to an error what went before it, which would be lost with the report."""
-    if isinstance(error, ReclusterError):
-        notes = [str(error)]
-        if count := len(report.rounds):
-            notes.append(
-                f"{count} round{'s' if count > 1 else ''} before it {'were' if count > 1 else 'was'} committed."
-            )
-        if report.orphans:
-            notes.append(f"{orphan_note(report.table, report.orphans)}.")
-        error.args = (" ".join(notes),)
-        error.orphans = (*report.orphans, *error.orphans)
+def _tell_of_what_came_before(error: ReclusterError, report: ReclusterReport) -> None:
+    """Add to an error what would be lost with the report: rounds that were committed, and files left behind."""
+    notes = [str(error).removesuffix(".")]
+    if count := len(report.rounds):
+        notes.append(
+            f"{count} round{'s' if count > 1 else ''} before it {'were' if count > 1 else 'was'} committed"
+        )
+    if report.orphans:
+        notes.append(orphan_note(report.table, report.orphans))
+    error.args = (". ".join(notes) + ".",)
+    error.orphans = tuple(dict.fromkeys((*report.orphans, *error.orphans)))
+    error.bytes_rewritten = report.bytes_in
 
 
 def _observe(table: IcebergTable, key: ClusterKey, where: str | None) -> Observation:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from dbt_recluster.history import speed
 from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.task_progress import Told
 from dbt_recluster.outcome import ReclusterReport, Round
 from dbt_recluster.planner import Plan
 
@@ -96,7 +97,7 @@ class Teller:
         self._tell_safely(self._round)
 
     @property
-    def under_way(self) -> Callable[[float], None] | None:
+    def under_way(self) -> Told | None:
         """What takes the share that is merged, None where nobody wants to know."""
         return None if self._listener is None else self._under_way
 

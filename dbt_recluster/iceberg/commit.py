@@ -105,13 +105,14 @@ def commit_merges(
                 if isinstance(e, Exception):
                     raise _failed(table, e) from e
                 raise
-            if not again or now is None:
+            if not again:
                 orphans += delete_files(table, _files(left))
                 raise ConcurrentChangeError(
                     f"Another writer changed blocks of {table.name} while they were merged: "
                     f"{short_message(conflict.cause)}",
                     orphans=orphans,
                 ) from conflict.cause
+            assert now is not None  # without a snapshot nothing is left
             snapshot_id = now
 
 

@@ -94,8 +94,7 @@ def depth_curve(blocks: Blocks) -> tuple[IntArray, IntArray]:
         Points and depths, int64 (points,) each. A point is a rank of `Blocks.lower` and `Blocks.upper`;
         partitions follow one another.
     """
-    sweep = Sweep.over(blocks.lower, blocks.upper, blocks.points)
-    return np.arange(blocks.points), sweep.point_depth().astype(np.int64)
+    return np.arange(blocks.points), Sweep.over(blocks.lower, blocks.upper, blocks.points).point_depth()
 
 
 def covering(blocks: Blocks, point: int) -> BoolArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -106,17 +107,22 @@ def wait_until_running(lake: Path, pid: int) -> None:
     raise AssertionError("dbt did not start")
 
 
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Press Ctrl-C, and see that dbt ends soon and says that it failed."""
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert time.monotonic() - started < 30
+    assert process.returncode != 0, out
+
+
 def test_ctrl_c_ends_soon_and_leaves_the_lake_usable(project: Project) -> None:
     slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
     (project.root / "models" / "slow.sql").write_text(slow)
     process = project.start("run", "--select", "slow")
     wait_until_running(project.root / "the lake", process.pid)
     time.sleep(5)
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert time.monotonic() - started < 30
-    assert process.returncode != 0, out
+    interrupt(process)
     code, out, _ = project.run("run", "--select", "events")
     assert code == 0, out
 
@@ -138,11 +144,7 @@ def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(project: Pro
         assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(2)
-    started = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert time.monotonic() - started < 30
-    assert process.returncode != 0, out
+    interrupt(process)
     macro = "{% macro look() %}{% do log('found: ' ~ run_query(\"select count(*), count(distinct k), "
     macro += (
         "(select count(*) from analytics.big.snapshots where operation = 'replace') from analytics.big\")"

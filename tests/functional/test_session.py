@@ -7,22 +7,16 @@ from typing import Any
 
 from cli import Project
 
-from dbt_recluster.adapter.embedded import ICEBERG_JAR
+from dbt_recluster.adapter.embedded import iceberg_jar
 
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
 select id, pmod(hash(id), 100) as k from range(1000)"""
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 
-def jar() -> str:
-    from snowpark_connect_deps_iceberg import get_jar_path
-
-    return str(get_jar_path(ICEBERG_JAR))
-
-
 def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
     return {
-        "spark.jars": jar(),
+        "spark.jars": str(iceberg_jar()),
         "spark.ui.enabled": False,
         "spark.sql.shuffle.partitions": 2,
         "spark.sql.extensions": EXTENSIONS,

@@ -6,15 +6,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from sessions import checksum
+
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.identifiers import quote
 
-
-def checksum(spark: Any, table: str) -> tuple[int, int]:
-    """Count and an order-independent checksum of all rows."""
-    columns = ", ".join(map(quote, spark.table(table).columns))
-    row = spark.sql(f"select count(*), sum(cast(xxhash64({columns}) as decimal(38, 0))) from {table}").first()
-    return int(row[0]), int(row[1] or 0)
+__all__ = ["append", "checksum", "make_table", "orphans", "staged_sets"]
 
 
 def append(

@@ -37,6 +37,22 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     return arrange
 
 
+def make_two_partitions(spark: Any, schema: str, delete_mode: str) -> str:
+    """A table of two partitions, ``v`` 0 and 1, with five overlapping loads in each."""
+    name = make_table(spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": delete_mode})
+    for load in range(5):
+        spark.sql(
+            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
+        )
+    return name
+
+
+def change_and_look(spark: Any, name: str, statement: str, seen: list[tuple[int, int]]) -> None:
+    """Change a table as another writer would, and remember what it holds then."""
+    spark.sql(statement.format(name))
+    seen.append(checksum(spark, name))
+
+
 @pytest.mark.parametrize(
     "statement", ["delete from {} where id % 5 = 0", "update {} set v = 'x' where id % 5 = 0"]
 )
@@ -46,13 +62,8 @@ def test_a_writer_that_was_faster(
 ) -> None:
     """Another writer changes the chosen blocks while they are merged: plan again, from what is there now."""
     name = make_table(spark, schema, properties={"write.delete.mode": mode, "write.update.mode": mode})
-    seen = []
-
-    def change() -> None:
-        spark.sql(statement.format(name))
-        seen.append(checksum(spark, name))
-
-    meanwhile("commit_merges", change)
+    seen: list[tuple[int, int]] = []
+    meanwhile("commit_merges", lambda: change_and_look(spark, name, statement, seen))
     report = recluster(spark, name, "k", depth=1, block_rows=1000)
     assert report.conflicts == 1
     assert [checksum(spark, name)] == seen
@@ -71,18 +82,9 @@ def test_a_writer_that_was_faster(
 def test_only_what_another_writer_touched_is_left_out(
     spark: Any, schema: str, meanwhile: Meanwhile, statement: str, mode: str
 ) -> None:
-    name = make_table(spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": mode})
-    for load in range(5):
-        spark.sql(
-            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
-        )
-    seen = []
-
-    def change() -> None:
-        spark.sql(statement.format(name))
-        seen.append(checksum(spark, name))
-
-    meanwhile("commit_merges", change)
+    name = make_two_partitions(spark, schema, mode)
+    seen: list[tuple[int, int]] = []
+    meanwhile("commit_merges", lambda: change_and_look(spark, name, statement, seen))
     report = recluster(spark, name, "k", depth=1, block_rows=1000)
     assert [(each.sets, each.blocks_in, each.conflicts) for each in report.rounds] == [(1, 5, 1)]
     assert [checksum(spark, name)] == seen
@@ -211,13 +213,7 @@ def test_a_delete_between_looking_and_the_next_attempt(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a catalog shares table objects, another thread may move this one on at any moment."""
-    name = make_table(
-        spark, schema, loads=0, partitioned="v", properties={"write.delete.mode": "merge-on-read"}
-    )
-    for load in range(5):
-        spark.sql(
-            f"insert into {name} select id, cast(rand({load}) * 1000 as int), id % 2 from range(0, 2000, 1, 1)"
-        )
+    name = make_two_partitions(spark, schema, "merge-on-read")
     send, wait, tables = commit._commit, commit.back_off, []
 
     def conflict_first(table: Any, *args: Any) -> Any:

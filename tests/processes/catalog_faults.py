@@ -11,10 +11,8 @@ and after, and the data files that no snapshot refers to.
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import command
 import postgres
 from sessions import checksum, of_postgres, open_session
 
@@ -89,15 +88,17 @@ def _close(*sockets: socket.socket) -> None:
 
 def main() -> None:
     """Set up, fail, look."""
-    directory = Path(tempfile.mkdtemp(prefix="recluster-faults-"))
+    parser = command.parser(__doc__)
+    parser.add_argument("mode", choices=["down", "mute", "lost"])
+    options = parser.parse_args()
     try:
-        with postgres.server() as url:
-            print(json.dumps(run(sys.argv[1], url, directory)))
+        with postgres.server() as url, command.own_directory("faults") as directory:
+            found = run(options.mode, url, directory)
     except postgres.PostgresMissingError as e:
         print(f"skipped: {e}")
         raise SystemExit(SKIPPED) from e
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    print(json.dumps(found))
+    command.save(options, found)
 
 
 def run(mode: str, url: str, directory: Path) -> dict[str, Any]:

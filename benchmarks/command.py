@@ -1,0 +1,34 @@
+"""What the benchmarks' command lines share: arguments, a directory to work in, and the figures as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help is the first line of a module's docstring, with ``--json``."""
+    made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    made.add_argument("--json", help="also write the figures to this file")
+    return made
+
+
+@contextmanager
+def own_directory(name: str) -> Iterator[Path]:
+    """Yield an empty directory that goes away again."""
+    with tempfile.TemporaryDirectory(prefix=f"recluster-{name}-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def save(options: argparse.Namespace, figures: Mapping[str, Any]) -> None:
+    """Write figures, and the options they were measured with, where ``--json`` says."""
+    if options.json:
+        path = Path(options.json)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        asked = {name: value for name, value in vars(options).items() if name != "json"}
+        path.write_text(json.dumps({"options": asked, **figures}, indent=2) + "\n")
