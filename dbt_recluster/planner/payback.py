@@ -12,6 +12,9 @@ from dbt_recluster.planner.stacks import LEVEL_GROWTH, Stacks, extent_on_axis, l
 
 # Overlap may stay that is this many times the threshold's.
 _TOLERANCE = 1.05
+# Blocks that reach across the cut between keys kept at 1 and at 2 may leave a hair above the threshold. Then the cut
+# moves up by these parts of the blocks, before all is merged.
+_MORE_AT_ONE = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5)
 
 
 def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, float]:
@@ -23,7 +26,8 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     rewrite of the block, together with all younger ones over it, pays back. Blocks that have gone through the
     same merges are a group (`Stacks`), and are decided on together by their mean. While the average depth of a
     partition is at most the threshold, nothing is done. When it is above, the highest price is looked for at
-    which merging all groups that score at least the price brings it down to the threshold.
+    which merging all groups that score at least the price brings it down to the threshold. A threshold between
+    1 and 2 is that of 1 for lower keys and of 2 for the others (`_one_and_two`).
 
     On loads that cover all keys this comes near the schedule of least work for a number of sorted runs
     (Bentley and Saxe 1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014): an older
@@ -40,29 +44,79 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     """
     if len(candidates) == 0:
         return no_sets(), 0.0
-    count = np.bincount(candidates.partition, minlength=len(threshold))
+    if ((threshold > 1) & (threshold < 2)).any():
+        depth = candidates.sweep(np.arange(len(candidates))).depths()
+        average = _average_depth(depth, candidates.partition, len(threshold))
+        allowed = np.where(average > threshold, threshold, np.inf)
+        for more in _MORE_AT_ONE:
+            part, in_parts = _one_and_two(candidates, allowed, more)
+            sets, _ = _down_to(candidates, part, in_parts, policy)
+            if len(sets):
+                return sets, float(average.max())
+    return _down_to(candidates, candidates.partition, threshold, policy)
+
+
+def _one_and_two(candidates: Candidates, allowed: FloatArray, more: float) -> tuple[PlaceArray, FloatArray]:
+    """Cut partitions that are allowed between 1 and 2 into lower keys kept at 1 and upper keys kept at 2.
+
+    Where every load covers all keys a table has one run or two, and 1.5 would mean one everywhere, as 1 does.
+    Between greater numbers the blocks that lie across the cut cost more than this gains.
+
+    Args:
+        candidates: c candidates.
+        allowed: average depth allowed in each partition, float64 (partitions,); infinite where it may stay.
+        more: part of the blocks that is kept at 1 beyond what the threshold asks for.
+
+    Returns:
+        The part of each candidate, int32 (c,), twice its partition and 1 more in the upper keys; and what is
+        allowed in each part, float64 (2 * partitions,), over its blocks at most as much as in the partition.
+    """
+    between = (allowed > 1) & (allowed < 2)
+    count = np.bincount(candidates.partition, minlength=len(allowed))
+    at_one = count.astype(np.float64)
+    at_one[between] *= np.minimum(2 - allowed[between] + more, 1.0)
+    middle = candidates.first.astype(np.int64) + candidates.last
+    order = np.lexsort((middle, candidates.partition))
+    partition = candidates.partition[order]
+    place = np.arange(len(order)) - (np.cumsum(count) - count)[partition]
+    part = np.empty(len(order), np.int32)
+    part[order] = 2 * partition + (place >= np.ceil(at_one)[partition])
+    in_parts = np.repeat(allowed, 2)
+    in_parts[::2][between], in_parts[1::2][between] = 1.0, 2.0
+    return part, in_parts
+
+
+def _down_to(
+    candidates: Candidates, part: PlaceArray, allowed: FloatArray, policy: Policy
+) -> tuple[BlockSets, float]:
+    """The sets that bring every part down to the average depth allowed in it; and the greatest that one has."""
     depth = candidates.sweep(np.arange(len(candidates))).depths()
-    average = np.bincount(candidates.partition, depth, len(threshold)) / np.maximum(count, 1)
-    deep = np.round(average, 4) > threshold
-    overlapping = deep[candidates.partition] & (depth > max(policy.overlap_threshold, 1))
-    member = narrow(np.flatnonzero(overlapping))
-    worst = float(np.round(average, 4).max())
-    del depth, overlapping
+    average = _average_depth(depth, part, len(allowed))
+    deep = average > allowed
+    worst = float(average.max())
+    member = narrow(np.flatnonzero(deep[part] & (depth > max(policy.overlap_threshold, 1))))
+    del depth
     if len(member) == 0:
         return no_sets(), worst
-    # The part of all overlap that has to go. A little more than the threshold's may stay: missing it by a hair
+    # The part of all overlap that has to go. A little more than what is allowed may stay: missing it by a hair
     # would merge an old run that is not due.
-    stays = _TOLERANCE * (threshold - 1) / np.maximum(average - 1, 1e-9)
-    stacks = Stacks.over(candidates, member)
-    chosen = _chosen(stacks, candidates.partition[member], np.maximum(1 - stays, 1e-6))
+    stays = np.where(deep, _TOLERANCE * (allowed - 1) / np.maximum(average - 1, 1e-9), 1.0)
+    stacks = Stacks.over(candidates, member, part)
+    chosen = _chosen(stacks, part[member], np.maximum(1 - stays, 1e-6))
     sets = _sets(candidates, stacks, member, chosen, policy)
     # Where limits or guards have dropped all that scores best, anything else is better than nothing.
     idle = deep.copy()
-    idle[candidates.partition[sets.member]] = False
-    rest = idle[candidates.partition[member]]
+    idle[part[sets.member]] = False
+    rest = idle[part[member]]
     if rest.any():
         sets = sets.then(_sets(candidates, stacks, member, rest, policy))
     return sets, worst
+
+
+def _average_depth(depth: PlaceArray, part: PlaceArray, parts: int) -> FloatArray:
+    """Mean depth of the blocks of each part, to 4 decimals, 0 where it has none: float64 (parts,)."""
+    mean = np.bincount(part, depth, parts) / np.maximum(np.bincount(part, minlength=parts), 1)
+    return np.round(mean, 4)
 
 
 def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:

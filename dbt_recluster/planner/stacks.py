@@ -116,12 +116,14 @@ class Stacks:
     score: FloatArray
 
     @classmethod
-    def over(cls, candidates: Candidates, member: PlaceArray) -> Stacks:
+    def over(cls, candidates: Candidates, member: PlaceArray, part: PlaceArray) -> Stacks:
         """Stack some candidates.
 
         Args:
             candidates: c candidates.
             member: places in them, int32 (n,), ascending, n at least 1.
+            part: of each candidate, int32 (c,): its partition; or twice that, and 1 more in the partition's
+                second part. No group is in two of them.
 
         Returns:
             The stacks of these n blocks.
@@ -137,7 +139,13 @@ class Stacks:
         total *= end - begin
         width = np.maximum(total / rows, 1.0)
 
-        group, starts, order = _groups(_components(begin, end), level, width, end - begin)
+        group, starts, order = _groups(
+            # A component is in one partition: the last bit tells the two parts of one apart.
+            2 * _components(begin, end) + (part[member] & 1),
+            level,
+            width,
+            end - begin,
+        )
         group_width = np.add.reduceat(total[order], starts, dtype=np.float64)
         group_width /= np.add.reduceat(rows[order], starts, dtype=np.float64)
         layer = _layers(_components(begin, end)[order[starts]], group_width)[group]
@@ -221,10 +229,10 @@ def _components(begin: PlaceArray, end: PlaceArray) -> PlaceArray:
 
 
 def _groups(
-    component: PlaceArray, level: PlaceArray, width: FigureArray, length: PlaceArray
+    apart: PlaceArray, level: PlaceArray, width: FigureArray, length: PlaceArray
 ) -> tuple[PlaceArray, IntArray, PlaceArray]:
-    """Each block's group; where groups start in the order of groups; and that order."""
-    key = component.astype(np.int64) * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
+    """Each block's group, in one place ``apart``; where groups start in the order of groups; and that order."""
+    key = apart.astype(np.int64) * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
     # Bits of positive floats stand in the order of the floats, so one sort sees the width last.
     key <<= 32
     key |= width.view(np.int32)

@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, block_depths, plan
 from dbt_recluster.planner.candidates import candidates
-from dbt_recluster.planner.payback import _removed, with_younger
+from dbt_recluster.planner.payback import _one_and_two, _removed, with_younger
 from dbt_recluster.planner.simulation import simulate_final
 from dbt_recluster.planner.stacks import Stacks, level_of_loads, loads_of_level
 
 
-def stacked(table):
+def stacked(table, part=None):
     """Stacks over all candidates of a table, or None without any."""
     found = candidates(block_tables.describe(table), Policy(block_rows=100))
-    return (found, Stacks.over(found, np.arange(len(found)))) if len(found) else (found, None)
+    if len(found) == 0:
+        return found, None
+    return found, Stacks.over(found, np.arange(len(found)), found.partition if part is None else part(found))
 
 
 def units(stacks):
@@ -62,13 +64,16 @@ class TestStacks:
 
     @given(block_tables.TABLES)
     def test_a_group_has_one_component_level_and_layer(self, table):
-        found, stacks = stacked(table)
+        def halves(found):
+            return 2 * found.partition + (np.arange(len(found)) % 2).astype(np.int32)
+
+        found, stacks = stacked(table, halves)
         if stacks is None:
             return
         for group in np.unique(stacks.group):
             of = stacks.group == group
+            assert len(np.unique(halves(found)[of])) == 1
             assert len(np.unique(found.level[of])) == 1
-            assert len(np.unique(found.partition[of])) == 1
             assert len(np.unique(stacks.layer[of])) == 1
         assert sorted(np.concatenate(stacks.members).tolist()) == list(range(len(found)))
         for layer, members in enumerate(stacks.members):
@@ -168,6 +173,39 @@ class TestChoice:
         blocks = build(deep + run(10, 0), partition=["a"] * 10 + ["b"] * 10)
         (members,) = chosen(blocks, 3)
         assert max(members) < 10
+
+    @pytest.mark.parametrize(("depth", "share"), [(1.25, 0.75), (1.5, 0.5), (1.75, 0.25)])
+    def test_between_one_and_two_a_part_of_the_keys_becomes_one_run(self, depth, share):
+        """All would be one run otherwise, at the price of 1."""
+        blocks = build(run(400, 12) + run(400, 0))
+        (members,) = chosen(blocks, depth)
+        assert len(members) == pytest.approx(800 * share, abs=2)
+        lower = np.array([blocks.lower[place] for place in members])
+        assert lower.max() <= np.quantile(blocks.lower, share) + 2
+        policy = Policy(depth=depth, block_rows=100)
+        final = simulate_final(blocks, policy)
+        assert final.rows == pytest.approx(80_000 * share, rel=0.2)
+        assert "is at most" in plan(final.blocks, policy).reason
+
+    @given(block_tables.TABLES, st.sampled_from([1.1, 1.5, 1.9]))
+    def test_the_parts_of_the_keys_may_have_no_more_together(self, table, depth):
+        found = candidates(block_tables.describe(table), Policy(block_rows=100))
+        if len(found) == 0:
+            return
+        allowed = np.array([depth, np.inf])
+        part, in_parts = _one_and_two(found, allowed, 0.0)
+        assert (part // 2 == found.partition).all()
+        for partition in np.unique(found.partition):
+            assert in_parts[part[found.partition == partition]].mean() <= allowed[partition] + 1e-9
+        middle = found.first.astype(np.int64) + found.last
+        upper, lower = middle[part == 1], middle[part == 0]
+        assert not len(upper) or not len(lower) or lower.max() <= upper.min()
+
+    def test_where_no_part_helps_the_whole_is_merged(self):
+        """One block over all keys is not over a half of them."""
+        blocks = build([*run(8, 3), (0.5, 99.5, 0)])
+        policy = Policy(depth=1.5, block_rows=100)
+        assert "is at most" in plan(simulate_final(blocks, policy).blocks, policy).reason
 
     def test_the_level_written_stands_for_the_loads_merged(self):
         three = [(a + 0.01 * nth, b + 0.01 * nth, 0) for nth in range(3) for a, b, _ in run(8, 0)]
