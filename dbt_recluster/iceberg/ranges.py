@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.sample import SetSample
 from dbt_recluster.iceberg.staging import FileGroup
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from dbt_recluster.iceberg.table import IcebergTable
 
@@ -134,29 +134,32 @@ class _FileFinder:
         self._files = jvm(table.spark).java.util.ArrayList()
         for file in each.files:
             self._files.add(file.task.file())
+        # Found once: every name costs a call to the JVM.
+        self._collect = table.iceberg.relocated.com.google.common.collect
+        self._proxies = jvm(table.spark).java.lang.invoke.MethodHandleProxies
+        self._evaluation = _evaluation(table.spark)
+        self._predicate = java_class(
+            table.spark, "org.apache.iceberg.relocated.com.google.common.base.Predicate"
+        )
 
     def paths(self, expression: Any) -> list[str]:
         """Return their paths."""
         iceberg = self._table.iceberg
         evaluator = iceberg.expressions.InclusiveMetricsEvaluator(self._table.java.schema(), expression, True)
-        chosen = iceberg.relocated.com.google.common.collect.Iterables.filter(
-            self._files, self._predicate(evaluator)
-        )
-        return [
-            file.location() for file in iceberg.relocated.com.google.common.collect.Lists.newArrayList(chosen)
-        ]
+        predicate = self._proxies.asInterfaceInstance(self._predicate, self._evaluation.bindTo(evaluator))
+        chosen = self._collect.Lists.newArrayList(self._collect.Iterables.filter(self._files, predicate))
+        return [file.location() for file in chosen]
 
-    def _predicate(self, evaluator: Any) -> Any:
-        spark = self._table.spark
-        invoke = jvm(spark).java.lang.invoke
-        boolean = java_class(spark, "java.lang.Boolean").getField("TYPE").get(None)
-        content_file = java_class(spark, "org.apache.iceberg.ContentFile")
-        kind = java_class(spark, "org.apache.iceberg.expressions.InclusiveMetricsEvaluator")
-        handle = invoke.MethodHandles.publicLookup().findVirtual(
-            kind, "eval", invoke.MethodType.methodType(boolean, content_file)
-        )
-        predicate = java_class(spark, "org.apache.iceberg.relocated.com.google.common.base.Predicate")
-        return invoke.MethodHandleProxies.asInterfaceInstance(predicate, handle.bindTo(evaluator))
+
+def _evaluation(spark: SparkSession) -> Any:
+    """Return a handle of the method that tells whether a file may hold rows of interest."""
+    invoke = jvm(spark).java.lang.invoke
+    boolean = java_class(spark, "java.lang.Boolean").getField("TYPE").get(None)
+    content_file = java_class(spark, "org.apache.iceberg.ContentFile")
+    kind = java_class(spark, "org.apache.iceberg.expressions.InclusiveMetricsEvaluator")
+    return invoke.MethodHandles.publicLookup().findVirtual(
+        kind, "eval", invoke.MethodType.methodType(boolean, content_file)
+    )
 
 
 def _expression(table: IcebergTable, key: ClusterKey, lower: KeyValue | None, upper: KeyValue | None) -> Any:

@@ -76,9 +76,8 @@ def take_samples(
             *names,
         )
         frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
-        frame = frame.select("set_number", "place", *names).repartition(1)
-        rows = collect_arrow(frame.sortWithinPartitions("set_number", *names))
-    return _per_set(rows, sets, strides, files_of, names), types
+        rows = collect_arrow(frame.select("set_number", "place", *names))
+    return _per_set(_in_order(rows, names), sets, strides, files_of, names), types
 
 
 def file_groups(
@@ -107,6 +106,15 @@ def file_groups(
             groups.append(FileGroup(tuple(each.files[p] for p in positions), each.spec_id))
             set_of.append(number)
     return groups, set_of, files_of
+
+
+def _in_order(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Sort by set and key in Spark's order: NULL first, NaN last. Here, for a second stage would cost more."""
+    by = [("set_number", "ascending")]
+    for name in names:
+        rows = rows.append_column(f"{name}_is_valid", rows.column(name).is_valid())
+        by += [(f"{name}_is_valid", "ascending"), (name, "ascending")]
+    return rows.take(pc.sort_indices(rows, sort_keys=by))
 
 
 def _per_set(
