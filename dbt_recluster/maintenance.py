@@ -27,10 +27,10 @@ from dbt_recluster.iceberg.jobs import job_description
 from dbt_recluster.iceberg.levels import obsolete_properties
 from dbt_recluster.iceberg.merge import merge_sets
 from dbt_recluster.iceberg.predicates import parse_predicate
+from dbt_recluster.iceberg.round_jobs import RoundTold
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sorting import set_cluster_key
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.iceberg.task_progress import Told
 from dbt_recluster.information import blocks_opened, clustering_information
 from dbt_recluster.observation import Observation, observe, resolve_key
 from dbt_recluster.options import planning_policy, positive
@@ -277,7 +277,7 @@ def _merge(
     chosen: Plan,
     sets: Sequence[IntArray],
     block_rows: int,
-    told: Told | None,
+    told: RoundTold | None,
 ) -> list[MergedSet]:
     paths = [metadata.path.take(positions).to_pylist() for positions in sets]
     wanted = [path for each in paths for path in each]

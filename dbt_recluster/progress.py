@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dbt_recluster.history import speed
+from dbt_recluster.iceberg.round_jobs import RoundTold
 from dbt_recluster.iceberg.table import IcebergTable
-from dbt_recluster.iceberg.task_progress import Told
 from dbt_recluster.outcome import ReclusterReport, Round
 from dbt_recluster.planner import Plan
 
@@ -34,6 +34,7 @@ class Progress:
         max_bytes: The most bytes to rewrite in all rounds, None where there is no limit.
         merged: For a round that is under way, the share of its bytes that is merged, by the Spark tasks that have
             ended, 0 to 1; else None.
+        merged_sets: For a round that is under way, how many of its sets are merged, one more or less.
         failed: Whether it ended without a commit; the error tells why.
     """
 
@@ -47,6 +48,7 @@ class Progress:
     bytes_before: int = 0
     max_bytes: int | None = None
     merged: float | None = None
+    merged_sets: int = 0
     failed: bool = False
 
     @property
@@ -97,17 +99,17 @@ class Teller:
         self._tell_safely(self._round)
 
     @property
-    def under_way(self) -> Told | None:
-        """What takes the share that is merged, None where nobody wants to know."""
+    def under_way(self) -> RoundTold | None:
+        """What takes how much is merged, None where nobody wants to know."""
         return None if self._listener is None else self._under_way
 
-    def _under_way(self, share: float) -> None:
+    def _under_way(self, share: float, sets: int) -> None:
         # From the first look on: what came before it, planning and choosing where to cut, is no measure of the rest.
         now = time.monotonic()
         since, share_then = self._first = self._first or (now, share)
         done = share - share_then
         left = (now - since) * (1 - share) / done if done >= _TELLING_SHARE else None
-        self._tell(replace(self._round, merged=share, seconds=left))
+        self._tell(replace(self._round, merged=share, merged_sets=sets, seconds=left))
 
     def ends(self, done: Round) -> None:
         """Tell what the round came to; sets that another writer touched were left out."""

@@ -24,11 +24,10 @@ from dbt_recluster.iceberg.cuts import Cut, choose_cuts
 from dbt_recluster.iceberg.jobs import job_step
 from dbt_recluster.iceberg.key_columns import add_key_columns
 from dbt_recluster.iceberg.ranges import KeyValue, RangeOutput, bytes_read, only_rows_in_range, range_outputs
-from dbt_recluster.iceberg.round_jobs import RoundJobs
+from dbt_recluster.iceberg.round_jobs import RoundJobs, RoundTold
 from dbt_recluster.iceberg.sample import SetSample, file_groups, take_samples
 from dbt_recluster.iceberg.shuffle import send_to_blocks
 from dbt_recluster.iceberg.staging import MAX_PIECES, staged
-from dbt_recluster.iceberg.task_progress import Told
 from dbt_recluster.iceberg.writing import take_back, write_files
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def merge_sets(
     key: ClusterKey,
     block_rows: int,
     block_bytes: int,
-    told: Told | None = None,
+    told: RoundTold | None = None,
 ) -> list[MergedSet]:
     """Merge every set into new files, sorted by ``key`` and, within the set, disjoint.
 
@@ -83,7 +82,7 @@ def merge_sets(
         key: The cluster key.
         block_rows: The most rows in a new file.
         block_bytes: The size that a new file should not exceed, by the size of those it is made of.
-        told: Told what share of the sets' bytes is merged, by the Spark tasks that have ended.
+        told: Told how much of the sets is merged, by the Spark tasks that have ended.
 
     Returns:
         What was written, one a set, in their order.
@@ -199,7 +198,8 @@ def _merge_by_ranges(
     with staged(table, [output.group for output in outputs]) as source:
         frame, names = add_key_columns(table.spark, source.frame, key)
         frame = only_rows_in_range(frame, names, types, outputs)
-        with jobs.step("merge by ranges", [plan.number for plan in plans]) as told:
+        blocks = [len(plan.outputs or []) for plan in plans]
+        with jobs.step("merge by ranges", [plan.number for plan in plans], blocks, stages=1) as told:
             new = write_files(table, frame, names, source.set_id, spec_id, stages=1, told=told)
         _assign(new, set_of, files)
 
@@ -222,7 +222,8 @@ def _merge_by_shuffle(
         frame, names = add_key_columns(table.spark, source.frame, key)
         starts, shares = [plan.starts for plan in plans], [plan.shares for plan in plans]
         frame = send_to_blocks(frame, names, types, starts, shares, plan_of)
-        with jobs.step("merge by a shuffle", [plan.number for plan in plans]) as told:
+        blocks = [len(plan.starts) + 1 for plan in plans]
+        with jobs.step("merge by a shuffle", [plan.number for plan in plans], blocks, stages=2) as told:
             new = write_files(table, frame, names, source.set_id, spec_id, stages=2, told=told)
         _assign(new, set_of, files)
 

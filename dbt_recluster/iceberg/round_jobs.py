@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from dbt_recluster.iceberg.jobs import job_step
@@ -12,6 +13,9 @@ from dbt_recluster.iceberg.task_progress import Told
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Takes the share of a round's bytes that is merged, 0 to 1, and how many of its sets are.
+RoundTold = Callable[[float, int], None]
+
 
 class RoundJobs:
     """The jobs of one round, one after the other.
@@ -19,28 +23,45 @@ class RoundJobs:
     Args:
         spark: The session they run in.
         sizes: The bytes of each set of the round.
-        told: Takes the share of all these bytes that is merged; None tells nobody.
+        told: Told how much of them is merged; None tells nobody.
     """
 
-    def __init__(self, spark: SparkSession, sizes: Sequence[int], told: Told | None) -> None:
+    def __init__(self, spark: SparkSession, sizes: Sequence[int], told: RoundTold | None) -> None:
         self._spark = spark
         self._sizes = sizes
         self._told = told
-        self._before = 0
+        self._bytes_before = 0
+        self._sets_before = 0
 
     @contextmanager
-    def step(self, what: str, sets: Sequence[int]) -> Iterator[Told | None]:
-        """Name the jobs of the block after ``sets`` (counted from 0); yield what takes the share done of it alone."""
+    def step(
+        self, what: str, sets: Sequence[int], blocks: Sequence[int], stages: int
+    ) -> Iterator[Told | None]:
+        """Name the jobs of a block of code, and tell how much of the round is merged while they run.
+
+        Args:
+            what: What they do.
+            sets: The sets they merge, counted from 0.
+            blocks: How many blocks each of these becomes: so many tasks of the last stage, set after set.
+            stages: How many stages there are.
+
+        Yields:
+            What takes the share done of these jobs alone.
+        """
         own, total, told = sum(self._sizes[each] for each in sets), max(1, sum(self._sizes)), self._told
 
         def tell(share: float) -> None:
             assert told is not None
-            told((self._before + share * own) / total)
+            # Spark starts tasks in their order, so those that have ended are the first, but for a few.
+            ended = (share * stages - (stages - 1)) * sum(blocks)
+            done = sum(last <= ended + 1e-6 for last in accumulate(blocks))
+            told((self._bytes_before + share * own) / total, self._sets_before + done)
 
         numbers = numbers_from_one(sets)
         with job_step(self._spark, f"{what} of {'sets' if len(sets) > 1 else 'set'} {numbers}"):
             yield None if told is None else tell
-        self._before += own
+        self._bytes_before += own
+        self._sets_before += len(sets)
 
 
 def numbers_from_one(positions: Sequence[int]) -> str:

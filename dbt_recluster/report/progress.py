@@ -69,9 +69,12 @@ def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     if progress.merged is not None:
         # What changes comes first: a narrow terminal cuts the end off.
         left = "" if progress.seconds is None else ", about {} s left"
-        message = f"{{}}: round {{}}, {{}} % done{left}: {{}} block{blocks} in {{}} set{sets}, {{}}"
-        seconds = [] if progress.seconds is None else [f"{progress.seconds:.0f}"]
-        facts[2:2] = [int(100 * progress.merged), *seconds]
+        of_sets = "" if progress.sets == 1 else " ({} of {} sets)"
+        message = f"{{}}: round {{}}, {{}} % done{of_sets}{left}: {{}} block{blocks}, {{}}"
+        facts = [progress.table, progress.round, int(100 * progress.merged)]
+        facts += [] if progress.sets == 1 else [progress.merged_sets, progress.sets]
+        facts += [] if progress.seconds is None else [f"{progress.seconds:.0f}"]
+        facts += [progress.blocks, size(progress.bytes)]
     elif progress.committed:
         message += ", in {} s"
         facts.append(f"{progress.seconds or 0:.1f}")

@@ -98,8 +98,15 @@ def test_a_round_that_fails_is_told_and_its_thread_has_ended(spark: Any, table: 
     assert not watchers()
 
 
-def test_many_sets_are_named(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = make_table(spark, schema, loads=2, rows=300, partitioned="bucket(3, id)")
-    append(spark, name, 600, 300)
-    recluster(spark, name, "k", depth=1, block_rows=50)
+def test_many_sets_are_named_and_counted(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_progress, "INTERVAL", 0.01)
+    name = make_table(spark, schema, loads=2, rows=3000, partitioned="bucket(3, id)")
+    append(spark, name, 6000, 3000)
+    told: list[Progress] = []
+    recluster(spark, name, "k", depth=1, block_rows=100, listener=told.append)
     assert any(text.endswith(" of sets 1 to 3") for text in descriptions(spark, name))
+    counted = [progress.merged_sets for progress in told[1:-1]]
+    assert counted == sorted(counted)
+    assert {1, 2} <= set(counted)
+    assert counted[-1] == 3
+    assert all((progress.merged or 0) * 3 >= progress.merged_sets - 0.2 for progress in told[1:-1])

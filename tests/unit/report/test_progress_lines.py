@@ -13,7 +13,7 @@ BEGINS = Progress("db.t", 2, 3, 40, 5 * 2**20, committed=False, seconds=12.4)
 ENDS = replace(BEGINS, committed=True, seconds=11.06, bytes_before=2**20, max_bytes=10 * 2**20)
 
 
-UNDER_WAY = replace(BEGINS, merged=0.456, seconds=7.7, max_bytes=10 * 2**20)
+UNDER_WAY = replace(BEGINS, merged=0.456, merged_sets=1, seconds=7.7, max_bytes=10 * 2**20)
 
 
 class Terminal(io.StringIO):
@@ -47,8 +47,8 @@ def test_plain_lines_of_a_round_under_way_come_seldom() -> None:
     show(replace(BEGINS, failed=True))
     assert logged == [
         "db.t: round 2 merges 40 blocks in 3 sets, 5.0 MB, about 12 s by this table's history",
-        "db.t: round 2, 50 % done, about 8 s left: 40 blocks in 3 sets, 5.0 MB",
-        "db.t: round 2, 100 % done, about 8 s left: 40 blocks in 3 sets, 5.0 MB",
+        "db.t: round 2, 50 % done (1 of 3 sets), about 8 s left: 40 blocks, 5.0 MB",
+        "db.t: round 2, 100 % done (1 of 3 sets), about 8 s left: 40 blocks, 5.0 MB",
     ]
 
 
@@ -60,7 +60,7 @@ def test_on_a_terminal_a_round_under_way_is_one_line(monkeypatch: pytest.MonkeyP
         show(progress)
     assert terminal.getvalue().split("\r\x1b[K") == [
         "",
-        "db.t: round 2, 45 % done, about 8 s left: 40 bloc",
+        "db.t: round 2, 45 % done (1 of 3 sets), about 8 s",
         "db.t: round 2, 45 % done, about 8 s left: 1 block",
         "",
     ]
