@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from sessions import checksum
 
+from dbt_recluster.iceberg.jvm import java_array, jvm
 from dbt_recluster.iceberg.table import IcebergTable
 
-__all__ = ["append", "checksum", "make_table", "orphans", "staged_sets"]
+__all__ = ["append", "checksum", "delete_by_equality", "make_table", "orphans", "staged_sets"]
 
 
 def append(
@@ -37,6 +40,27 @@ def make_table(
     for load in range(loads):
         append(spark, table, load * rows, rows)
     return table
+
+
+def delete_by_equality(spark: Any, name: str, column: str, values: Iterable[str]) -> None:
+    """Delete rows of an unpartitioned table as streaming engines do: by a file of the values of a column."""
+    table = IcebergTable.load(spark, name)
+    schema, iceberg = table.java.schema(), table.iceberg
+    selected = jvm(spark).java.util.ArrayList()
+    selected.add(column)
+    deleted = schema.select(selected)
+    ids = java_array(spark, jvm(spark).int, [schema.findField(column).fieldId()])
+    factory = iceberg.data.GenericAppenderFactory(schema, table.java.spec(), ids, deleted, None)
+    file = table.java.io().newOutputFile(f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet")
+    encrypted = iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
+    writer = factory.newEqDeleteWriter(encrypted, iceberg.FileFormat.PARQUET, None)
+    for value in values:
+        record = iceberg.data.GenericRecord.create(deleted)
+        record.set(0, value)
+        writer.write(record)
+    writer.close()
+    table.java.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    spark.sql(f"refresh table {name}")
 
 
 def orphans(spark: Any, name: str) -> set[str]:

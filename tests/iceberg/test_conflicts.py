@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import pytest
-from tables import append, checksum, make_table, orphans
+from tables import append, checksum, delete_by_equality, make_table, orphans
 
 from dbt_recluster import maintenance
 from dbt_recluster.exceptions import ConcurrentChangeError
@@ -67,6 +67,31 @@ def test_a_writer_that_was_faster(
     report = recluster(spark, name, "k", depth=1, block_rows=1000)
     assert report.conflicts == 1
     assert [checksum(spark, name)] == seen
+    assert report.depth_after <= 2
+    assert orphans(spark, name) == set()
+
+
+def test_equality_deletes_of_another_engine(spark: Any, schema: str) -> None:
+    """They hold for what was loaded before them: what came again afterwards stays."""
+    name = make_table(spark, schema, loads=3)
+    delete_by_equality(spark, name, "v", [f"row {number}" for number in range(0, 3000, 5)])
+    append(spark, name, 0, 100)
+    append(spark, name, 3000, 1000)
+    before = checksum(spark, name)
+    assert before[0] == 2400 + 100 + 1000
+    recluster(spark, name, "k", depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) == before
+    assert clustering_information(spark, name)["max_depth"] <= 2
+
+
+def test_an_equality_delete_in_between(spark: Any, schema: str, meanwhile: Meanwhile) -> None:
+    """It holds for older files only: committed over it, the merged blocks would bring its rows back."""
+    name = make_table(spark, schema)
+    deleted = [f"row {number}" for number in range(0, 6000, 5)]
+    meanwhile("commit_merges", lambda: delete_by_equality(spark, name, "v", deleted))
+    report = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert report.conflicts == 1
+    assert spark.sql(f"select count(*), count_if(id % 5 = 0) from {name}").first()[:] == (4800, 0)
     assert report.depth_after <= 2
     assert orphans(spark, name) == set()
 
