@@ -213,6 +213,39 @@ def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> N
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
+def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version: int) -> None:
+    """In v1 a dropped partition field stays as one that is always NULL."""
+    name = make_table(spark, schema, loads=2, properties={"format-version": version})
+    spark.sql(f"alter table {name} add partition field bucket(2, id)")
+    for load in range(2, 4):
+        append(spark, name, load * 1000, 1000)
+    spark.sql(f"alter table {name} drop partition field bucket(2, id)")
+    spark.sql(f"alter table {name} add columns (day timestamp, part int)")
+    spark.sql(f"alter table {name} add partition field part")
+    spark.sql(f"alter table {name} add partition field days(day)")
+    spark.sql(f"alter table {name} rename column v to word")
+    for load in range(4, 7):
+        spark.sql(
+            f"insert into {name} select id, cast(rand({load}) * 1000 as int), concat('row ', id), "
+            f"timestamp '2024-01-01' + make_interval(0, 0, 0, cast(id % 3 as int)), if(id % 2 = 0, null, 1) "
+            f"from range({load * 1000}, {load * 1000 + 1000}, 1, 1)"
+        )
+    if version > 1:
+        spark.sql(f"alter table {name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
+    spark.sql(f"delete from {name} where id % 10 = 0")
+    partitions = (
+        f"select spec_id, count(distinct partition), sum(record_count) > 0 from {name}.files "
+        "where content = 0 group by 1 order by 1"
+    )
+    before, whole = spark.sql(partitions).collect(), spark.sql(f"select * from {name} order by id").collect()
+    report = recluster(spark, name, "k", depth=1, block_rows=500, final=True)
+    assert report.blocks_in > 0
+    assert spark.sql(f"select * from {name} order by id").collect() == whole
+    assert spark.sql(partitions).collect() == before
+    assert clustering_information(spark, name)["max_depth"] <= 2
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_format_versions(spark: Any, schema: str, version: int) -> None:
     name = make_table(spark, schema, properties={"format-version": version})
     before = checksum(spark, name)
