@@ -123,20 +123,28 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     """The levels of the blocks that sets will write: int64 (sets,).
 
     A level stands for the loads merged in a block, see `stacks.loads_of_level`. A set's is that of the mean,
-    over its keys, of its blocks' loads. It is at least one more than the least level read, so that there is
-    an end even where rewrites never narrow a bound.
+    over its keys, of its blocks' loads; or, where that is clearly less, of as many loads as it has rows, if all
+    were as dense as the youngest of its blocks. For a new block over all keys and an old one over few are little
+    more than one load, but the old one's blocks would count for many over the new one's keys. A level is at least
+    one more than the least level read, so that there is an end even where rewrites never narrow a bound.
     """
     if len(sets) == 0:
         return np.zeros(0, np.int64)
     begin, end = extent_on_axis(candidates.first, candidates.last)
-    loads = (loads_of_level(candidates.level) * (end - begin))[sets.member]
+    level, extent = candidates.level[sets.member], (end - begin)[sets.member]
     hull = np.maximum.reduceat(end[sets.member], sets.start)
     hull -= np.minimum.reduceat(begin[sets.member], sets.start)
-    loads = np.add.reduceat(loads, sets.start) / hull
+    loads = np.add.reduceat(loads_of_level(level) * extent, sets.start) / hull
+    least = sets.least(candidates.level)
+    youngest = level == np.repeat(least, sets.size)
+    rows = np.maximum(candidates.rows[sets.member], 1).astype(np.float64)
+    density = np.add.reduceat(rows * youngest, sets.start) / np.add.reduceat(extent * youngest, sets.start)
+    by_rows = loads_of_level(least) * np.add.reduceat(rows, sets.start) / hull / density
+    loads = np.where(by_rows * LEVEL_GROWTH < loads, by_rows, loads)
     # Chance that depends on the blocks alone: multiples of the golden ratio are spread evenly. One for the whole
     # plan, for neighbours of different level would not be merged together again.
     chance = float(sets.total(candidates.rows).sum()) * 0.6180339887498949 % 1.0
-    levels: IntArray = np.maximum(level_of_loads(loads, chance), sets.least(candidates.level) + 1)
+    levels: IntArray = np.maximum(level_of_loads(loads, chance), least + 1)
     return levels
 
 

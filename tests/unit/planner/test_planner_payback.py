@@ -213,6 +213,13 @@ class TestChoice:
         assert task.level == 2
         assert loads_of_level(np.array([task.level])) == 3
 
+    def test_an_old_block_under_a_new_one_over_more_keys_does_not_make_it_old(self):
+        (task,) = plan(build([(0, 100, 0), (40, 60, 19)]), Policy(depth=1, block_rows=100)).tasks
+        assert task.level == 1
+        # As dense as the new one, it is what it was, and one load more.
+        (task,) = plan(build([(0, 100, 0), *run(40, 12)]), Policy(depth=1, block_rows=100)).tasks
+        assert task.level >= 12
+
     @given(block_tables.TABLES, st.sampled_from([1.0, 1.5, 2.0, 3.0]))
     def test_without_limits_it_ends_at_the_threshold(self, table, depth):
         """Unless rows of one key fill blocks, or blocks cannot be told apart."""
