@@ -3,9 +3,10 @@
     python benchmarks/killed.py            # 50 kills
     python benchmarks/killed.py --kills 3
 
-A process reclusters a table and is killed (SIGKILL, its JVM too) after a random time. Afterwards the table must hold
-the same rows, and the next recluster must succeed. Printed is how often the table was as before and how often as after,
-and the files that nothing refers to, which Iceberg's remove_orphan_files then removes. Exit code 1 when a row is lost.
+A process reclusters a table and is killed (SIGKILL, its JVM too) at a random moment of its merge. Afterwards the
+table must hold the same rows, and the next recluster must succeed. Printed is how often the table was as before and
+how often as after, and the files that nothing refers to, which Iceberg's remove_orphan_files then removes. Exit code
+1 when a row is lost.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             start_new_session=True,
         ) as worker:
             assert worker.stdout is not None
-            worker.stdout.readline()  # it begins now
+            worker.stdout.readline()  # its merge begins now
             started = time.monotonic()
             if kill == 0:  # the first one may end, to learn how long it takes
                 worker.stdout.readline()
@@ -93,13 +94,17 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 
 def work(directory: str) -> None:
-    """Recluster the table; say when it begins and when it has ended."""
+    """Recluster the table; say when its merge begins and when it has ended."""
     from dbt_recluster.maintenance import recluster
+    from dbt_recluster.progress import Progress
 
     spark = open_session(Path(directory), of_directory())
-    spark.sql(f"select count(*) from {TABLE}").collect()
-    print("begins", flush=True)
-    recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS)
+
+    def begins(progress: Progress) -> None:
+        if progress.merged is None and not progress.committed:
+            print("merges", flush=True)
+
+    recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS, listener=begins)
     print("ended", flush=True)
     time.sleep(60)
 
