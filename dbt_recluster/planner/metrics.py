@@ -97,7 +97,8 @@ def clustering_information(blocks: Blocks) -> ClusteringInformation:
 
 def rounded(value: float | Decimal) -> float:
     """Rounded to 4 decimals, half away from zero, as every reported average is."""
-    return float(Decimal(value).quantize(Decimal("0.0001"), ROUND_HALF_UP))
+    # Adding 0 makes 0 of -0, which a difference of sums may come to.
+    return float(Decimal(value).quantize(Decimal("0.0001"), ROUND_HALF_UP)) + 0.0
 
 
 def _average(total: int, count: int) -> float:

@@ -13,6 +13,7 @@ from dbt_recluster.planner import (
     clustering_information,
     depth_curve,
 )
+from dbt_recluster.planner.metrics import rounded
 
 PAIRS = st.tuples(st.integers(0, 12), st.integers(0, 12)).map(lambda pair: tuple(sorted(pair)))
 BOUNDS = st.lists(PAIRS, max_size=40)
@@ -99,6 +100,12 @@ def test_empty_and_single():
     assert (one.average_overlaps, one.average_depth, one.block_depth_histogram) == (0.0, 1.0, {"00001": 1})
     assert (one.level_histogram, one.total_rows, one.total_bytes) == ({"2": 1}, 7, 70)
     assert one.clustering_ratio == 100.0
+
+
+def test_blocks_of_equal_depth_have_a_relative_ratio_of_zero_and_not_minus_zero():
+    found = clustering_information(build([(n // 7, 10 + n // 7) for n in range(7)] * 7))
+    assert str(found.relative_clustering_ratio) == "0.0"
+    assert str(rounded(-1e-17)) == "0.0"
 
 
 def test_averages_are_rounded_half_away_from_zero():
