@@ -43,6 +43,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     spark = embedded.start(str(directory / "lake"), {"spark.sql.shuffle.partitions": "2"})
     write_project(directory)
     os.environ["DO_NOT_TRACK"] = "1"
+    started_in = Path.cwd()
     os.chdir(directory)
     run_model("plain")
     run_model("clustered")
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     for _ in range(options.pairs):
         for target in seconds:
             seconds[target].append(run_model(target))
+    os.chdir(started_in)
     plain, clustered = (statistics.median(seconds[name]) for name in ("plain", "clustered"))
     pairs = list(zip(seconds["plain"], seconds["clustered"], strict=True))
     return {

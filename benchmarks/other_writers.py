@@ -56,6 +56,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = command.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="least time with both at work")
     parser.add_argument("--commits", type=int, default=500, help="least commits with both at work")
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="least rounds reclustered meanwhile, in ten times as long"
+    )
     parser.add_argument("--alone", type=int, default=100, help="operations of the writer alone, before")
     parser.add_argument("--seed", type=int, default=1)
     for hidden in ("--role", "--catalog", "--directory", "--table"):
@@ -78,11 +81,19 @@ def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str,
     differences = alone.differences()
 
     both = Writer(spark, "lake.db.shared", options.seed)
-    command = [sys.executable, __file__, "--role", "recluster", "--catalog", catalog]
-    with subprocess.Popen([*command, "--directory", str(directory), "--table", both.table]) as other:
+    call = [sys.executable, __file__, "--role", "recluster", "--catalog", catalog]
+    with subprocess.Popen([*call, "--directory", str(directory), "--table", both.table]) as other:
         started = time.monotonic()
         try:
-            while time.monotonic() - started < options.seconds or both.commits < options.commits:
+            while (
+                time.monotonic() - started < options.seconds
+                or both.commits < options.commits
+                # A slow machine has not even started the other process in half a minute.
+                or (
+                    reclustered_rounds(directory) < options.rounds
+                    and time.monotonic() - started < 10 * options.seconds
+                )
+            ):
                 both.step()
                 if both.attempts % 50 == 0:
                     differences += both.differences()
@@ -101,6 +112,11 @@ def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str,
         "recluster": reclustered,
         "differences": differences,
     }
+
+
+def reclustered_rounds(directory: Path) -> int:
+    """Return how many rounds the other process has committed so far."""
+    return len(list(directory.glob("round-*")))
 
 
 class Writer:
@@ -286,7 +302,9 @@ def recluster_until(catalog: str, directory: str, table: str) -> None:
         except ConcurrentChangeError:
             figures["given up"] += 1
             continue
-        figures["rounds"] += len(report.rounds)
+        for _ in report.rounds:
+            figures["rounds"] += 1
+            Path(directory, f"round-{figures['rounds']}").touch()
         figures["sets"] += sum(each.sets for each in report.rounds)
         figures["blocks"] += report.blocks_in
         figures["rows"] += report.rows
