@@ -85,15 +85,7 @@ def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str,
     with subprocess.Popen([*call, "--directory", str(directory), "--table", both.table]) as other:
         started = time.monotonic()
         try:
-            while (
-                time.monotonic() - started < options.seconds
-                or both.commits < options.commits
-                # A slow machine has not even started the other process in half a minute.
-                or (
-                    reclustered_rounds(directory) < options.rounds
-                    and time.monotonic() - started < 10 * options.seconds
-                )
-            ):
+            while not is_enough(options, time.monotonic() - started, both.commits, directory):
                 both.step()
                 if both.attempts % 50 == 0:
                     differences += both.differences()
@@ -114,9 +106,12 @@ def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str,
     }
 
 
-def reclustered_rounds(directory: Path) -> int:
-    """Return how many rounds the other process has committed so far."""
-    return len(list(directory.glob("round-*")))
+def is_enough(options: argparse.Namespace, seconds: float, commits: int, directory: Path) -> bool:
+    """Whether both processes have worked for as long, and done as much, as was asked for."""
+    if seconds < options.seconds or commits < options.commits:
+        return False
+    # A slow machine has not even started the other process in half a minute.
+    return seconds > 10 * options.seconds or len(list(directory.glob("round-*"))) >= options.rounds
 
 
 class Writer:

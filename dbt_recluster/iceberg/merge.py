@@ -198,8 +198,7 @@ def _merge_by_ranges(
     with staged(table, [output.group for output in outputs]) as source:
         frame, names = add_key_columns(table.spark, source.frame, key)
         frame = only_rows_in_range(frame, names, types, outputs)
-        blocks = [len(plan.outputs or []) for plan in plans]
-        with jobs.step("merge by ranges", [plan.number for plan in plans], blocks, stages=1) as told:
+        with jobs.step("merge by ranges", set_of, stages=1) as told:
             new = write_files(table, frame, names, source.set_id, spec_id, stages=1, told=told)
         _assign(new, set_of, files)
 
@@ -222,8 +221,7 @@ def _merge_by_shuffle(
         frame, names = add_key_columns(table.spark, source.frame, key)
         starts, shares = [plan.starts for plan in plans], [plan.shares for plan in plans]
         frame = send_to_blocks(frame, names, types, starts, shares, plan_of)
-        blocks = [len(plan.starts) + 1 for plan in plans]
-        with jobs.step("merge by a shuffle", [plan.number for plan in plans], blocks, stages=2) as told:
+        with jobs.step("merge by a shuffle", set_of, stages=2) as told:
             new = write_files(table, frame, names, source.set_id, spec_id, stages=2, told=told)
         _assign(new, set_of, files)
 

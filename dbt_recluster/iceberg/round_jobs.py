@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -34,27 +36,26 @@ class RoundJobs:
         self._sets_before = 0
 
     @contextmanager
-    def step(
-        self, what: str, sets: Sequence[int], blocks: Sequence[int], stages: int
-    ) -> Iterator[Told | None]:
+    def step(self, what: str, set_of: Sequence[int], stages: int) -> Iterator[Told | None]:
         """Name the jobs of a block of code, and tell how much of the round is merged while they run.
 
         Args:
             what: What they do.
-            sets: The sets they merge, counted from 0.
-            blocks: How many blocks each of these becomes: so many tasks of the last stage, set after set.
+            set_of: The set, counted from 0, that each task of their last stage writes a block of, set after set.
             stages: How many stages there are.
 
         Yields:
             What takes the share done of these jobs alone.
         """
+        tasks = Counter(set_of)
+        sets, last = list(tasks), list(accumulate(tasks.values()))
         own, total, told = sum(self._sizes[each] for each in sets), max(1, sum(self._sizes)), self._told
 
         def tell(share: float) -> None:
             assert told is not None
             # Spark starts tasks in their order, so those that have ended are the first, but for a few.
-            ended = (share * stages - (stages - 1)) * sum(blocks)
-            done = sum(last <= ended + 1e-6 for last in accumulate(blocks))
+            ended = (share * stages - (stages - 1)) * len(set_of)
+            done = bisect_right(last, ended + 1e-6)
             told((self._bytes_before + share * own) / total, self._sets_before + done)
 
         numbers = numbers_from_one(sets)

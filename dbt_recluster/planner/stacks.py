@@ -231,7 +231,7 @@ def _components(begin: PlaceArray, end: PlaceArray) -> PlaceArray:
 def _groups(
     apart: PlaceArray, level: PlaceArray, width: FigureArray, length: PlaceArray
 ) -> tuple[PlaceArray, IntArray, PlaceArray]:
-    """Each block's group, in one place ``apart``; where groups start in the order of groups; and that order."""
+    """Each block's group, all of one code ``apart``; where groups start in the order of groups; and that order."""
     key = apart.astype(np.int64) * _MOST_LEVELS + np.minimum(level, _MOST_LEVELS - 1)
     # Bits of positive floats stand in the order of the floats, so one sort sees the width last.
     key <<= 32

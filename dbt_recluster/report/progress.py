@@ -56,33 +56,44 @@ class ProgressLines:
 
 def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     """Return a message and the figures that stand in its ``{}``."""
+    message, facts = _begun_or_ended(progress) if progress.merged is None else _under_way(progress)
+    # As text: dbt's log events hold every number as a float.
+    return message, tuple(map(str, facts))
+
+
+def _begun_or_ended(progress: Progress) -> tuple[str, list[Any]]:
     verb = "merged" if progress.committed else "merges"
-    blocks, sets = ("" if count == 1 else "s" for count in (progress.blocks, progress.sets))
+    blocks, sets = _plural(progress.blocks), _plural(progress.sets)
     message = f"{{}}: round {{}} {verb} {{}} block{blocks} in {{}} set{sets}, {{}}"
-    facts: list[Any] = [
-        progress.table,
-        progress.round,
-        progress.blocks,
-        progress.sets,
-        size(progress.bytes),
-    ]
-    if progress.merged is not None:
-        # What changes comes first: a narrow terminal cuts the end off.
-        left = "" if progress.seconds is None else ", about {} s left"
-        of_sets = "" if progress.sets == 1 else " ({} of {} sets)"
-        message = f"{{}}: round {{}}, {{}} % done{of_sets}{left}: {{}} block{blocks}, {{}}"
-        facts = [progress.table, progress.round, int(100 * progress.merged)]
-        facts += [] if progress.sets == 1 else [progress.merged_sets, progress.sets]
-        facts += [] if progress.seconds is None else [f"{progress.seconds:.0f}"]
-        facts += [progress.blocks, size(progress.bytes)]
-    elif progress.committed:
+    facts = [progress.table, progress.round, progress.blocks, progress.sets, size(progress.bytes)]
+    if progress.committed:
         message += ", in {} s"
         facts.append(f"{progress.seconds or 0:.1f}")
     elif progress.seconds is not None:
         message += ", about {} s by this table's history"
         facts.append(f"{progress.seconds:.0f}")
-    if progress.percent is not None and progress.merged is None:
+    if progress.percent is not None:
         message += ", {} % of the bytes allowed"
         facts.append(progress.percent)
-    # As text: dbt's log events hold every number as a float.
-    return message, tuple(map(str, facts))
+    return message, facts
+
+
+def _under_way(progress: Progress) -> tuple[str, list[Any]]:
+    # What changes comes first: a narrow terminal cuts the end off.
+    message = "{}: round {}, {} % done"
+    facts = [progress.table, progress.round, int(100 * (progress.merged or 0))]
+    if progress.sets > 1:
+        message += " ({} of {} sets)"
+        facts += [progress.merged_sets, progress.sets]
+    if progress.seconds is not None:
+        message += ", about {} s left"
+        facts.append(f"{progress.seconds:.0f}")
+    return message + f": {{}} block{_plural(progress.blocks)}, {{}}", [
+        *facts,
+        progress.blocks,
+        size(progress.bytes),
+    ]
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
