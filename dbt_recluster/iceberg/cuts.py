@@ -72,9 +72,18 @@ def choose_cuts(counts: IntArray, rows: float, limit: float) -> list[Cut]:
 
 def _split_value(value: int, start: float, end: float, done: float, limit: float) -> list[Cut]:
     """Cut a value whose rows, ``start`` to ``end``, do not fit into the block that begins at ``done``."""
-    blocks = math.ceil((end - done) / share_limit(limit))
-    size = (end - done) / blocks
-    return [Cut(value, max(0.0, (done + size * block - start) / (end - start))) for block in range(1, blocks)]
+    most = share_limit(limit)
+    before, rows = start - done, end - start
+    blocks = math.ceil((before + rows) / most)
+    size = (before + rows) / blocks
+    if size > before:
+        return [Cut(value, (size * block - before) / rows) for block in range(1, blocks)]
+    # What lies before the value fills an equal block by itself. It takes as few of the value's rows as make it half
+    # full and leave what the other blocks can hold.
+    room = share_limit(limit - before)
+    blocks = math.ceil((rows - room) / most)
+    first = min(room, max(limit / 2 - before, rows - blocks * most))
+    return [Cut(value, (first + (rows - first) * block / blocks) / rows) for block in range(blocks)]
 
 
 def share_limit(limit: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dbt_recluster.iceberg.cuts import Cut, choose_cuts, share_limit
@@ -32,6 +32,7 @@ def test_blocks_are_neither_too_large_nor_too_small(counts: list[int], limit: in
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))
+@example([2, 4], 5)  # blocks that would begin before the value that is split
 def test_cuts_ascend_and_split_a_value_only_if_it_must_be(counts: list[int], limit: int) -> None:
     cuts = choose_cuts(np.array(counts), float(sum(counts)), limit)
     places = [(cut.value, cut.share) for cut in cuts]
