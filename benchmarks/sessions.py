@@ -11,7 +11,7 @@ import postgres
 
 from dbt_recluster.adapter.embedded import iceberg_jar, spark_settings
 from dbt_recluster.adapter.java import find_java_home
-from dbt_recluster.identifiers import quote
+from dbt_recluster.columns import quote
 
 
 def open_session(

@@ -7,12 +7,12 @@ runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from dbt_recluster.columns import Columns, base_type, decimal_scale, quote_if_needed, quote_path
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.identifiers import quote_if_needed, quote_path
 
 ALLOWED = (
     "a column, days(ts), hours(ts), months(ts), years(ts), truncate(n, c), to_date(ts), cast(ts as date), "
@@ -40,7 +40,13 @@ _PARTS_OF_TIME = {"hour": "hours", "day": "days", "month": "months"}
 
 _DATES = ("date", "timestamp", "timestamp_ntz")
 _INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
-_NESTED = ("struct", "map", "array")
+# Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
+_ORDERED = (
+    *("boolean", "float", "double", "decimal", "string", "varchar", "char", "binary"),
+    *_DATES,
+    *_INTEGERS,
+)
+_MAX_WIDTH = 2**31 - 1  # a Java int
 
 
 @dataclass(frozen=True)
@@ -82,11 +88,11 @@ class KeyField:
         if self.transform in ("hour", "month", "year"):
             return f"date_trunc('{self.transform.upper()}', {column})"
         if self.transform == "truncate":
-            if _base(spark_type) == "decimal":
+            if base_type(spark_type) == "decimal":
                 # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
                 width = Decimal(self.width or 0).scaleb(-decimal_scale(spark_type))
                 return f"{column} - pmod({column}, {width:f})"
-            if _base(spark_type) in _INTEGERS:
+            if base_type(spark_type) in _INTEGERS:
                 return f"{column} - pmod({column}, {self.width})"
             return f"substr({column}, 1, {self.width})"
         return column
@@ -98,34 +104,19 @@ class KeyField:
             return f"truncate({self.width}, {column})"
         return f"{self.transform}s({column})"
 
-    def check(self, types: Mapping[str, str]) -> KeyField:
+    def check(self, columns: Columns) -> KeyField:
         """Return this item with its column spelled as the table does.
 
-        Args:
-            types: Spark's type of each top-level column, as ``DESCRIBE`` prints it.
-
         Raises:
-            ClusterKeyError: There is no such column, or its type cannot be ordered or cannot take the
-                transform.
+            ClusterKeyError: There is no such column, it lies within a list or a map, or its type has no order or
+                cannot take the transform.
         """
-        top, dot, rest = self.column.partition(".")
-        matches = [name for name in types if name.lower() == self.column.lower()]
-        if matches:
-            top, dot, rest = matches[0], "", ""
-        else:
-            matches = [name for name in types if dot and name.lower() == top.lower()]
-        if not matches:
-            raise ClusterKeyError(
-                f"cluster_by item {self}: there is no column {self.column!r}; the columns are {', '.join(types)}"
-            )
-        spark_type = types[matches[0]].lower()
-        resolved = KeyField(matches[0] + dot + rest, self.transform, self.width)
-        if rest:
-            if not spark_type.startswith("struct"):
-                raise ClusterKeyError(f"cluster_by item {self}: {top} is {spark_type} and has no fields")
-            return resolved  # Iceberg checks the field itself when the sort order is set
-        base = _base(spark_type)
-        if base in _NESTED or base in ("variant", "void", "interval"):
+        path = columns.find(self.column)
+        if path is None:
+            raise ClusterKeyError(f"cluster_by item {self}: {columns.why_not(self.column)}")
+        spark_type = columns.types[path]
+        base = base_type(spark_type)
+        if base not in _ORDERED:
             raise ClusterKeyError(
                 f"cluster_by item {self}: a column of type {spark_type} has no order to cluster by"
             )
@@ -138,9 +129,9 @@ class KeyField:
         }.get(self.transform)
         if needs and base not in needs:
             raise ClusterKeyError(
-                f"cluster_by item {self}: {top} is {spark_type}, and this expression needs {' or '.join(needs)}"
+                f"cluster_by item {self}: {path} is {spark_type}, and this expression needs {' or '.join(needs)}"
             )
-        return resolved
+        return KeyField(path, self.transform, self.width)
 
 
 @dataclass(frozen=True)
@@ -161,19 +152,21 @@ class ClusterKey:
         """Return the key as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
         return ", ".join(field.description() for field in self.fields)
 
-    def order_by(self, types: Mapping[str, str]) -> str:
+    def order_by(self, columns: Columns) -> str:
         """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`KeyField.order_by`)."""
-        return ", ".join(field.order_by(types.get(field.column, "")) for field in self.fields)
+        return ", ".join(field.order_by(columns.types.get(field.column, "")) for field in self.fields)
 
-    def missing_from(self, columns: Iterable[str]) -> list[str]:
-        """Return the columns of the key, by their top-level names, that are not among ``columns``."""
-        known = {column.lower() for column in columns}
-        found = [field.column.partition(".")[0] for field in self.fields]
-        return [column for column in found if column.lower() not in known]
+    def missing_from(self, columns: Columns) -> list[str]:
+        """Return the top-level columns of the key that ``columns`` does not have."""
+        return columns.missing([field.column.partition(".")[0] for field in self.fields])
 
-    def check(self, types: Mapping[str, str]) -> ClusterKey:
-        """Return the key with columns spelled as the table does; raises as :meth:`KeyField.check`."""
-        return ClusterKey(tuple(field.check(types) for field in self.fields))
+    def check(self, columns: Columns) -> ClusterKey:
+        """Return the key with its columns spelled as the table does.
+
+        Raises:
+            ClusterKeyError: As :meth:`KeyField.check`, or an item stands there twice.
+        """
+        return _without_repeats(tuple(field.check(columns) for field in self.fields))
 
 
 def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
@@ -196,9 +189,12 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
     fields = tuple(_parse_item(item) for item in items)
     if not fields:
         raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
-    lowered = [(field.column.lower(), field.transform, field.width) for field in fields]
+    return _without_repeats(fields)
+
+
+def _without_repeats(fields: tuple[KeyField, ...]) -> ClusterKey:
     for position, field in enumerate(fields):
-        if lowered[position] in lowered[:position]:
+        if field in fields[:position]:
             raise ClusterKeyError(f"cluster_by names {field} twice")
     return ClusterKey(fields)
 
@@ -268,17 +264,9 @@ def _parse_truncate(function: str, column: str, numbers: list[str]) -> KeyField 
     if not from_start and not (function in ("truncate", "left") and len(numbers) == 1):
         return None
     width = int(numbers[-1])
+    if width > _MAX_WIDTH:
+        raise ClusterKeyError(f"cluster_by item {function}({column}): the width must be at most {_MAX_WIDTH}")
     return KeyField(column, "truncate", width) if width > 0 else None
-
-
-def _base(spark_type: str) -> str:
-    return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip()
-
-
-def decimal_scale(decimal_type: str) -> int:
-    """Return the digits behind the point of a Spark type such as ``decimal(10,2)``."""
-    _, comma, scale = decimal_type.rstrip(") ").partition(",")
-    return int(scale) if comma else 0
 
 
 def _unquote(column: str) -> str:

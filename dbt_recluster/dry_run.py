@@ -68,7 +68,7 @@ class DryRun:
 
 def dry_run(table: IcebergTable, key: ClusterKey, seen: Observation, chosen: Plan, policy: Policy) -> DryRun:
     """Describe a plan."""
-    types = table.column_types()
+    types = table.columns().types
     sets = tuple(
         PlannedSet(
             level=int(seen.blocks.level[task.blocks].max()),

@@ -31,6 +31,10 @@ class NotAnIcebergTableError(ReclusterError):
     """The name is not one of an Iceberg table."""
 
 
+class UnsupportedTableError(ReclusterError):
+    """Spark or Iceberg cannot read the table as it is."""
+
+
 class JavaNotFoundError(ReclusterError):
     """The machine has no Java that Spark can run on."""
 

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
-from dbt_recluster.cluster_key import ClusterKey, KeyField, decimal_scale
+from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.columns import decimal_scale
 from dbt_recluster.iceberg.blocks import BlockMetadata
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

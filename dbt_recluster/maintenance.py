@@ -105,6 +105,8 @@ def recluster(
     if where is not None:
         parse_predicate(target, where)  # before anything is written
     report = ReclusterReport(table, str(key), suspended=suspended_since(target.properties))
+    if not dry_run:
+        target.check_writes_reach_main()
     if not dry_run and cluster_by is not None and report.suspended is None:
         set_cluster_key(target, key)
 
@@ -217,13 +219,15 @@ def _round(
         ) from e
 
     def summary(done: Sequence[MergedSet]) -> dict[str, str]:
+        taken = set(map(id, done))
+        tasks = [task for task, merge in zip(chosen.tasks, merges, strict=True) if id(merge) in taken]
         return round_summary(
             _figures(done),
             trigger=trigger,
             cluster_by=str(key),
             where=where,
             blocks=seen.blocks,
-            chosen=chosen,
+            chosen=replace(chosen, tasks=tuple(tasks)),
             policy=policy,
             seconds=time.monotonic() - started,
             conflicts=conflicts,
@@ -289,4 +293,4 @@ def _merge(
         for task, positions, task_paths in zip(chosen.tasks, sets, paths, strict=True)
     ]
     target_bytes = int(table.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES))
-    return merge_sets(table, block_sets, key, block_rows, target_bytes, told)
+    return merge_sets(table, int(metadata.snapshot_id or 0), block_sets, key, block_rows, target_bytes, told)

@@ -72,7 +72,7 @@ def resolve_key(table: IcebergTable, cluster_by: str | Sequence[str] | None) -> 
         ClusterKeyError: It is not a key, names an unknown column, or the table has no sort order.
     """
     if cluster_by is not None:
-        return parse_cluster_key(cluster_by).check(table.column_types())
+        return parse_cluster_key(cluster_by).check(table.columns())
     key = table_cluster_key(table)
     if key is None:
         raise ClusterKeyError(f"{table.name} has no sort order; name a cluster key with cluster_by")

@@ -179,14 +179,15 @@ def _advice(best: Candidate, queries: Sequence[str]) -> str:
 def _columns(table: IcebergTable, named: set[str] | None) -> list[str]:
     """Return the columns that can be a key, among those that queries name if there are any."""
     fit = []
-    for name, kind in table.column_types().items():
+    known = table.columns()
+    for name in known.names:
         if named is not None and name not in named:
             continue
         try:
-            KeyField(name).check({name: kind})
+            KeyField(name).check(known)
         except ClusterKeyError:
             continue
-        if kind != "boolean":
+        if known.types[name] != "boolean":
             fit.append(name)
     if not fit:
         raise ClusterKeyError(

@@ -119,7 +119,7 @@ def survey(
         now=layouts[0],
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,
-        labels=_labels(moments[0].metadata, layouts[0], key, target.column_types()),
+        labels=_labels(moments[0].metadata, layouts[0], key, target.columns().types),
         partitions=len(np.unique(moments[0].blocks.partition)),
     )
 

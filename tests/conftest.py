@@ -36,6 +36,16 @@ def schema(spark: Any) -> Iterator[str]:
     spark.sql(f"drop schema {name} cascade")
 
 
+@pytest.fixture
+def hadoop_catalog(spark: Any, tmp_path: Path) -> str:
+    """A catalog beside the session's, on a directory: it keeps names as they are, where Hive's are lower case."""
+    name = f"c_{uuid.uuid4().hex[:12]}"
+    spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
+    spark.conf.set(f"spark.sql.catalog.{name}.warehouse", tmp_path.as_uri())
+    return name
+
+
 @pytest.fixture(scope="session")
 def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
     return {

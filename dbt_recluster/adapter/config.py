@@ -19,6 +19,7 @@ from dbt_recluster.adapter.values import (
     parse_strategy,
 )
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
@@ -44,7 +45,7 @@ class ClusteringConfig:
         where: A predicate that restricts automatic reclustering.
         block_rows: The most rows in a new block.
         sort_on_load: Whether each load arrives sorted by the key.
-        column_types: Spark's type of each column of the model, once known.
+        columns: The model's columns, once known.
     """
 
     cluster_by: ClusterKey | None = None
@@ -56,7 +57,7 @@ class ClusteringConfig:
     where: str | None = None
     block_rows: int = DEFAULT_BLOCK_ROWS
     sort_on_load: bool = True
-    column_types: Mapping[str, str] | None = None
+    columns: Columns | None = None
 
     @classmethod
     def parse(cls, get: Get, keys: Iterable[str] = ()) -> ClusteringConfig:
@@ -77,7 +78,7 @@ class ClusteringConfig:
         values = {key: parse(get(key)) for key, parse in PARSERS.items()}
         return cls(**{key.removeprefix("recluster_"): value for key, value in values.items()})
 
-    def resolve(self, column_types: Mapping[str, str]) -> ClusteringConfig:
+    def resolve(self, columns: Columns) -> ClusteringConfig:
         """Return this configuration with its key checked against the model's columns and spelled as they are.
 
         Raises:
@@ -85,7 +86,7 @@ class ClusteringConfig:
         """
         if self.cluster_by is None:
             return self
-        return replace(self, cluster_by=self.cluster_by.check(column_types), column_types=dict(column_types))
+        return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
 
     @property
     def key(self) -> list[str] | None:
@@ -94,9 +95,9 @@ class ClusteringConfig:
 
     def order_by(self) -> str | None:
         """Return the ``ORDER BY`` list that sorts a load, or None when loads are not sorted."""
-        if self.cluster_by is None or not self.sort_on_load:
+        if self.cluster_by is None or self.columns is None or not self.sort_on_load:
             return None
-        return self.cluster_by.order_by(self.column_types or {})
+        return self.cluster_by.order_by(self.columns)
 
 
 def parse_cluster_by(value: Any) -> ClusterKey | None:

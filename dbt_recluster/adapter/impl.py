@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -31,6 +32,7 @@ from dbt_recluster.adapter.relation import (
 )
 from dbt_recluster.adapter.reporting import Reporting
 from dbt_recluster.adapter.response import ReclusterResponse, respond
+from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
 from dbt_recluster.iceberg.predicates import check_predicate
@@ -134,11 +136,25 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     ) -> ClusteringConfig:
         """Check the configuration against the columns (name to Spark type) and remember it for this build."""
         with as_dbt_errors():
-            resolved = clustering.resolve(columns)
+            resolved = clustering.resolve(self._columns(columns))
             if clustering.where is not None and self.credentials.method.in_process:
                 check_predicate(self.spark, columns, clustering.where)
         self._building.clustering = resolved
         return resolved
+
+    @available.parse_list
+    def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
+        """Return the columns of the key, by their top-level names, that a table with these columns lacks."""
+        return clustering.cluster_by.missing_from(self._columns(columns)) if clustering.cluster_by else []
+
+    def _columns(self, types: Mapping[str, str]) -> Columns:
+        return Columns.parse(types, case_sensitive=self._case_sensitive)
+
+    @cached_property
+    def _case_sensitive(self) -> bool:
+        """Whether the session tells ``k`` from ``K``."""
+        _, rows = self.execute("set spark.sql.caseSensitive", fetch=True)
+        return str(rows[0][1]).lower() == "true"
 
     @available.parse_none
     def defer_clustering(self, clustering: ClusteringConfig) -> ClusteringConfig:

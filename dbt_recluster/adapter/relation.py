@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.levels import PREFIX as LEVEL_PREFIX
 from dbt_recluster.iceberg.sorting import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
-from dbt_recluster.identifiers import quote_path
 
 # The key as we set it. It tells an order of ours, which goes when `cluster_by` goes, from one that somebody
 # set by hand.
@@ -66,7 +66,7 @@ def creation_properties(config: ClusteringConfig) -> dict[str, str]:
     """Return the properties a clustered table is created with, so that they hold for its first blocks already."""
     if config.cluster_by is None:
         return {}
-    columns = len(config.column_types or {})
+    columns = len(config.columns.names) if config.columns else 0
     return {KEY_PROPERTY: str(config.cluster_by), **clustering_properties(config.cluster_by, columns)}
 
 

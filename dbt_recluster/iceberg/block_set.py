@@ -18,6 +18,7 @@ class BlockFile:
         rows: Rows in the file, deleted ones included.
         bytes: Size of the file.
         deletes: How many delete files apply to it.
+        deleted_rows: How many rows they delete, None where that takes reading them.
         row_groups: How many row groups it has: what a reader can skip.
     """
 
@@ -25,6 +26,7 @@ class BlockFile:
     rows: int
     bytes: int
     deletes: int
+    deleted_rows: int | None
     row_groups: int
 
 
@@ -37,12 +39,14 @@ class BlockSet:
         spec_id: Their partition spec, which the new blocks keep.
         level: The level of the new blocks.
         run: Sets of one round with equal numbers make one run (see :mod:`dbt_recluster.iceberg.commit`).
+        counted_rows: Rows that its delete files leave, where they were counted by reading them.
     """
 
     files: tuple[BlockFile, ...]
     spec_id: int
     level: int
     run: int
+    counted_rows: int | None = None
 
     @property
     def rows(self) -> int:
@@ -53,6 +57,14 @@ class BlockSet:
     def bytes(self) -> int:
         """Bytes to read."""
         return sum(file.bytes for file in self.files)
+
+    @property
+    def live_rows(self) -> int | None:
+        """Rows that its delete files leave, None where nobody has counted them."""
+        deleted = [file.deleted_rows for file in self.files]
+        if None in deleted:
+            return self.counted_rows
+        return self.rows - sum(count or 0 for count in deleted)
 
     @property
     def has_deletes(self) -> bool:
@@ -102,12 +114,21 @@ def block_set(tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, leve
 
 
 def _block_file(task: Any) -> BlockFile:
-    file = task.file()
+    file, deletes = task.file(), task.deletes()
+    count = int(deletes.size())
     offsets = file.splitOffsets()
     return BlockFile(
         task,
         rows=int(file.recordCount()),
         bytes=int(file.fileSizeInBytes()),
-        deletes=int(task.deletes().size()),
+        deletes=count,
+        deleted_rows=_deleted_rows(deletes) if count else 0,
         row_groups=max(1, offsets.size()) if offsets is not None else 1,
     )
+
+
+def _deleted_rows(deletes: Any) -> int | None:
+    """A deletion vector knows how many rows it deletes; what other delete files hold may be of other blocks."""
+    if any(delete.contentOffset() is None for delete in deletes):
+        return None
+    return sum(int(delete.recordCount()) for delete in deletes)

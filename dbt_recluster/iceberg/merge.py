@@ -12,20 +12,19 @@ that are read by ranges (:mod:`~dbt_recluster.iceberg.ranges`) and one of those 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.block_set import BlockSet, MergedSet
 from dbt_recluster.iceberg.cuts import Cut, choose_cuts
 from dbt_recluster.iceberg.jobs import job_step
-from dbt_recluster.iceberg.key_columns import add_key_columns
+from dbt_recluster.iceberg.key_columns import AddedColumns, add_key_columns
+from dbt_recluster.iceberg.proof import check_merge, deal_out
 from dbt_recluster.iceberg.ranges import KeyValue, RangeOutput, bytes_read, only_rows_in_range, range_outputs
 from dbt_recluster.iceberg.round_jobs import RoundJobs, RoundTold
-from dbt_recluster.iceberg.sample import SetSample, file_groups, take_samples
+from dbt_recluster.iceberg.sample import SetSample, count_rows, file_groups, take_samples
 from dbt_recluster.iceberg.shuffle import send_to_blocks
 from dbt_recluster.iceberg.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.writing import take_back, write_files
@@ -45,8 +44,6 @@ _MOST_READ_AGAIN = 1.9
 _OPEN_BYTES = 64 * 1024
 # The fixed cost of a shuffle's second stage, likewise.
 _SHUFFLE_BYTES = 4 * 1024 * 1024
-
-_PARTITION = re.compile(r"(?:.*/)?(\d{5,})-")
 
 
 @dataclass(frozen=True)
@@ -68,6 +65,7 @@ class _SetPlan:
 
 def merge_sets(
     table: IcebergTable,
+    snapshot_id: int,
     sets: Sequence[BlockSet],
     key: ClusterKey,
     block_rows: int,
@@ -78,6 +76,7 @@ def merge_sets(
 
     Args:
         table: The table.
+        snapshot_id: The snapshot that the sets are of.
         sets: What to merge; their delete files are applied.
         key: The cluster key.
         block_rows: The most rows in a new file.
@@ -88,28 +87,43 @@ def merge_sets(
         What was written, one a set, in their order.
 
     Raises:
-        ReclusterError: Fewer or more rows came out than went in. Whatever fails, the new files are deleted.
+        MergeFailedError: Other rows came out than went in. Whatever fails, the new files are deleted.
         OrphanFilesError: Something failed, and then some of them could not be deleted.
     """
+    sets = _with_counted_rows(table, sets)
     plans, types = _plan(table, sets, key, block_rows, block_bytes)
-    files: list[list[Any]] = [[] for _ in sets]
+    written: list[Any] = []
+    files: dict[int, list[Any]] = {}
     jobs = RoundJobs(table.spark, [each.bytes for each in sets], told)
     try:
         for spec_id in sorted({each.spec_id for each in sets}):
             own = [plan for plan in plans if sets[plan.number].spec_id == spec_id]
             by_range = [plan for plan in own if plan.outputs is not None]
             by_shuffle = [plan for plan in own if plan.outputs is None]
-            if by_range:
-                _merge_by_ranges(table, key, types, spec_id, by_range, files, jobs)
-            if by_shuffle:
-                _merge_by_shuffle(table, key, types, spec_id, by_shuffle, sets, files, jobs)
-        merged = [_merged(each, new) for each, new in zip(sets, files, strict=True)]
-        for each, result in zip(sets, merged, strict=True):
-            _check_rows(table, each, result)
+            for chosen, merge in ((by_range, _merge_by_ranges), (by_shuffle, _merge_by_shuffle)):
+                if chosen:
+                    new = merge(table, key, types, spec_id, chosen, sets, jobs)
+                    written += new
+                    numbers = [plan.number for plan in chosen]
+                    dealt = deal_out(table, new, [sets[number] for number in numbers])
+                    files.update(zip(numbers, dealt, strict=True))
+        merged = [_merged(each, files[number]) for number, each in enumerate(sets)]
+        check_merge(table, snapshot_id, merged)
     except BaseException as e:
-        take_back(table, [file for new in files for file in new], e)
+        take_back(table, written, e)
         raise
     return merged
+
+
+def _with_counted_rows(table: IcebergTable, sets: Sequence[BlockSet]) -> list[BlockSet]:
+    """Return the sets with the rows counted that their delete files leave, where that is not known without."""
+    unknown = [number for number, each in enumerate(sets) if each.live_rows is None]
+    if not unknown:
+        return list(sets)
+    with job_step(table.spark, "how many rows are left"):
+        counts = count_rows(table, [sets[number] for number in unknown])
+    counted = dict(zip(unknown, counts, strict=True))
+    return [replace(each, counted_rows=counted.get(number)) for number, each in enumerate(sets)]
 
 
 def _plan(
@@ -189,18 +203,18 @@ def _merge_by_ranges(
     types: Sequence[str],
     spec_id: int,
     plans: Sequence[_SetPlan],
-    files: list[list[Any]],
+    _: Sequence[BlockSet],
     jobs: RoundJobs,
-) -> None:
-    """Write the blocks of sets in one job and add them to ``files``, by the number of their set."""
+) -> list[Any]:
+    """Write the blocks of sets in one job; return the new files, set after set."""
     outputs = [output for plan in plans for output in plan.outputs or []]
     set_of = [plan.number for plan in plans for _ in plan.outputs or []]
     with staged(table, [output.group for output in outputs]) as source:
-        frame, names = add_key_columns(table.spark, source.frame, key)
+        added = AddedColumns(source.frame)
+        frame, names = add_key_columns(table.spark, source.frame, key, added)
         frame = only_rows_in_range(frame, names, types, outputs)
         with jobs.step("merge by ranges", set_of, stages=1) as told:
-            new = write_files(table, frame, names, source.set_id, spec_id, stages=1, told=told)
-        _assign(new, set_of, files)
+            return write_files(table, frame, names, added, source.set_id, spec_id, stages=1, told=told)
 
 
 def _merge_by_shuffle(
@@ -210,29 +224,19 @@ def _merge_by_shuffle(
     spec_id: int,
     plans: Sequence[_SetPlan],
     sets: Sequence[BlockSet],
-    files: list[list[Any]],
     jobs: RoundJobs,
-) -> None:
-    """Write the blocks of sets in one job and add them to ``files``, by the number of their set."""
+) -> list[Any]:
+    """Write the blocks of sets in one job; return the new files, set after set."""
     parallelism = table.spark.sparkContext.defaultParallelism
     groups, plan_of, _ = file_groups([sets[plan.number] for plan in plans], parallelism)
     set_of = [plan.number for plan in plans for _ in range(len(plan.starts) + 1)]
     with staged(table, groups) as source:
-        frame, names = add_key_columns(table.spark, source.frame, key)
+        added = AddedColumns(source.frame)
+        frame, names = add_key_columns(table.spark, source.frame, key, added)
         starts, shares = [plan.starts for plan in plans], [plan.shares for plan in plans]
-        frame = send_to_blocks(frame, names, types, starts, shares, plan_of)
+        frame = send_to_blocks(frame, names, types, starts, shares, plan_of, added)
         with jobs.step("merge by a shuffle", set_of, stages=2) as told:
-            new = write_files(table, frame, names, source.set_id, spec_id, stages=2, told=told)
-        _assign(new, set_of, files)
-
-
-def _assign(new: Sequence[Any], set_of: Sequence[int], files: list[list[Any]]) -> None:
-    """Sort new files by set. Iceberg begins a file's name with the number of the partition that wrote it."""
-    for file in new:
-        partition = _PARTITION.match(file.location())
-        number = int(partition.group(1)) if partition else len(set_of)
-        # One that cannot be told goes to the first set, whose rows then do not add up.
-        files[set_of[number] if number < len(set_of) else 0].append(file)
+            return write_files(table, frame, names, added, source.set_id, spec_id, stages=2, told=told)
 
 
 def _merged(each: BlockSet, new: list[Any]) -> MergedSet:
@@ -242,12 +246,3 @@ def _merged(each: BlockSet, new: list[Any]) -> MergedSet:
         rows=sum(int(file.recordCount()) for file in new),
         bytes=sum(int(file.fileSizeInBytes()) for file in new),
     )
-
-
-def _check_rows(table: IcebergTable, each: BlockSet, merged: MergedSet) -> None:
-    """Hold the one promise that matters most against the figures: a merge loses no row and makes none."""
-    if merged.rows > each.rows or (merged.rows < each.rows and not each.has_deletes):
-        raise ReclusterError(
-            f"Merging {len(each.files)} blocks of {table.name} read {each.rows} rows and wrote {merged.rows}. "
-            "This round changed nothing. It is a fault of dbt-recluster; please report it."
-        )

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.blocks import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jvm import activate, jvm
 from dbt_recluster.iceberg.scan import file_paths
-from dbt_recluster.identifiers import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ def parse_predicate(table: IcebergTable, where: str) -> Any:
         PredicateError: It does not parse, names an unknown column, or holds something that Iceberg cannot
             push down.
     """
-    return _convert(table.spark, table.name, table.name, where)
+    return _convert(table.spark, table.identifier, table.name, where)
 
 
 def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str) -> None:

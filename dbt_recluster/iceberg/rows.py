@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.blocks import collect_arrow
-from dbt_recluster.identifiers import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ def matching_rows(table: IcebergTable, columns: Sequence[str], predicate: str, m
 
 
 def _frame(table: IcebergTable) -> DataFrame:
-    return table.spark.read.format("iceberg").load(table.name)
+    return table.spark.read.format("iceberg").load(table.identifier)
 
 
 def _select(frame: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -35,7 +35,7 @@ class SetSample:
     Attributes:
         values: The distinct keys sampled, ascending: one Arrow array per key item.
         counts: How often each was sampled.
-        rows: Rows of the set, deleted ones left out as far as the sample can tell.
+        rows: Rows of the set, deleted ones left out.
         stride: Rows that one sampled row stands for.
         sorted_inside: For each file of the set, whether its rows are in the order of the key, as far as the
             sample can tell.
@@ -78,6 +78,17 @@ def take_samples(
         frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
         rows = collect_arrow(frame.select("set_number", "place", *names))
     return _per_set(_in_order(rows, names), sets, strides, files_of, names), types
+
+
+def count_rows(table: IcebergTable, sets: Sequence[BlockSet]) -> list[int]:
+    """Count the rows that the delete files of each set leave; no column of the table is read."""
+    groups, set_of, _ = file_groups(sets, table.spark.sparkContext.defaultParallelism)
+    counts = [0] * len(sets)
+    with staged(table, groups) as files:
+        rows = files.frame.selectExpr("spark_partition_id() as group_number").groupBy("group_number").count()
+        for group, count in rows.collect():
+            counts[set_of[group]] += count
+    return counts
 
 
 def file_groups(
@@ -144,9 +155,7 @@ def _per_set(
             SetSample(
                 values=[column.take(pa.array(firsts)) for column in own],
                 counts=np.diff(np.append(firsts, sampled)),
-                rows=min(float(each.rows), sampled * float(strides[number]))
-                if each.has_deletes
-                else float(each.rows),
+                rows=float(each.live_rows if each.live_rows is not None else each.rows),
                 stride=strides[number],
                 sorted_inside=tuple(sorted_inside),
             )

@@ -55,6 +55,84 @@ def scan_tasks(
     return {task.file().location(): task for task in chosen}
 
 
+def column_counts(
+    table: IcebergTable, snapshot_id: int, paths: Sequence[str]
+) -> dict[str, tuple[dict[int, int], dict[int, int]]]:
+    """Return the counts of values and of NULLs that the table records of its files at ``paths``.
+
+    The counts stay in no Java object: tasks that knew those of all columns would be too large to plan with.
+
+    Returns:
+        By path: two maps from a column's field id to its count, empty where the file has no counts.
+    """
+    tasks = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().includeColumnStats().planFiles()
+    wanted = jvm(table.spark).java.util.HashSet()
+    for path in paths:
+        wanted.add(path)
+    try:
+        matching = table.iceberg.io.CloseableIterable.filter(tasks, _path_predicate(table, wanted))
+        texts = table.iceberg.io.CloseableIterable.transform(matching, _counts_function(table, of_task=True))
+        return _parse_counts(str(_guava(table).base.Joiner.on("\0").join(texts)))
+    finally:
+        tasks.close()
+
+
+def written_counts(
+    table: IcebergTable, files: Sequence[Any]
+) -> dict[str, tuple[dict[int, int], dict[int, int]]]:
+    """Return the same of files that are not part of the table yet."""
+    java_files = jvm(table.spark).java.util.ArrayList()
+    for file in files:
+        java_files.add(file)
+    texts = java_files.stream().map(_counts_function(table, of_task=False))
+    return _parse_counts(str(texts.collect(jvm(table.spark).java.util.stream.Collectors.joining("\0"))))
+
+
+def _counts_function(table: IcebergTable, *, of_task: bool) -> Any:
+    """Return a Java function that writes a file, or that of a scan task, as ``path|value counts|NULL counts``."""
+    spark = table.spark
+    invoke = jvm(spark).java.lang.invoke
+    handles, lookup = invoke.MethodHandles, invoke.MethodHandles.publicLookup()
+    content_file, java_map = (
+        java_class(spark, "org.apache.iceberg.ContentFile"),
+        java_class(spark, "java.util.Map"),
+    )
+    string, any_object = java_class(spark, "java.lang.String"), java_class(spark, "java.lang.Object")
+    objects = java_class(spark, "[Ljava.lang.Object;")
+    parts = [
+        lookup.findVirtual(content_file, name, invoke.MethodType.methodType(kind))
+        for name, kind in (("location", string), ("valueCounts", java_map), ("nullValueCounts", java_map))
+    ]
+    as_objects = invoke.MethodType.methodType(any_object, content_file)
+    text = lookup.findStatic(string, "format", invoke.MethodType.methodType(
+            string, java_array(spark, jvm(spark).java.lang.Class, [string, objects])
+        ))
+    text = text.bindTo("%s\1%s\1%s").asCollector(objects, len(parts))
+    text = handles.filterArguments(
+        text, 0, java_array(spark, invoke.MethodHandle, [part.asType(as_objects) for part in parts])
+    )
+    same = java_array(spark, jvm(spark).int, [0] * len(parts))
+    text = handles.permuteArguments(text, invoke.MethodType.methodType(string, content_file), same)
+    if of_task:
+        text = handles.filterReturnValue(_file_handle(table), text)
+    function = java_class(spark, "java.util.function.Function")
+    return invoke.MethodHandleProxies.asInterfaceInstance(function, text)
+
+
+def _parse_counts(joined: str) -> dict[str, tuple[dict[int, int], dict[int, int]]]:
+    found = {}
+    for line in joined.split("\0") if joined else ():
+        path, values, nulls = line.split("\1")
+        found[path] = _parse_map(values), _parse_map(nulls)
+    return found
+
+
+def _parse_map(text: str) -> dict[int, int]:
+    """Read a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
+    pairs = (pair.split("=") for pair in text.strip("{}").split(", ")) if "=" in text else ()
+    return {int(key): int(value) for key, value in pairs}
+
+
 def _guava(table: IcebergTable) -> Any:
     return table.iceberg.relocated.com.google.common
 
@@ -64,11 +142,19 @@ def _path_handle(table: IcebergTable) -> Any:
     invoke = jvm(table.spark).java.lang.invoke
     lookup = invoke.MethodHandles.publicLookup()
     content_file = java_class(table.spark, "org.apache.iceberg.ContentFile")
-    scan_task = java_class(table.spark, "org.apache.iceberg.ContentScanTask")
     string = java_class(table.spark, "java.lang.String")
-    to_file = lookup.findVirtual(scan_task, "file", invoke.MethodType.methodType(content_file))
     to_path = lookup.findVirtual(content_file, "location", invoke.MethodType.methodType(string))
-    return invoke.MethodHandles.filterReturnValue(to_file, to_path)
+    return invoke.MethodHandles.filterReturnValue(_file_handle(table), to_path)
+
+
+def _file_handle(table: IcebergTable) -> Any:
+    """Return a method handle that takes a scan task to its file."""
+    invoke = jvm(table.spark).java.lang.invoke
+    content_file = java_class(table.spark, "org.apache.iceberg.ContentFile")
+    scan_task = java_class(table.spark, "org.apache.iceberg.ContentScanTask")
+    return invoke.MethodHandles.publicLookup().findVirtual(
+        scan_task, "file", invoke.MethodType.methodType(content_file)
+    )
 
 
 def _path_function(table: IcebergTable) -> Any:

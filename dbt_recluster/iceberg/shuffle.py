@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dbt_recluster.iceberg.key_columns import AddedColumns
 from dbt_recluster.iceberg.ranges import KeyValue, key_array, key_value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_SHARE = "__recluster_share"
-_OUTPUT = "__recluster_output"
 # Shares of a value's rows are cut in this many steps.
 _SHARES = 1 << 20
 _ROW_MASK = (1 << 30) - 1  # times the next, no more than a long holds
@@ -34,6 +33,7 @@ def send_to_blocks(
     starts: Sequence[Sequence[KeyValue]],
     shares: Sequence[Sequence[float]],
     set_of: Sequence[int],
+    added: AddedColumns,
 ) -> DataFrame:
     """Shuffle rows to their new blocks: partition i is block i, counted through all sets.
 
@@ -44,6 +44,7 @@ def send_to_blocks(
         starts: For each set, the keys at which its blocks behind the first begin, ascending.
         shares: For each of them, the share of the rows with that very key which stays in the block before.
         set_of: For each partition of ``frame``, the set it is of.
+        added: Names of columns to add.
     """
     flat = [value for each in starts for value in each]
     blocks = len(flat) + len(starts)
@@ -51,32 +52,36 @@ def send_to_blocks(
         return frame.coalesce(1)
     first = np.concatenate([[0], np.cumsum([len(each) for each in starts])])
     keys, kinds = list(names), list(types)
+    set_number, output, end = (added.name(purpose) for purpose in ("set", "output", "end"))
     if any(share for each in shares for share in each):
         # Rows of one value have nothing else to tell them apart than where they are read. Multiples of the golden
         # ratio spread any stretch of consecutive rows evenly.
         share = (
             f"shiftright(((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L, 12)"
         )
-        frame = frame.selectExpr("*", f"cast({share} as int) as {_SHARE}")
-        keys, kinds = [*keys, _SHARE], [*kinds, "int"]
+        keys, kinds = [*keys, added.name("share")], [*kinds, "int"]
+        frame = frame.withColumns(_sql({keys[-1]: f"cast({share} as int)"}))
         steps = [round(share * _SHARES) for each in shares for share in each]
         flat = [[*value, pa.scalar(step, pa.int32())] for value, step in zip(flat, steps, strict=True)]
     number = f"get({_integers(set_of)}, spark_partition_id())"
-    frame = frame.selectExpr("*", f"{number} as __recluster_set")
-    frame = frame.selectExpr(
-        "*",
-        f"get({_integers(first[:-1])}, __recluster_set) as {_OUTPUT}",
-        f"get({_integers(first[1:])}, __recluster_set) as __recluster_end",
+    frame = frame.withColumns(_sql({set_number: number}))
+    limits = {output: first[:-1], end: first[1:]}
+    frame = frame.withColumns(
+        _sql({name: f"get({_integers(values)}, {set_number})" for name, values in limits.items()})
     )
     most = max(len(each) for each in starts)
     if most:
         cuts = key_array(flat, kinds)
         for step in _powers_of_two(most):
-            frame = _advance(frame, step, cuts, key_value(keys))
+            # One step of a binary search: go on where the last of so many cuts is not above the key.
+            candidate = f"{output} + {step - 1}"
+            reached = (
+                f"{candidate} < {end} and coalesce({key_value(keys)} >= get({cuts}, {candidate}), false)"
+            )
+            frame = frame.withColumns(_sql({output: f"if({reached}, {output} + {step}, {output})"}))
     salts = _integers(partition_salts(blocks))
-    frame = frame.withColumns(_sql({_OUTPUT: f"get({salts}, {_OUTPUT} + __recluster_set)"}))
-    frame = frame.drop("__recluster_set", "__recluster_end", _SHARE)
-    return frame.repartition(blocks, _OUTPUT).drop(_OUTPUT)
+    frame = frame.withColumns(_sql({output: f"get({salts}, {output} + {set_number})"}))
+    return frame.drop(set_number, end, *keys[len(names) :]).repartition(blocks, output).drop(output)
 
 
 def partition_salts(partitions: int) -> npt.NDArray[np.int64]:
@@ -91,13 +96,6 @@ def partition_salts(partitions: int) -> npt.NDArray[np.int64]:
         salts[found[new]] = numbers[where[new]]
         start += size
     return salts
-
-
-def _advance(frame: DataFrame, step: int, cuts: str, value: str) -> DataFrame:
-    """One step of a binary search: go ``step`` cuts further where the last of them is not above the key."""
-    candidate = f"{_OUTPUT} + {step - 1}"
-    reached = f"{candidate} < __recluster_end and coalesce({value} >= get({cuts}, {candidate}), false)"
-    return frame.withColumns(_sql({_OUTPUT: f"if({reached}, {_OUTPUT} + {step}, {_OUTPUT})"}))
 
 
 def _sql(columns: dict[str, str]) -> dict[str, Column]:

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.columns import quote_path
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.locks import table_lock
-from dbt_recluster.identifiers import quote_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession

@@ -15,7 +15,7 @@ import math
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ReclusterError
@@ -83,7 +83,7 @@ def staged(table: IcebergTable, groups: Sequence[FileGroup]) -> Iterator[StagedF
             .option("split-size", str(weight * _OPEN_WEIGHT))
             .option("file-open-cost", str(_OPEN_WEIGHT))
             .option("lookback", "1")
-            .load(table.name)
+            .load(table.identifier)
         )
         yield StagedFiles(set_id, frame)
     finally:
@@ -159,7 +159,7 @@ class _TaskFactory:
         """Return tasks that read nothing and weigh ``missing``."""
         never = self._iceberg.expressions.Expressions.alwaysFalse()
         residuals = self._iceberg.expressions.ResidualEvaluator.unpartitioned(never)
-        plain = BlockFile(file.task, file.rows, file.bytes, 0, file.row_groups)
+        plain = replace(file, deletes=0)
         made = []
         while missing:
             count = min(missing, file.bytes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.exceptions import OrphanFilesError
 from dbt_recluster.iceberg.errors import short_message
 from dbt_recluster.iceberg.jobs import cancel_tagged, job_tag
-from dbt_recluster.iceberg.key_columns import drop_key_columns
+from dbt_recluster.iceberg.key_columns import AddedColumns
 from dbt_recluster.iceberg.task_progress import Told, task_progress
 from dbt_recluster.orphans import orphan_note
 
@@ -27,6 +27,7 @@ def write_files(
     table: IcebergTable,
     frame: DataFrame,
     names: Sequence[str],
+    added: AddedColumns,
     set_id: str,
     spec_id: int,
     *,
@@ -39,19 +40,21 @@ def write_files(
         table: The table.
         frame: The rows; each partition holds rows of one partition of the table.
         names: SQL that names the columns to sort by.
+        added: The columns of ``frame`` that are not the table's.
         set_id: The id under which the files it is read from are staged.
         spec_id: The partition spec to write under.
         stages: How many stages Spark makes of it.
         told: Told the share of it that is done, while it runs.
 
     Returns:
-        The Java data files. When this raises, none of them stay behind.
+        The Java data files, in the order of the partitions that wrote them. When this raises, none of them stay
+        behind.
     """
     from pyspark.sql import functions as F
 
     spark = table.spark
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
-    ordered = drop_key_columns(frame.sortWithinPartitions(*(F.expr(name) for name in names)))
+    ordered = added.drop(frame.sortWithinPartitions(*(F.expr(name) for name in names)))
     try:
         with job_tag(spark, set_id), task_progress(spark, set_id, stages, told):
             (
@@ -61,7 +64,7 @@ def write_files(
                 .option("target-file-size-bytes", str(_NO_LIMIT_BYTES))
                 .option("output-spec-id", str(spec_id))
                 .mode("append")
-                .save(table.name)
+                .save(table.identifier)
             )
         return list(coordinator.fetchNewFiles(table.java, set_id))
     except BaseException as e:

@@ -8,7 +8,7 @@
     {%- for column in adapter.get_columns_in_relation(kept_table) -%}
       {%- do columns.update({column.name: column.dtype}) -%}
     {%- endfor -%}
-    {%- do new_columns.extend(clustering.cluster_by.missing_from(columns)) -%}
+    {%- do new_columns.extend(adapter.missing_key_columns(clustering, columns)) -%}
     {%- if not new_columns -%}
       {{ return(adapter.prepare_clustering(clustering, columns)) }}
     {%- endif -%}

@@ -1,7 +1,7 @@
 {#- dbt-spark's, with the rows in the order of the cluster key: a table's sort order does not apply to create-as-select. -#}
 {% macro recluster__create_table_as(temporary, relation, compiled_code, language='sql') -%}
   {%- set clustering = adapter.current_clustering() -%}
-  {%- if language == 'sql' and not temporary and clustering and clustering.column_types is none -%}
+  {%- if language == 'sql' and not temporary and clustering and clustering.columns is none -%}
     {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns(compiled_code)) -%}
   {%- endif -%}
   {%- if language == 'sql' and not temporary and clustering and clustering.order_by() -%}

@@ -13,7 +13,15 @@ from sessions import checksum
 from dbt_recluster.iceberg.jvm import java_array, jvm
 from dbt_recluster.iceberg.table import IcebergTable
 
-__all__ = ["append", "checksum", "delete_by_equality", "make_table", "orphans", "staged_sets"]
+__all__ = [
+    "append",
+    "checksum",
+    "delete_by_equality",
+    "make_table",
+    "metadata_file",
+    "orphans",
+    "staged_sets",
+]
 
 
 def append(
@@ -75,6 +83,11 @@ def orphans(spark: Any, name: str) -> set[str]:
     return {
         str(path) for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known
     }
+
+
+def metadata_file(spark: Any, name: str) -> str:
+    """The table's current metadata file: it is another one after every change."""
+    return str(IcebergTable.load(spark, name).java.operations().current().metadataFileLocation())
 
 
 def staged_sets(spark: Any, name: str) -> tuple[int, int]:

@@ -98,7 +98,7 @@ def test_bounds_are_those_of_the_rows(spark: Any, schema: str, kind: str, key: s
     name = f"{schema}.t"
     spark.sql(f"create table {name} (k {kind}, n int) using iceberg")
     table = IcebergTable.load(spark, name)
-    cluster_key = parse_cluster_key(key).check(table.column_types())
+    cluster_key = parse_cluster_key(key).check(table.columns())
     set_cluster_key(table, cluster_key)
     spark.sql(f"alter table {name} set tblproperties ('write.distribution-mode' = 'none')")
     make = GENERATORS[kind]

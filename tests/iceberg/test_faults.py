@@ -22,11 +22,11 @@ def test_a_merge_that_fails_leaves_no_files(spark: Any, schema: str, monkeypatch
     before = checksum(spark, name)
     written: list[Any] = []
 
-    def interrupted(table: Any, each: Any, merged: Any) -> None:
-        written.extend(merged.files)
+    def interrupted(table: Any, snapshot_id: int, merged: Any) -> None:
+        written.extend(file for each in merged for file in each.files)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(merge, "_check_rows", interrupted)
+    monkeypatch.setattr(merge, "check_merge", interrupted)
     with pytest.raises(KeyboardInterrupt):
         recluster(spark, name, "k", depth=1, block_rows=1000)
     assert written

@@ -43,7 +43,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
 def merge_all(spark: Any, name: str, key: str | list[str], block_rows: int) -> list[list[Any]]:
     """Merge each partition of a table as one set and commit it; return the new data files of each set."""
     table = IcebergTable.load(spark, name)
-    parsed = parse_cluster_key(key).check(table.column_types())
+    parsed = parse_cluster_key(key).check(table.columns())
     set_cluster_key(table, parsed)
     blocks = read_blocks(table, parsed)
     assert blocks.snapshot_id is not None
@@ -57,7 +57,7 @@ def merge_all(spark: Any, name: str, key: str | list[str], block_rows: int) -> l
     for code in np.unique(blocks.partition):
         own = blocks.take(blocks.partition == code)
         sets.append(block_set(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
-    merged = merge_sets(table, sets, parsed, block_rows, 1 << 40)
+    merged = merge_sets(table, blocks.snapshot_id, sets, parsed, block_rows, 1 << 40)
     commit_merges(table, blocks.snapshot_id, merged, [], lambda _: {})
     return [each.files for each in merged]
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table
+from tables import append, checksum, make_table, metadata_file
 
 from dbt_recluster.exceptions import (
     ClusterKeyError,
@@ -32,14 +32,6 @@ def levels(spark: Any, name: str) -> list[int]:
 
 def snapshot(spark: Any, name: str) -> Any:
     return IcebergTable.load(spark, name).snapshot_id
-
-
-def metadata_file(spark: Any, name: str) -> str:
-    return str(
-        spark.sql(f"select file from {name}.metadata_log_entries order by timestamp desc, file desc").first()[
-            0
-        ]
-    )
 
 
 def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key, split_arguments
+from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError
 
 TYPES = {
@@ -18,9 +19,12 @@ TYPES = {
     "price": "decimal(10,2)",
     "ratio": "double",
     "tags": "array<string>",
-    "place": "struct<city:string>",
+    "place": "struct<city:string,spots:array<int>,names:map<string,int>,inner:struct<x:decimal(5,1)>>",
     "odd name": "int",
+    "a.b": "int",
+    "span": "interval day to second",
 }
+COLUMNS = Columns.parse(TYPES)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +62,7 @@ def test_what_users_write(written: str, field: KeyField) -> None:
 @pytest.mark.parametrize(
     "written",
     [
+        "truncate(2147483648, id)",
         "bucket(4, id)",
         "id + 1",
         "id desc",
@@ -101,13 +106,15 @@ def test_a_string_may_hold_several_items() -> None:
 
 def test_twice_the_same_item() -> None:
     with pytest.raises(ClusterKeyError, match="twice"):
-        parse_cluster_key(["to_date(ts)", "days(TS)"])
+        parse_cluster_key(["to_date(ts)", "days(ts)"])
+    with pytest.raises(ClusterKeyError, match="twice"):
+        parse_cluster_key(["to_date(ts)", "days(TS)"]).check(COLUMNS)
     assert len(parse_cluster_key(["days(ts)", "ts"]).fields) == 2
 
 
 def test_columns_are_spelled_as_the_table_does() -> None:
-    key = parse_cluster_key(["NAME", "to_date(TS)", "PLACE.city"]).check(TYPES)
-    assert [field.column for field in key.fields] == ["Name", "ts", "place.city"]
+    key = parse_cluster_key(["NAME", "to_date(TS)", "PLACE.city", "place.Inner.X"]).check(COLUMNS)
+    assert [field.column for field in key.fields] == ["Name", "ts", "place.city", "place.inner.x"]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +122,18 @@ def test_columns_are_spelled_as_the_table_does() -> None:
     [
         ("nope", "there is no column 'nope'; the columns are id, Name"),
         ("nope.city", "there is no column"),
-        ("id.x", "has no fields"),
+        ("id.x", "id is bigint, and only structs have fields"),
         ("tags", "has no order to cluster by"),
+        ("tags.element", "tags is array<string>, and only structs have fields"),
         ("place", "has no order to cluster by"),
+        ("place.nope", "place has no field 'nope'; its fields are city, spots, names, inner"),
+        ("place.spots", "has no order to cluster by"),
+        ("place.spots.element", "place.spots is array<int>, and only structs have fields"),
+        ("place.names.key", "place.names is map<string,int>, and only structs have fields"),
+        ("place.names.value", "only structs have fields"),
+        ("place.inner", "has no order to cluster by"),
+        ("a.b", "has a dot in its name"),
+        ("span", "interval day to second has no order"),
         ("days(id)", "needs date or timestamp"),
         ("hours(day)", "needs timestamp"),
         ("truncate(3, ts)", "needs"),
@@ -126,7 +142,7 @@ def test_columns_are_spelled_as_the_table_does() -> None:
 )
 def test_columns_that_cannot_be(written: str, message: str) -> None:
     with pytest.raises(ClusterKeyError, match=message):
-        parse_cluster_key(written).check(TYPES)
+        parse_cluster_key(written).check(COLUMNS)
 
 
 def test_the_sql_it_makes() -> None:
@@ -139,7 +155,7 @@ def test_the_sql_it_makes() -> None:
             "truncate(50, price)",
             "`odd name`",
         ]
-    ).check(TYPES)
+    ).check(COLUMNS)
     assert (
         str(key)
         == "days(ts), hours(local), truncate(4, Name), truncate(10, id), truncate(50, price), `odd name`"
@@ -147,7 +163,7 @@ def test_the_sql_it_makes() -> None:
     assert key.ddl() == (
         "days(`ts`), hours(`local`), truncate(4, `Name`), truncate(10, `id`), truncate(50, `price`), `odd name`"
     )
-    assert key.order_by(TYPES) == (
+    assert key.order_by(COLUMNS) == (
         "cast(`ts` as date), date_trunc('HOUR', `local`), substr(`Name`, 1, 4), `id` - pmod(`id`, 10), "
         "`price` - pmod(`price`, 0.50), `odd name`"
     )

@@ -16,6 +16,7 @@ from dbt_recluster.adapter.config import (
     parse_recluster_where,
 )
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 
 
@@ -143,8 +144,8 @@ def test_turning_off_for_one_run() -> None:
 
 
 def test_order_of_a_load() -> None:
-    types = {"Id": "bigint", "ts": "timestamp"}
-    config = parse(cluster_by=["to_date(ts)", "ID"]).resolve(types)
+    columns = Columns.parse({"Id": "bigint", "ts": "timestamp"})
+    config = parse(cluster_by=["to_date(ts)", "ID"]).resolve(columns)
     assert config.order_by() == "cast(`ts` as date), `Id`"
-    assert parse(cluster_by="id", sort_on_load=False).resolve(types).order_by() is None
-    assert parse().resolve(types).order_by() is None
+    assert parse(cluster_by="id", sort_on_load=False).resolve(columns).order_by() is None
+    assert parse().resolve(columns).order_by() is None

@@ -10,6 +10,7 @@ from dbt_recluster.adapter.relation import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.columns import Columns
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 METRICS = "write.metadata.metrics.column."
@@ -17,7 +18,7 @@ ROW_GROUPS = "write.parquet.row-group-size-bytes"
 
 
 def desired(**config: Any) -> ClusteringConfig:
-    return ClusteringConfig.parse(config.get, config).resolve(TYPES)
+    return ClusteringConfig.parse(config.get, config).resolve(Columns.parse(TYPES))
 
 
 def apply(table: TableClustering, change: ClusteringChange) -> TableClustering:
@@ -87,7 +88,7 @@ def test_row_groups_that_somebody_set_stay() -> None:
 
 def test_row_groups_of_wide_tables_are_larger() -> None:
     types = {f"c{i}": "int" for i in range(200)}
-    config = ClusteringConfig.parse({"cluster_by": "c7"}.get, ["cluster_by"]).resolve(types)
+    config = ClusteringConfig.parse({"cluster_by": "c7"}.get, ["cluster_by"]).resolve(Columns.parse(types))
     assert creation_properties(config)[ROW_GROUPS] == str(200 * 128 * 2**10)
 
 

@@ -1,0 +1,116 @@
+"""A table's columns: their types, the fields of their structs, and their names as SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table and how the session compares their names.
+
+    Attributes:
+        names: Top-level columns, in order.
+        types: Spark's type of each column and of each struct field, by dotted path. Elements of lists and maps have
+            no path, and neither has a name that contains a dot: Iceberg would read it as another path.
+        case_sensitive: Whether ``k`` and ``K`` are two columns (``spark.sql.caseSensitive``).
+    """
+
+    names: tuple[str, ...]
+    types: Mapping[str, str]
+    case_sensitive: bool = False
+
+    @classmethod
+    def parse(cls, types: Mapping[str, str], *, case_sensitive: bool = False) -> Columns:
+        """Read Spark's types as ``DESCRIBE`` prints them, such as ``struct<city:string,zip:int>``."""
+        paths: dict[str, str] = {}
+        for name, spark_type in types.items():
+            paths |= dict(_paths(name, spark_type))
+        return cls(tuple(types), paths, case_sensitive)
+
+    def find(self, path: str) -> str | None:
+        """Return ``path`` as the table spells it, or None if it names no column or more than one."""
+        matches = self._matches(path, self.types)
+        return matches[0] if len(matches) == 1 else None
+
+    def why_not(self, path: str) -> str:
+        """Return why :meth:`find` finds nothing, as the end of a sentence."""
+        if len(matches := self._matches(path, self.types)) > 1:
+            return f"{path!r} is ambiguous: it may be {' or '.join(matches)}; set spark.sql.caseSensitive"
+        if self._matches(path, [name for name in self.names if "." in name]):
+            return f"{path!r} has a dot in its name, and such a column cannot be clustered by"
+        parts = path.split(".")
+        for count in range(len(parts) - 1, 0, -1):
+            parent = self.find(".".join(parts[:count]))
+            if parent is None:
+                continue
+            if base_type(self.types[parent]) != "struct":
+                return f"{parent} is {self.types[parent]}, and only structs have fields to cluster by"
+            if "more fields" in self.types[parent]:
+                return (
+                    f"Spark lists only some fields of {parent}; set spark.sql.debug.maxToStringFields to more"
+                )
+            fields = [path[len(parent) + 1 :] for path in self.types if path.startswith(f"{parent}.")]
+            direct = ", ".join(field for field in fields if "." not in field)
+            return f"{parent} has no field {parts[count]!r}; its fields are {direct}"
+        return f"there is no column {path!r}; the columns are {', '.join(self.names)}"
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Return those of ``names`` that no top-level column has."""
+        return [name for name in names if not self._matches(name, self.names)]
+
+    def _matches(self, path: str, among: Iterable[str]) -> list[str]:
+        if self.case_sensitive:
+            return [known for known in among if known == path]
+        return [known for known in among if known.lower() == path.lower()]
+
+
+def base_type(spark_type: str) -> str:
+    """Return a Spark type without its parameters: ``decimal`` for ``decimal(10,2)``."""
+    return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip().lower()
+
+
+def decimal_scale(decimal_type: str) -> int:
+    """Return the digits after the point of a Spark type such as ``decimal(10,2)``."""
+    _, comma, scale = decimal_type.rstrip(") ").partition(",")
+    return int(scale) if comma else 0
+
+
+def quote(name: str) -> str:
+    """Return one name in backquotes, whatever its characters."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def quote_path(column: str) -> str:
+    """Return a column, or a struct field written ``column.field``, with each part in backquotes."""
+    return ".".join(map(quote, column.split(".")))
+
+
+def quote_if_needed(name: str) -> str:
+    """Return one name as people write it: in backquotes only if it would not be read as a name."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+
+
+def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and type of a column and of the struct fields in it."""
+    if "." in name:
+        return
+    yield name, spark_type
+    if base_type(spark_type) == "struct":
+        for field, field_type in _struct_fields(spark_type):
+            yield from ((f"{name}.{path}", kind) for path, kind in _paths(field, field_type))
+
+
+def _struct_fields(spark_type: str) -> list[tuple[str, str]]:
+    """Return the fields of a struct type; Spark cuts the text of a very wide one and says ``... 9 more fields``."""
+    inside = spark_type.strip()[len("struct") :].strip()[1:-1]
+    parts, start, depth = [], 0, 0
+    for position, character in enumerate(f"{inside},"):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(inside[start:position])
+            start = position + 1
+    pairs = (part.partition(":") for part in parts)
+    return [(name.strip().strip("`"), field_type.strip()) for name, colon, field_type in pairs if colon]
