@@ -1,14 +1,21 @@
-"""What the benchmarks' command lines share: arguments, a directory to work in, and the figures as JSON."""
+"""What the benchmarks' command lines share: arguments, a directory to work in, and the figures as JSON.
+
+Import it first: it makes the helpers in tests/support importable.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:

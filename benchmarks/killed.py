@@ -95,8 +95,8 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def work(directory: str) -> None:
     """Recluster the table; say when its merge begins and when it has ended."""
+    from dbt_recluster.clustering.progress import Progress
     from dbt_recluster.maintenance import recluster
-    from dbt_recluster.progress import Progress
 
     spark = open_session(Path(directory), of_directory())
 

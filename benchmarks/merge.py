@@ -29,13 +29,13 @@ import numpy as np
 from dbt_recluster.adapter import embedded
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg import jvm
-from dbt_recluster.iceberg.block_set import BlockSet, block_set
-from dbt_recluster.iceberg.blocks import read_blocks
-from dbt_recluster.iceberg.commit import commit_merges
-from dbt_recluster.iceberg.merge import merge_sets
+from dbt_recluster.iceberg.block_metadata import read_blocks
+from dbt_recluster.iceberg.commit import RoundCommit
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.iceberg.sorting import set_cluster_key
-from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.sort_order import set_cluster_key
 from dbt_recluster.report.text import table as text_table
 
 HERE = Path(__file__).resolve().parent
@@ -160,16 +160,16 @@ def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows
     assert blocks.snapshot_id is not None
     tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=["l_shipdate"])
 
-    def one_set(code: int) -> BlockSet:
+    def one_set(code: int) -> FileGroup:
         own = blocks.take(blocks.partition == code)
-        return block_set(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1)
+        return file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1)
 
     codes = np.unique(blocks.partition).tolist()
     for number in rounds:
         sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
         table.refresh()
-        merged = merge_sets(table, sets, KEY, block_rows, 1 << 40)
-        commit_merges(table, table.snapshot_id or 0, merged, [], lambda _: {})
+        merged = Merger(table, KEY, BlockLimits(block_rows, 1 << 40)).merge(blocks.snapshot_id, sets)
+        RoundCommit(table, blocks.snapshot_id, merged, [], lambda _: {}).run()
 
 
 def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> None:

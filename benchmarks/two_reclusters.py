@@ -88,20 +88,20 @@ def race(spark: Any, directory: Path, table: str, processes: int) -> dict[str, A
 
 def work(directory: Path, table: str) -> None:
     """Recluster to the end, but wait for the word before the first commit; tell what was done."""
-    from dbt_recluster import maintenance
     from dbt_recluster.exceptions import ConcurrentChangeError
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
     from dbt_recluster.maintenance import recluster
 
     spark = open_session(directory, of_directory())
-    commit = maintenance.commit_merges
+    commit = IcebergTable.commit
 
-    def wait_and_commit(*arguments: Any) -> Any:
-        maintenance.commit_merges = commit
+    def wait_and_commit(iceberg: IcebergTable, transaction: Any) -> None:
+        IcebergTable.commit = commit  # type: ignore[method-assign]
         print("merged", flush=True)
         sys.stdin.readline()
-        return commit(*arguments)
+        commit(iceberg, transaction)
 
-    maintenance.commit_merges = wait_and_commit
+    IcebergTable.commit = wait_and_commit  # type: ignore[method-assign]
     started = time.monotonic()
     answer: dict[str, Any] = {"rounds": 0, "rows": 0, "conflicts": 0, "error": "ended"}
     try:

@@ -1,22 +1,28 @@
-"""Every error of dbt-recluster, in one flat list. Messages say what is wrong and what to do next."""
+"""Every error of dbt-recluster. Messages say what is wrong and what to do next."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+_NAMED_ORPHANS = 10
+
 
 class ReclusterError(Exception):
-    """Base of every error that dbt-recluster raises itself."""
+    """Base class of every error that dbt-recluster raises itself.
+
+    Attributes:
+        orphans: All files that were written and are left behind.
+        bytes_rewritten: Bytes rewritten by earlier rounds of the same recluster, which are committed.
+    """
 
     def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
-        """Take what to say, and in ``orphans`` the files that were written and are left behind, all of them."""
         super().__init__(message)
         self.orphans = tuple(orphans)
-        self.bytes_rewritten = 0  # by the rounds of the same recluster that were committed before
+        self.bytes_rewritten = 0
 
 
 class ClusterKeyError(ReclusterError):
-    """A cluster key names an unknown column, an expression that is not supported, or a type that cannot be ordered."""
+    """A cluster key names an unknown column, an unsupported expression, or a type without an order."""
 
 
 class OptionError(ReclusterError):
@@ -28,7 +34,7 @@ class PredicateError(ReclusterError):
 
 
 class NotAnIcebergTableError(ReclusterError):
-    """The name is not one of an Iceberg table."""
+    """The name is not that of the main branch of an Iceberg table."""
 
 
 class UnsupportedTableError(ReclusterError):
@@ -36,11 +42,11 @@ class UnsupportedTableError(ReclusterError):
 
 
 class JavaNotFoundError(ReclusterError):
-    """The machine has no Java that Spark can run on."""
+    """There is no Java that Spark can run on."""
 
 
 class LakeInUseError(ReclusterError):
-    """Another process works in the same lake directory."""
+    """Another process uses the same lake directory."""
 
 
 class SparkEnvironmentError(ReclusterError):
@@ -48,11 +54,11 @@ class SparkEnvironmentError(ReclusterError):
 
 
 class ConcurrentChangeError(ReclusterError):
-    """Other writers changed the chosen blocks too often in a row. The round changed nothing."""
+    """Other writers changed the blocks of a round too often in a row. The round changed nothing."""
 
 
 class MergeFailedError(ReclusterError):
-    """The chosen blocks could not be read, or the new ones not written. The round changed nothing."""
+    """Blocks could not be read, written or verified. The round changed nothing."""
 
 
 class CommitFailedError(ReclusterError):
@@ -60,7 +66,7 @@ class CommitFailedError(ReclusterError):
 
 
 class CommitStateUnknownError(ReclusterError):
-    """The catalog did not say whether the commit took place. The table is as before or as after; no file is deleted."""
+    """The catalog did not confirm the commit. The table is as before or as after; no file is deleted."""
 
 
 class OrphanFilesError(ReclusterError):
@@ -68,8 +74,25 @@ class OrphanFilesError(ReclusterError):
 
 
 class BudgetSpentError(ReclusterError):
-    """Nothing is left of the bytes that a run may rewrite over all its tables, so this one was not reclustered."""
+    """The bytes that a run may rewrite over all its tables are spent, so this table was not reclustered."""
 
 
 class ReportError(ReclusterError):
     """A report cannot be drawn or written: the plotting library is missing, or the file cannot be made."""
+
+
+def orphan_note(table: str, files: Sequence[str], *, kept: bool = False) -> str:
+    """Return a sentence that names files that are left behind and says how to remove them.
+
+    Args:
+        table: The table.
+        files: The files; only the first ones are named.
+        kept: Whether they were kept on purpose, because the table may use them.
+    """
+    more = f" and {len(files) - _NAMED_ORPHANS:,} more beside them" if len(files) > _NAMED_ORPHANS else ""
+    count = "1 new file" if len(files) == 1 else f"{len(files):,} new files"
+    fate = ("is" if len(files) == 1 else "are") + " left" if kept else "could not be deleted"
+    return (
+        f"{count} {fate}: {', '.join(files[:_NAMED_ORPHANS])}{more}. Iceberg's remove_orphan_files(table => '{table}') "
+        "removes files that the table does not use once they are three days old"
+    )

@@ -105,13 +105,11 @@ def operations() -> str:
 
 def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes that hold them."""
-    from dbt_recluster.cost import CostEstimate
-    from dbt_recluster.dry_run import DryRun, PlannedSet
-    from dbt_recluster.forecast import Forecast
-    from dbt_recluster.history import HistoryEntry
-    from dbt_recluster.outcome import ReclusterReport
+    from dbt_recluster.clustering.estimate import CostEstimate, ReclusterEstimate
+    from dbt_recluster.clustering.history import HistoryEntry
+    from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan
+    from dbt_recluster.clustering.suggest import KeyCandidate, Suggestion
     from dbt_recluster.planner import ClusteringInformation
-    from dbt_recluster.suggestion import Candidate, Suggestion
 
     parts = [
         _NOTE,
@@ -121,13 +119,13 @@ def figures() -> str:
     for title, kind in (
         ("clustering_information", ClusteringInformation),
         ("clustering_history", HistoryEntry),
-        ("recluster", ReclusterReport),
-        ("recluster, dry_run: its plan", DryRun),
+        ("recluster", ReclusterResult),
+        ("recluster, dry_run: its plan", RewritePlan),
         ("recluster, dry_run: each set of the plan", PlannedSet),
         ("estimate_clustering_cost", CostEstimate),
         ("suggest_cluster_by", Suggestion),
-        ("suggest_cluster_by: each of its candidates", Candidate),
-        ("The forecast behind the report", Forecast),
+        ("suggest_cluster_by: each of its candidates", KeyCandidate),
+        ("The estimate in the report", ReclusterEstimate),
     ):
         parts += [f"## {title}\n", _table(("figure", "what it is"), _attributes(kind)), ""]
     return "\n".join(parts)
@@ -143,7 +141,10 @@ def errors() -> str:
         if issubclass(kind, exceptions.ReclusterError)
     ]
     classes.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
-    rows = [(f"`{kind.__name__}`", _markdown(inspect.getdoc(kind) or "")) for kind in classes]
+    rows = [
+        (f"`{kind.__name__}`", _markdown((inspect.getdoc(kind) or "").partition("Attributes:")[0]))
+        for kind in classes
+    ]
     intro = "All are in `dbt_recluster.exceptions`. In dbt they appear as errors of the model or of the operation.\n"
     return "\n".join((_NOTE, "# Errors\n", intro, _table(("error", "when"), rows), ""))
 

@@ -1,8 +1,14 @@
-"""One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's."""
+"""One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's.
+
+What tests/processes and tests/package hold starts processes of its own: it is marked `processes` and runs one test at a
+time (`make test-all`). All else runs in two processes, each with its own Spark (`make test`).
+"""
 
 from __future__ import annotations
 
+import os
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +17,15 @@ import pytest
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
-SPARK_SETTINGS = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
+SPARK_SETTINGS = {
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": "2",
+    # The test processes share the cores. Short jobs gain nothing from the JVM's second compiler, which takes half of
+    # their time; and the metastore of a test need not survive a power cut.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dderby.system.durability=test",
+}
+if "PYTEST_XDIST_WORKER" in os.environ:
+    SPARK_SETTINGS["spark.master"] = "local[1]"
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +69,27 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
         "threads": 2,
         "server_side_parameters": SPARK_SETTINGS,
     }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start processes."""
+    for item in items:
+        if item.path.parent.name in ("processes", "package"):
+            item.add_marker("processes")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """End with one line of what ran, what was skipped, and why."""
+    stats = terminalreporter.stats
+    parts = [f"{len(stats[name])} {name}" for name in ("passed", "failed", "error") if stats.get(name)]
+    reasons: Counter[str] = Counter()
+    for report in stats.get("skipped", []):
+        own = "test_dbt_adapter" not in report.nodeid
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        reasons[
+            reason
+            if own
+            else "dbt's own tests of what Spark lacks (reasons in tests/functional/test_dbt_adapter.py)"
+        ] += 1
+    parts += [f"{count} skipped: {reason}" for reason, count in reasons.items()]
+    terminalreporter.write_line("; ".join(parts))

@@ -1,4 +1,4 @@
-"""The arguments of ``dbt run-operation``: one small pure function per argument, named as users write it."""
+"""The arguments of ``dbt run-operation``: one small pure function for each, named as users write it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
-from dbt_recluster.adapter.values import parse_predicate
-from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.adapter.values import (
+    parse_boolean,
+    parse_bytes,
+    parse_depth,
+    parse_predicate,
+    parse_strategy,
+)
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.exceptions import OptionError
 
 _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
@@ -16,12 +22,17 @@ _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 Parser = Callable[[Any], Any]
 
 
-def parse_arguments(parsers: Mapping[str, Parser], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that were given, each checked by its parser; None where one was not.
+def parse_arguments(
+    operation: str, parsers: Mapping[str, Parser], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of an operation, each checked by its parser.
 
     Raises:
-        OptionError, ClusterKeyError: The first one that is wrong.
+        OptionError, ClusterKeyError: One is wrong, or the operation has no such argument.
     """
+    for name in given:
+        if name not in parsers:
+            raise OptionError(f"{operation} has no argument {name!r}; it takes {', '.join(parsers)}")
     return {name: parse(given.get(name)) for name, parse in parsers.items()}
 
 
@@ -33,26 +44,33 @@ def parse_format(value: Any) -> str:
     return word
 
 
-def parse_candidate_key(value: Any) -> list[str] | None:
-    """``cluster_by``: a cluster key to look at, a string or a list of strings; None takes the table's own."""
-    return None if value is None else [str(field) for field in parse_cluster_key(value).fields]
+def parse_table(value: Any) -> Any:
+    """``table``: a relation, the name of a model, or a list of both; checked once the project is known."""
+    return value
+
+
+def parse_key(value: Any) -> ClusterKey | None:
+    """``cluster_by``: a cluster key, a string or a list of strings; None is the model's or the table's own."""
+    return None if value is None else parse_cluster_key(value)
 
 
 def parse_where(value: Any) -> str | None:
-    """``where``: a SQL predicate on the table's columns, which Spark parses."""
+    """``where``: a SQL predicate on the table's columns, which Spark will parse."""
     return parse_predicate("where", value)
 
 
 def parse_queries(value: Any) -> list[str]:
-    """``queries``: predicates as queries have them, a string or a list of strings."""
-    given = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(given, list) or not all(isinstance(each, str) and each.strip() for each in given):
+    """``queries``: predicates of queries, a string or a list of strings."""
+    queries = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(queries, list) or not all(
+        isinstance(query, str) and query.strip() for query in queries
+    ):
         raise OptionError(f"queries must be a SQL predicate or a list of them, not {value!r}")
-    return given
+    return queries
 
 
 def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
-    """``since``: a date, a time (without a zone it is UTC) or a span back from now such as ``7 days``."""
+    """``since``: a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``."""
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -60,13 +78,51 @@ def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
     text = str(value).strip()
-    if ago := _AGO.fullmatch(text):
-        span = timedelta(**{f"{ago.group(2).lower()}s": int(ago.group(1))})
-        return (now or datetime.now(timezone.utc)) - span
     try:
+        if ago := _AGO.fullmatch(text):
+            period = timedelta(**{f"{ago.group(2).lower()}s": int(ago.group(1))})
+            return (now or datetime.now(timezone.utc)) - period
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise OptionError(
-            f"since must be a date such as 2026-01-31, a time or a span such as '7 days', not {value!r}"
+            f"since must be a date such as 2026-01-31, a time or a period such as '7 days', not {value!r}"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def parse_final(value: Any) -> bool | None:
+    """``final``: repeat rounds until nothing is left to do; None is the model's ``recluster_final``."""
+    return None if value is None else parse_boolean("final", value, default=False)
+
+
+def parse_max_bytes(value: Any) -> int | None:
+    """``max_bytes``: the most bytes to rewrite in each table."""
+    return parse_bytes("max_bytes", value)
+
+
+def parse_threshold(value: Any) -> float | None:
+    """``depth``: the average depth up to which a table counts as well clustered."""
+    return parse_depth("depth", value)
+
+
+def parse_strategy_name(value: Any) -> str | None:
+    """``strategy``: how block sets are selected."""
+    return parse_strategy("strategy", value)
+
+
+def parse_dry_run(value: Any) -> bool:
+    """``dry_run``: plan and print; rewrite nothing. Default false."""
+    return parse_boolean("dry_run", value, default=False)
+
+
+RECLUSTER_ARGUMENTS: dict[str, Parser] = {
+    "table": parse_table,
+    "cluster_by": parse_key,
+    "final": parse_final,
+    "where": parse_where,
+    "max_bytes": parse_max_bytes,
+    "depth": parse_threshold,
+    "strategy": parse_strategy_name,
+    "dry_run": parse_dry_run,
+    "format": parse_format,
+}

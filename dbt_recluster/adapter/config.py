@@ -1,6 +1,6 @@
-"""What a model's configuration says about clustering: one small pure function per key.
+"""The clustering configuration of a model: one small pure function for each key.
 
-dbt checks nothing about adapter configs, so every value is checked here, before any data is written.
+dbt does not check the values of adapter configs, so they are checked here, before any data is written.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dbt_recluster.adapter.values import (
     parse_strategy,
 )
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError
 
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
-DEFAULT_BLOCK_ROWS = 1_000_000
 
 Get = Callable[[str], Any]
 
@@ -35,17 +35,16 @@ class ClusteringConfig:
     """The clustering that a model asks for.
 
     Attributes:
-        cluster_by: The key, or None when the model is not clustered.
+        cluster_by: The key, or None if the model is not clustered.
         automatic_clustering: Whether a build is followed by a recluster.
-        depth: The average depth up to which the table counts as well clustered; None takes the planner's
-            default.
-        final: Whether automatic reclustering repeats until there is nothing left to do.
-        strategy: How block sets are chosen; None takes the planner's default.
-        max_bytes: The most bytes one automatic recluster rewrites.
+        depth: The average depth up to which the table counts as well clustered; None is the planner's default.
+        final: Whether automatic reclustering repeats rounds until nothing is left to do.
+        strategy: How block sets are selected; None is the planner's default.
+        max_bytes: The most bytes that one automatic recluster rewrites.
         where: A predicate that restricts automatic reclustering.
-        block_rows: The most rows in a new block.
+        block_rows: The most rows in a block that a merge writes.
         sort_on_load: Whether each load arrives sorted by the key.
-        columns: The model's columns, once known.
+        columns: The model's columns, once they are known.
     """
 
     cluster_by: ClusterKey | None = None
@@ -64,8 +63,8 @@ class ClusteringConfig:
         """Read a model's configuration.
 
         Args:
-            get: Returns the value of a config key, None where it is not set.
-            keys: All keys that are set, to find misspelt ones.
+            get: Returns the value of a config key, or None if it is not set.
+            keys: All keys that are set, in order to detect misspelled ones.
 
         Raises:
             OptionError, ClusterKeyError: A value has the wrong type or range, or a ``recluster_`` key does
@@ -79,7 +78,7 @@ class ClusteringConfig:
         return cls(**{key.removeprefix("recluster_"): value for key, value in values.items()})
 
     def resolve(self, columns: Columns) -> ClusteringConfig:
-        """Return this configuration with its key checked against the model's columns and spelled as they are.
+        """Return this configuration with its key checked against the model's columns and spelled like them.
 
         Raises:
             ClusterKeyError: An unknown column, or a type that the item cannot take.
@@ -88,20 +87,27 @@ class ClusteringConfig:
             return self
         return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
 
-    @property
-    def key(self) -> list[str] | None:
-        """``cluster_by`` as the operations take it; None leaves them to the table's sort order."""
-        return [str(field) for field in self.cluster_by.fields] if self.cluster_by else None
+    def options(self, **given: Any) -> ReclusterOptions:
+        """Return the options of a recluster; values in ``given`` replace those of the model."""
+        own = {
+            "final": self.final,
+            "where": self.where,
+            "max_bytes": self.max_bytes,
+            "depth": self.depth,
+            "strategy": self.strategy,
+            "block_rows": self.block_rows,
+        }
+        return ReclusterOptions(**{**own, **given})
 
     def order_by(self) -> str | None:
-        """Return the ``ORDER BY`` list that sorts a load, or None when loads are not sorted."""
+        """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""
         if self.cluster_by is None or self.columns is None or not self.sort_on_load:
             return None
         return self.cluster_by.order_by(self.columns)
 
 
 def parse_cluster_by(value: Any) -> ClusterKey | None:
-    """``cluster_by``: a string or a list of strings (:func:`parse_cluster_key`); an empty list is none."""
+    """``cluster_by``: a string or a list of strings (:func:`parse_cluster_key`); an empty list means no key."""
     return None if value is None or value == [] else parse_cluster_key(value)
 
 
@@ -116,12 +122,12 @@ def parse_recluster_depth(value: Any) -> float | None:
 
 
 def parse_recluster_final(value: Any) -> bool:
-    """``recluster_final``: repeat rounds until there is nothing left to do. Default false."""
+    """``recluster_final``: repeat rounds until nothing is left to do. Default false."""
     return parse_boolean("recluster_final", value, default=False)
 
 
 def parse_recluster_strategy(value: Any) -> str | None:
-    """``recluster_strategy``: how block sets are chosen (:data:`dbt_recluster.planner.STRATEGIES`)."""
+    """``recluster_strategy``: how block sets are selected (:data:`dbt_recluster.planner.STRATEGIES`)."""
     return parse_strategy("recluster_strategy", value)
 
 
@@ -136,7 +142,7 @@ def parse_recluster_where(value: Any) -> str | None:
 
 
 def parse_block_rows(value: Any) -> int:
-    """``block_rows``: the most rows in a new block. Default 1,000,000."""
+    """``block_rows``: the most rows in a block that a merge writes. Default 1,000,000."""
     if value is None:
         return DEFAULT_BLOCK_ROWS
     number = parse_number(value)
@@ -153,7 +159,7 @@ def parse_sort_on_load(value: Any) -> bool:
 def clustering_turned_off(
     variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return what turns automatic clustering off for this whole run, or None."""
+    """Return the setting that turns automatic clustering off for this run, or None."""
     value = variables.get(AUTOMATIC_CLUSTERING_VAR)
     if not parse_boolean(f"var {AUTOMATIC_CLUSTERING_VAR}", value, default=True):
         return f"var {AUTOMATIC_CLUSTERING_VAR}"
@@ -164,7 +170,7 @@ def clustering_turned_off(
 
 
 def run_budget(variables: Mapping[str, Any]) -> int | None:
-    """Return the bytes that reclustering may rewrite in this whole run, over all tables; None is no limit.
+    """Return the bytes that reclustering may rewrite in this run over all tables, or None for no limit.
 
     Raises:
         OptionError: The var is not a number of bytes.

@@ -1,4 +1,4 @@
-"""The profile: dbt-spark's methods and one more, ``embedded``."""
+"""The profile: dbt-spark's methods and ``embedded``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ class ConnectionMethod(StrEnum):
         """Whether Spark's driver runs in this Python process, which reclustering needs."""
         return self in (ConnectionMethod.EMBEDDED, ConnectionMethod.SESSION)
 
+    @property
+    def runs_python_models(self) -> bool:
+        """Whether dbt-spark can submit Python models, which it does through the API of Databricks."""
+        return self in (ConnectionMethod.HTTP, ConnectionMethod.ODBC)
+
 
 @dataclass
 class ReclusterCredentials(SparkCredentials):
@@ -35,13 +40,13 @@ class ReclusterCredentials(SparkCredentials):
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
-    # dbt-spark asks for text, and YAML reads `false` and `4` as what they look like.
+    # dbt-spark wants strings, but YAML reads `false` and `4` as a boolean and a number.
     server_side_parameters: dict[str, Any] = field(default_factory=dict)
     path: str | None = None
     spark_log_level: str | None = None
 
     def __post_init__(self) -> None:
-        """Fill what the method implies and check what it needs."""
+        """Fill in what the method implies and check what it needs."""
         parameters = {str(name): _text(value) for name, value in self.server_side_parameters.items()}
         if self.method is not None and self.method.in_process:
             self.host = self.host or "localhost"
@@ -54,17 +59,17 @@ class ReclusterCredentials(SparkCredentials):
                 f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
             )
         super().__post_init__()
-        # dbt-spark writes its own value of spark.sql.ansi.enabled over the profile's; here the profile always wins.
+        # dbt-spark overwrites spark.sql.ansi.enabled; here the profile takes precedence.
         self.server_side_parameters.update(parameters)
 
     @property
     def type(self) -> str:
-        """Return the name by which profiles ask for this adapter."""
+        """The adapter's name in profiles."""
         return "recluster"
 
     @property
     def unique_field(self) -> str:
-        """Return what tells one connection's target from another's (dbt hashes it)."""
+        """The value that tells connections apart; dbt hashes it."""
         return self.path if self.path is not None else str(self.host)
 
     def _connection_keys(self) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,30 +13,39 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.spark.impl import SparkAdapter
+from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.budget import Budget
-from dbt_recluster.adapter.catalog import clustering_statistics
-from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
+from dbt_recluster.adapter.arguments import parse_arguments
+from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
-from dbt_recluster.adapter.errors import as_dbt_errors
-from dbt_recluster.adapter.limits import Limits
-from dbt_recluster.adapter.operate import Operations
-from dbt_recluster.adapter.reclustering import Reclustering, logger
-from dbt_recluster.adapter.relation import (
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.docs_statistics import clustering_statistics
+from dbt_recluster.adapter.limits import broken_limits, parse_limits
+from dbt_recluster.adapter.model_response import ReclusterResponse, respond
+from dbt_recluster.adapter.operations import ARGUMENTS, Answer, OperationRunner
+from dbt_recluster.adapter.reclustering import (
+    OperationArguments,
+    RunBudget,
+    TableOutcome,
+    TableReclusterer,
+    logger,
+)
+from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     TableClustering,
     clustering_change,
     creation_properties,
     restored_order,
 )
-from dbt_recluster.adapter.reporting import Reporting
-from dbt_recluster.adapter.response import ReclusterResponse, respond
+from dbt_recluster.adapter.targets import Node, Target
+from dbt_recluster.adapter.values import parse_predicate
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.columns import Columns
-from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
+from dbt_recluster.iceberg.jobs import job_group
 from dbt_recluster.iceberg.predicates import check_predicate
 
 if TYPE_CHECKING:
@@ -42,33 +53,51 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
     from pyspark.sql import SparkSession
 
-    from dbt_recluster.maintenance import ReclusterReport
+    from dbt_recluster.clustering.result import ReclusterResult
+    from dbt_recluster.clustering.table import ClusteredTable
 
 DEFAULT_FILE_FORMAT = "iceberg"
-# How Iceberg tables show themselves: to a session catalog over a Hive metastore by a property of the table,
-# elsewhere by their provider. dbt-spark looks for the provider only (dbt-spark#870).
+# Over a Hive metastore, a session catalog shows Iceberg tables by a property; elsewhere, the provider shows them.
+# dbt-spark looks only at the provider (dbt-spark#870).
 _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 _ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
 
-class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter):
-    """dbt-spark, and clustering.
+@dataclass
+class ReclusterConfig(SparkConfig):
+    """The configs of a model, beside those of dbt-spark; :class:`ClusteringConfig` checks their values."""
 
-    The name is not free: dbt derives the module ``dbt.adapters.recluster`` from it after each model.
+    cluster_by: str | list[str] | None = None
+    automatic_clustering: bool = True
+    recluster_depth: float | None = None
+    recluster_final: bool = False
+    recluster_strategy: str | None = None
+    recluster_max_bytes: int | str | None = None
+    recluster_where: str | None = None
+    block_rows: int | None = None
+    sort_on_load: bool = True
+
+
+class ReclusterAdapter(SparkAdapter):
+    """dbt-spark and clustering.
+
+    dbt derives the module ``dbt.adapters.recluster`` from the name of this class after each model.
     """
 
     ConnectionManager = ReclusterConnectionManager
+    AdapterSpecificConfigs = ReclusterConfig
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._building = threading.local()  # a node is built by one thread from its first hook to its last
+        self._building = threading.local()  # one thread builds a node from its first hook to its last
         self._warned: set[str] = set()
-        self._budget = Budget()
+        self._runner = OperationRunner(self._open, self._exists)
+        self._reclusterer = TableReclusterer(self._runner, RunBudget())
 
-    # --- dbt-spark's ways with Iceberg tables, mended ---
+    # --- dbt-spark's handling of Iceberg tables, corrected ---
 
     def pre_model_hook(self, config: Any) -> Any:
-        """Before each node: what is not said to be in another format is Iceberg."""
+        """Before each node: the default file format is Iceberg."""
         self._building.clustering = None
         node_config = getattr(getattr(config, "model", None), "config", None)
         if node_config is not None and node_config.get("file_format") is None:
@@ -78,8 +107,8 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     def _build_spark_relation_list(
         self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
     ) -> list[BaseRelation]:
-        """List relations; recognise Iceberg tables of a Hive metastore and leave out temporary views."""
-        # A temporary view has no schema and is no relation that dbt manages; dbt-spark never drops its own.
+        """List relations; recognise Iceberg tables of a Hive metastore and omit temporary views."""
+        # Temporary views have no schema and are not dbt's to manage; dbt-spark never drops its own.
         rows = [row for row in row_list if row[0]]
         relations = super()._build_spark_relation_list(rows, relation_info_func)
         return [
@@ -90,7 +119,7 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
         ]
 
     def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
-        """Add the clustering of a table to what ``dbt docs`` knows of it."""
+        """Add the clustering of a table to what ``dbt docs`` knows about it."""
         statistics: dict[str, Any] = {}
         if self.credentials.method.in_process and self.may_have_clustering(relation):
             try:
@@ -106,35 +135,52 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
         return {**info, "adapter_type": "recluster"}
 
     def debug_query(self) -> None:
-        """``dbt debug``: can this Spark do what clustering needs?"""
+        """``dbt debug``: check that Spark has what clustering needs."""
         if self.credentials.method.in_process:
-            with as_dbt_errors(kind=DbtRuntimeError):
+            with as_dbt_errors():
                 check_environment(self.spark)
         super().debug_query()
 
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
-        """Whether ``create or replace view`` would leave the view as it is (macros/materializations/view.sql)."""
+        """Whether ``create or replace view`` would not change the view (macros/materializations/view.sql)."""
         if relation is None or not relation.is_view:
             return False
         if _ICEBERG_VIEW in (getattr(relation, "information", None) or ""):
             return True
         return self.credentials.method.in_process and uses_session_catalog(self.spark)
 
-    # --- what the macros call ---
+    # --- configuration of the model that is being built ---
 
     @available.parse_none
     def parse_clustering(self, config: Any) -> ClusteringConfig:
-        """Return the clustering that the node's configuration asks for; an error names what is wrong with it."""
+        """Return the clustering configuration of a node; an error names what is wrong with it."""
         node_config = config.model.config
         with as_dbt_errors(config.model):
             return ClusteringConfig.parse(node_config.get, list(node_config))
 
     @available.parse_none
+    def check_run_vars(self, variables: Mapping[str, Any]) -> None:
+        """Check the vars of a whole run before anything is built."""
+        with as_dbt_errors():
+            run_budget(variables)
+            clustering_turned_off(variables)
+
+    @available.parse_none
+    def check_python_model(self, model: Mapping[str, Any]) -> None:
+        """Refuse a Python model on a connection that dbt-spark cannot run it on."""
+        method = self.credentials.method
+        if not method.runs_python_models:
+            raise ConfigurationError(
+                f"{model['name']} is a Python model, and dbt-spark runs those on Databricks clusters only "
+                f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
+            )
+
+    @available.parse_none
     def prepare_clustering(
         self, clustering: ClusteringConfig, columns: Mapping[str, str]
     ) -> ClusteringConfig:
-        """Check the configuration against the columns (name to Spark type) and remember it for this build."""
+        """Check a configuration against the model's columns (name to Spark type) and keep it for this build."""
         with as_dbt_errors():
             resolved = clustering.resolve(self._columns(columns))
             if clustering.where is not None and self.credentials.method.in_process:
@@ -142,30 +188,21 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
         self._building.clustering = resolved
         return resolved
 
-    @available.parse_list
-    def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
-        """Return the columns of the key, by their top-level names, that a table with these columns lacks."""
-        return clustering.cluster_by.missing_from(self._columns(columns)) if clustering.cluster_by else []
-
-    def _columns(self, types: Mapping[str, str]) -> Columns:
-        return Columns.parse(types, case_sensitive=self._case_sensitive)
-
-    @cached_property
-    def _case_sensitive(self) -> bool:
-        """Whether the session tells ``k`` from ``K``."""
-        _, rows = self.execute("set spark.sql.caseSensitive", fetch=True)
-        return str(rows[0][1]).lower() == "true"
-
     @available.parse_none
     def defer_clustering(self, clustering: ClusteringConfig) -> ClusteringConfig:
-        """Remember a configuration for this build whose columns are not known yet."""
+        """Keep a configuration for this build whose columns are not known yet."""
         self._building.clustering = clustering
         return clustering
 
     @available.parse_none
     def current_clustering(self) -> ClusteringConfig | None:
-        """Return the clustering of the model that this thread is building, None when it has none."""
+        """Return the configuration of the model that this thread is building, or None if it is not clustered."""
         return getattr(self._building, "clustering", None)
+
+    @available.parse_list
+    def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
+        """Return the top-level columns of the key that a table with these columns lacks."""
+        return clustering.cluster_by.missing_from(self._columns(columns)) if clustering.cluster_by else []
 
     @available.parse_none
     def clustering_creation_properties(self) -> dict[str, str]:
@@ -175,12 +212,12 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
 
     @available.parse_none
     def table_clustering(self, rows: Iterable[Any]) -> TableClustering:
-        """Read ``SHOW TBLPROPERTIES``."""
+        """Read the rows of ``SHOW TBLPROPERTIES``."""
         return TableClustering.from_properties((row[0], row[1]) for row in rows)
 
     @available.parse_none
     def may_have_clustering(self, relation: BaseRelation | None) -> bool:
-        """Whether an existing relation is an Iceberg table with a sort order, as far as its listing tells.
+        """Whether a relation is an Iceberg table with a sort order, as far as its listing tells.
 
         It saves a statement for each model that has nothing to do with clustering.
         """
@@ -191,17 +228,17 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
     def clustering_change(
         self, desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None
     ) -> ClusteringChange:
-        """Return what to alter for the table to be clustered as configured."""
+        """Return the change that gives a table the clustering of its model."""
         return clustering_change(desired, actual, table_properties)
 
     @available.parse_none
     def restored_order(self, before: TableClustering, after: TableClustering) -> ClusteringChange:
-        """Return what to alter for a replaced table to have the sort order it had."""
+        """Return the change that gives a replaced table its sort order back."""
         return restored_order(before, after)
 
     @available.parse_none
     def first_time(self, subject: str) -> bool:
-        """Whether this is the first call with ``subject`` in this invocation: each warning is given once."""
+        """Whether this is the first call with ``subject`` in this invocation, so that warnings come once."""
         if subject in self._warned:
             return False
         self._warned.add(subject)
@@ -209,36 +246,108 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
 
     @available.parse_none
     def reaches(self, moment: Any, end: Any) -> bool:
-        """Whether ``moment`` is not before ``end``; both are times or their ISO text, and without a zone mean UTC."""
+        """Whether ``moment`` is not before ``end``; both are times or ISO text, and UTC without a zone."""
         return _utc(moment) >= _utc(end)
+
+    # --- reclustering and operations ---
 
     @available.parse_none
     def clustering_turned_off(self, variables: Any) -> str | None:
-        """Return what turns automatic clustering off for this run, or None."""
+        """Return the setting that turns automatic clustering off for this run, or None."""
         with as_dbt_errors():
             return clustering_turned_off(variables)
 
     @available.parse_none
-    def clustering_response(self, response: Any, report: ReclusterReport) -> ReclusterResponse:
-        """Return dbt's answer for a model with the figures of its recluster added."""
-        return respond(
-            response if isinstance(response, AdapterResponse) else AdapterResponse(str(response)), report
-        )
+    def recluster_relation(
+        self, relation: BaseRelation, clustering: ClusteringConfig, variables: Mapping[str, Any]
+    ) -> TableOutcome:
+        """Recluster the table of a model that was just built."""
+        with self._cancellable():
+            return self._reclusterer.after_build(relation.render(), clustering, variables)
 
-    def _exists(self, relation: str) -> bool:
-        schema, _, identifier = relation.rpartition(".")
-        return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
+    @available.parse_none
+    def clustering_response(self, response: Any, result: ReclusterResult) -> ReclusterResponse:
+        """Return dbt's response for a model with the figures of its recluster."""
+        plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
+        return respond(plain, result)
+
+    @available.parse_none
+    def recluster_arguments(self, arguments: Mapping[str, Any]) -> tuple[Any, OperationArguments]:
+        """Check the arguments of ``run-operation recluster``."""
+        with as_dbt_errors():
+            return self._reclusterer.parse(arguments)
+
+    @available.parse_list
+    def recluster_targets(
+        self,
+        table: Any,
+        nodes: Iterable[Node],
+        arguments: OperationArguments,
+        variables: Mapping[str, Any],
+    ) -> list[Target]:
+        """Return the tables to recluster by hand."""
+        with as_dbt_errors():
+            return self._reclusterer.targets(table, nodes, arguments, variables)
+
+    @available.parse_none
+    def recluster_target(
+        self, target: Target, arguments: OperationArguments, variables: Mapping[str, Any]
+    ) -> TableOutcome:
+        """Recluster one table by hand."""
+        with self._cancellable():
+            return self._reclusterer.by_hand(target, arguments, variables)
+
+    @available.parse_none
+    def recluster_json(self, table: Any, selected: list[Target], outcomes: list[TableOutcome]) -> str:
+        """Return what the operation did as JSON."""
+        return self._reclusterer.as_json(table, selected, outcomes)
+
+    @available.parse_none
+    def operate(self, name: str, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
+        """Run an operation that looks at tables."""
+        with as_dbt_errors(), self._cancellable():
+            return self._runner.run(name, arguments, nodes)
+
+    @available.parse_none
+    def clustering_report(self, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
+        """Write the report of tables, and return its path."""
+        with as_dbt_errors(), self._cancellable():
+            return self._runner.report(arguments, nodes)
+
+    @available.parse_none
+    def check_operation_arguments(self, operation: str, unknown: Mapping[str, Any]) -> None:
+        """Refuse the arguments that the macro of an operation does not have."""
+        with as_dbt_errors():
+            parse_arguments(operation, ARGUMENTS[operation], unknown)
+
+    @available.parse_none
+    def fail_operation(self, error: str) -> None:
+        """End an operation with an error."""
+        raise ConfigurationError(error)
+
+    @available.parse_list
+    def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
+        with as_dbt_errors():
+            if not isinstance(model, BaseRelation):
+                raise OptionError(
+                    "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
+                )
+            limits = parse_limits(arguments)
+            key = arguments.get("cluster_by")
+            table = self._open(model.render(), None if key is None else parse_cluster_key(key))
+            return broken_limits(table, limits, parse_predicate("predicate", arguments.get("predicate")))
 
     # --- the session ---
 
     @available.parse_none
     def cannot_recluster(self) -> str | None:
-        """Return why this connection cannot recluster, or None."""
+        """Return why this connection cannot recluster, or None if it can."""
         if self.credentials.method.in_process:
             return None
         return (
             "reclustering needs a Spark session in dbt's own process, and "
-            f"`method: {self.credentials.method}` reaches one elsewhere. Use `method: session` or `embedded`."
+            f"`method: {self.credentials.method}` connects to one elsewhere. Use `method: session` or `embedded`."
         )
 
     @property
@@ -253,13 +362,41 @@ class ReclusterAdapter(Limits, Operations, Reclustering, Reporting, SparkAdapter
         """The Spark session of this process.
 
         Raises:
-            DbtRuntimeError: The method reaches a Spark elsewhere.
+            DbtRuntimeError: The method connects to a Spark elsewhere.
         """
         if reason := self.cannot_recluster():
             raise DbtRuntimeError(reason)
         from dbt_recluster.adapter.session import spark_session
 
         return spark_session(self.credentials)
+
+    def _open(self, relation: str, cluster_by: ClusterKey | None) -> ClusteredTable:
+        from dbt_recluster.clustering.table import ClusteredTable
+
+        return ClusteredTable(self.spark, relation, cluster_by)
+
+    def _exists(self, relation: str) -> bool:
+        schema, _, identifier = relation.rpartition(".")
+        return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
+
+    @contextmanager
+    def _cancellable(self) -> Iterator[None]:
+        """Run Spark jobs under the connection's group, by which dbt's cancel on Ctrl-C finds them."""
+        if self.cannot_recluster():
+            yield
+            return
+        group = self.connections.get_thread_connection().handle.job_group_id
+        with job_group(self.spark, group):
+            yield
+
+    def _columns(self, types: Mapping[str, str]) -> Columns:
+        return Columns.parse(types, case_sensitive=self._case_sensitive)
+
+    @cached_property
+    def _case_sensitive(self) -> bool:
+        """Whether the session distinguishes ``k`` from ``K``."""
+        _, rows = self.execute("set spark.sql.caseSensitive", fetch=True)
+        return str(rows[0][1]).lower() == "true"
 
 
 def _looks_like_iceberg(relation: BaseRelation) -> bool:

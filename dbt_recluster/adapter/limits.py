@@ -1,51 +1,52 @@
-"""The generic test ``well_clustered``: the limits it takes, and which of them a table breaks."""
+"""The generic test ``well_clustered``: the limits that it takes, and which of them a table exceeds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.meta import available
-from dbt.adapters.base.relation import BaseRelation
-
-from dbt_recluster.adapter.arguments import parse_candidate_key
-from dbt_recluster.adapter.errors import as_dbt_errors
-from dbt_recluster.adapter.mixin import TableMixin
-from dbt_recluster.adapter.values import parse_predicate
 from dbt_recluster.exceptions import OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_RANGES = {"max_average_depth": (1.0, None), "max_p95_depth": (1.0, None), "min_ratio": (0.0, 100.0)}
+    from dbt_recluster.clustering.table import ClusteredTable
 
 
-class Limits(TableMixin):
-    """The adapter's method behind the generic test."""
+@dataclass(frozen=True)
+class Limit:
+    """A limit of the test.
 
-    @available.parse_list
-    def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the limits that the table ``model`` breaks, each with ``limit``, ``allowed`` and ``found``."""
-        with as_dbt_errors():
-            if not isinstance(model, BaseRelation):
-                raise OptionError(
-                    "well_clustered looks at blocks, which the config `where` cannot choose; "
-                    "give it `predicate` instead"
-                )
-            limits = parse_limits(arguments)
-            key = parse_candidate_key(arguments.get("cluster_by"))
-            where = parse_predicate("predicate", arguments.get("predicate"))
-            return broken_limits(self.spark, model.render(), limits, key, where)
+    Attributes:
+        metric: The metric that it limits (:class:`dbt_recluster.planner.ClusteringInformation`).
+        least, greatest: The range of its values.
+        is_minimum: Whether the metric must not be below it; otherwise it must not be above it.
+    """
+
+    metric: str
+    least: float
+    greatest: float = 1e18
+    is_minimum: bool = False
+
+    def broken_by(self, value: float, allowed: float) -> bool:
+        """Whether a value of the metric is beyond the limit."""
+        return value < allowed if self.is_minimum else value > allowed
+
+
+LIMITS = {
+    "max_average_depth": Limit("average_depth", 1.0),
+    "max_p95_depth": Limit("p95_depth", 1.0),
+    "min_ratio": Limit("clustering_ratio", 0.0, 100.0, is_minimum=True),
+}
 
 
 def parse_limits(arguments: Mapping[str, Any]) -> dict[str, float]:
     """Return the limits that are given.
 
     Raises:
-        OptionError: There is none, or one is no number in its range.
+        OptionError: There is none, or one is not a number in its range.
     """
     limits = {}
-    for name, (least, greatest) in _RANGES.items():
+    for name, limit in LIMITS.items():
         value = arguments.get(name)
         if value is None:
             continue
@@ -53,36 +54,29 @@ def parse_limits(arguments: Mapping[str, Any]) -> dict[str, float]:
             limits[name] = float("nan") if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             limits[name] = float("nan")
-        if not least <= limits[name] <= (greatest or 1e18):
-            among = f"from {least:g} to {greatest:g}" if greatest else f"of at least {least:g}"
+        if not limit.least <= limits[name] <= limit.greatest:
+            bounded = limit.greatest < 1e18
+            among = (
+                f"from {limit.least:g} to {limit.greatest:g}" if bounded else f"of at least {limit.least:g}"
+            )
             raise OptionError(f"{name} must be a number {among}, not {value!r}")
     if not limits:
-        raise OptionError(f"well_clustered needs a limit: {', '.join(_RANGES)}")
+        raise OptionError(f"well_clustered needs a limit: {', '.join(LIMITS)}")
     return limits
 
 
 def broken_limits(
-    spark: SparkSession,
-    table: str,
-    limits: Mapping[str, float],
-    cluster_by: list[str] | None = None,
-    where: str | None = None,
+    table: ClusteredTable, limits: Mapping[str, float], where: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the limits that ``table`` breaks.
+    """Return the limits that ``table`` exceeds, each with ``limit``, ``allowed`` and ``found``.
 
     Raises:
-        NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
+        ClusterKeyError, PredicateError: Bad input.
     """
-    from dbt_recluster.information import clustering_information
-
-    information = clustering_information(spark, table, cluster_by, where)
-    found = {
-        "max_average_depth": float(information["average_depth"]),
-        "max_p95_depth": float(information["p95_depth"]),
-        "min_ratio": float(information["clustering_ratio"]),
-    }
+    information = table.information(where)
+    values = {name: float(information[LIMITS[name].metric]) for name in limits}
     return [
-        {"limit": name, "allowed": allowed, "found": found[name]}
+        {"limit": name, "allowed": allowed, "found": values[name]}
         for name, allowed in limits.items()
-        if (found[name] < allowed if name == "min_ratio" else found[name] > allowed)
+        if LIMITS[name].broken_by(values[name], allowed)
     ]

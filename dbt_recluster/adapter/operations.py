@@ -1,133 +1,220 @@
-"""What ``dbt run-operation`` works on: the tables that a user names, and what their models say of them."""
+"""``dbt run-operation``: the operations that read tables, their arguments, and their output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dbt_recluster.adapter.arguments import parse_format
-from dbt_recluster.adapter.config import ClusteringConfig
-from dbt_recluster.adapter.values import (
-    parse_boolean,
-    parse_bytes,
-    parse_depth,
-    parse_predicate,
-    parse_strategy,
+from dbt_recluster.adapter.arguments import (
+    RECLUSTER_ARGUMENTS,
+    Parser,
+    parse_arguments,
+    parse_format,
+    parse_key,
+    parse_queries,
+    parse_since,
+    parse_table,
+    parse_where,
 )
+from dbt_recluster.adapter.targets import Node, Target, targets
+from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import OptionError, ReclusterError
-from dbt_recluster.iceberg.locks import canonical_name
+from dbt_recluster.report import operation_text
 
-# The materializations that make tables; an ephemeral model or a view has no blocks.
-_TABLES = ("table", "incremental", "snapshot", "seed")
+if TYPE_CHECKING:
+    from dbt_recluster.clustering.table import ClusteredTable
 
-Node = Mapping[str, Any]
+T = TypeVar("T")
+
+# Returns the table of a relation under a key, or under its own.
+Open = Callable[[str, ClusterKey | None], "ClusteredTable"]
+# Whether a relation exists.
+Exists = Callable[[str], bool]
+
+DEFAULT_REPORT = "target/clustering_report.html"
 
 
 @dataclass(frozen=True)
-class Target:
-    """A table to work on.
+class Answer:
+    """What an operation prints, and why it failed, if it did."""
 
-    Attributes:
-        relation: Its identifier.
-        config: What its model says about clustering; without a key for a table that is no model of the project.
-        required: Whether the user named it. One of "every model" that is not built yet is passed over.
-        error: What is wrong with its model's configuration; the other tables have their turn all the same.
-    """
-
-    relation: str
-    config: ClusteringConfig
-    required: bool
+    text: str
     error: str | None = None
 
 
 @dataclass(frozen=True)
-class ReclusterOptions:
-    """The arguments of ``run-operation recluster``; None where not given."""
+class Operation:
+    """An operation that looks at tables, one after the other.
 
-    final: bool | None = None
-    where: str | None = None
-    max_bytes: int | None = None
-    depth: float | None = None
-    strategy: str | None = None
-    dry_run: bool = False
-    format: str = "text"
+    Attributes:
+        run: Takes a function that opens tables, the target and the parsed arguments by name; returns JSON values.
+        text: Writes the result for one table for people.
+        needs_table: Whether a table has to be named: an operation that changes tables does not change all by default.
+        parsers: The arguments besides ``table`` and ``format``.
+    """
 
-    @classmethod
-    def parse(cls, arguments: Mapping[str, Any]) -> ReclusterOptions:
-        """Check the arguments.
+    run: Callable[..., Any]
+    text: Callable[[Any], str]
+    needs_table: bool = False
+    parsers: Mapping[str, Parser] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> dict[str, Parser]:
+        """All arguments."""
+        return {"table": parse_table, **self.parsers, "format": parse_format}
+
+
+@dataclass(frozen=True)
+class OperationRunner:
+    """Runs operations on the tables of a project.
+
+    Attributes:
+        open: Opens a table.
+        exists: Tells whether a table is built.
+    """
+
+    open: Open
+    exists: Exists
+
+    def run(self, name: str, given: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
+        """Run an operation on every table that it names. A table that fails does not stop the others.
 
         Raises:
-            OptionError: A wrong type or range; the message speaks of the argument by its own name.
+            OptionError, ClusterKeyError: An argument is wrong.
         """
-        final = arguments.get("final")
-        return cls(
-            final=None if final is None else parse_boolean("final", final, default=False),
-            where=parse_predicate("where", arguments.get("where")),
-            max_bytes=parse_bytes("max_bytes", arguments.get("max_bytes")),
-            depth=parse_depth("depth", arguments.get("depth")),
-            strategy=parse_strategy("strategy", arguments.get("strategy")),
-            dry_run=parse_boolean("dry_run", arguments.get("dry_run"), default=False),
-            format=parse_format(arguments.get("format")),
+        operation = OPERATIONS[name]
+        arguments = parse_arguments(name, operation.arguments, given)
+        table, output = arguments.pop("table"), arguments.pop("format")
+        if operation.needs_table and table is None:
+            raise OptionError(f"{name} needs a table: --args '{{table: schema.name}}'")
+        answers, failures = self.for_all(
+            targets(table, nodes), lambda target: operation.run(self.open, target, **arguments)
         )
+        if output == "json":
+            single = isinstance(table, str) and len(answers) == 1
+            text = json.dumps(answers[0] if single else answers, indent=2, ensure_ascii=False)
+        else:
+            text = "\n\n".join(map(operation.text, answers))
+            text = text or ("" if failures else "No table of this project is built yet.")
+        return Answer(text, "\n".join(failures) or None)
 
+    def report(self, given: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
+        """Write the report of the tables named, and return its path. A table that fails is left out and named.
 
-def targets(table: str | list[str] | None, nodes: Iterable[Node]) -> list[Target]:
-    """Return the tables that an operation is to work on.
+        Raises:
+            OptionError, ReportError: An argument is wrong, or the report cannot be written.
+        """
+        from dbt_recluster.report.html import write_report
 
-    Args:
-        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both. None means
-            every one of the project that has ``cluster_by``.
-        nodes: The project's nodes, as dbt's ``graph`` holds them.
-
-    Raises:
-        OptionError: A name is unknown or stands for several nodes, or nothing in the project is clustered.
-    """
-    built = [node for node in nodes if node["config"].get("materialized") in _TABLES]
-    if table is None:
-        clustered = [node for node in built if node["config"].get("cluster_by")]
-        if not clustered:
-            raise OptionError(
-                "No model of this project has cluster_by; name a table: --args '{table: schema.name}'"
-            )
-        return sorted(
-            (_target(node, required=False) for node in clustered), key=lambda target: target.relation
+        arguments = parse_arguments("clustering_report", ARGUMENTS["clustering_report"], given)
+        data, failures = self.for_all(
+            targets(arguments["tables"], nodes),
+            lambda target: self.open(target.relation, target.config.cluster_by).report_data(
+                target.config.options()
+            ),
         )
-    names = [table] if isinstance(table, str) else table
-    if (
-        not isinstance(names, list)
-        or not names
-        or not all(isinstance(name, str) and name.strip() for name in names)
-    ):
-        raise OptionError(f"table must be a relation, the name of a model, or a list of them, not {table!r}")
-    return [_named_target(name.strip(), built) for name in names]
+        if not data:
+            return Answer("", "\n".join(failures) or "No table of this project is built yet.")
+        written = write_report(data, arguments["path"])
+        return Answer("\n".join(map(str, written)), "\n".join(failures) or None)
+
+    def for_all(self, selected: Iterable[Target], work: Callable[[Target], T]) -> tuple[list[T], list[str]]:
+        """Work on every target that is built; return the results, and the failures in words."""
+        results: list[T] = []
+        failures: list[str] = []
+        for target in selected:
+            if self.is_passed_over(target):
+                continue
+            error = target.error
+            if error is None:
+                try:
+                    results.append(work(target))
+                    continue
+                except ReclusterError as e:
+                    error = str(e)
+            failures.append(error if target.relation in error else f"{target.relation}: {error}")
+        return results, failures
+
+    def is_passed_over(self, target: Target) -> bool:
+        """Whether a target is not built yet and the user did not name it."""
+        return not target.required and not self.exists(target.relation)
 
 
-def _named_target(name: str, nodes: list[Node]) -> Target:
-    if "." in name:
-        for node in nodes:
-            if canonical_name(_relation(node)) == canonical_name(name):
-                return _target(node, required=True)
-        return Target(name, ClusteringConfig(), required=True)
-    matches = [node for node in nodes if name in (node["name"], node["alias"])]
-    if not matches:
-        known = ", ".join(sorted(node["name"] for node in nodes))
-        raise OptionError(
-            f"{name} is no model, seed or snapshot of this project with a table of its own: {known}"
-        )
-    if len(matches) > 1:
-        relations = ", ".join(_relation(node) for node in matches)
-        raise OptionError(f"{name} stands for several tables, {relations}; name the one you mean")
-    return _target(matches[0], required=True)
+def _parse_path(value: Any) -> Path:
+    """``path``: the HTML file to write."""
+    text = DEFAULT_REPORT if value is None else value
+    if not isinstance(text, str) or not text.lower().endswith((".html", ".htm")):
+        raise OptionError(f"path must be the name of an HTML file, such as {DEFAULT_REPORT}, not {value!r}")
+    return Path(text)
 
 
-def _target(node: Node, *, required: bool) -> Target:
-    config = node["config"]
-    try:
-        return Target(_relation(node), ClusteringConfig.parse(config.get, config), required)
-    except ReclusterError as e:
-        return Target(_relation(node), ClusteringConfig(), required, f"its model is wrong: {e}")
+def _information(open_table: Open, target: Target, cluster_by: ClusterKey | None, where: str | None) -> Any:
+    return open_table(target.relation, cluster_by or target.config.cluster_by).information(where)
 
 
-def _relation(node: Node) -> str:
-    return str(node.get("relation_name") or f"{node['schema']}.{node['alias']}")
+def _measure(name: str) -> Callable[..., dict[str, Any]]:
+    def measure(
+        open_table: Open, target: Target, cluster_by: ClusterKey | None, where: str | None
+    ) -> dict[str, Any]:
+        information = _information(open_table, target, cluster_by, where)
+        return {key: information[key] for key in ("table", "cluster_key", name)}
+
+    return measure
+
+
+def _history(open_table: Open, target: Target, since: datetime | None) -> dict[str, Any]:
+    entries = open_table(target.relation, None).history(since)
+    return {
+        "table": target.relation,
+        "since": since.isoformat() if since else None,
+        "entries": [entry.as_dict() for entry in entries],
+    }
+
+
+def _suspend(open_table: Open, target: Target) -> dict[str, Any]:
+    return {"table": target.relation, "suspended": open_table(target.relation, None).suspend()}
+
+
+def _resume(open_table: Open, target: Target) -> dict[str, Any]:
+    was_suspended = open_table(target.relation, None).resume()
+    return {"table": target.relation, "suspended": None, "was_suspended": was_suspended}
+
+
+def _cost(open_table: Open, target: Target, cluster_by: ClusterKey | None) -> dict[str, Any]:
+    table = open_table(target.relation, cluster_by or target.config.cluster_by)
+    return table.estimate_cost(target.config.options()).as_dict()
+
+
+def _suggest(open_table: Open, target: Target, queries: list[str]) -> dict[str, Any]:
+    return open_table(target.relation, None).suggest(queries, target.config.options()).as_dict()
+
+
+_MEASURED: dict[str, Parser] = {"cluster_by": parse_key, "where": parse_where}
+
+OPERATIONS: dict[str, Operation] = {
+    "clustering_information": Operation(_information, operation_text.information, parsers=_MEASURED),
+    "clustering_depth": Operation(
+        _measure("average_depth"), operation_text.measure("average_depth"), parsers=_MEASURED
+    ),
+    "clustering_ratio": Operation(
+        _measure("clustering_ratio"), operation_text.measure("clustering_ratio"), parsers=_MEASURED
+    ),
+    "clustering_history": Operation(_history, operation_text.history, parsers={"since": parse_since}),
+    "estimate_clustering_cost": Operation(_cost, operation_text.cost, parsers={"cluster_by": parse_key}),
+    "suggest_cluster_by": Operation(
+        _suggest, operation_text.suggestion, needs_table=True, parsers={"queries": parse_queries}
+    ),
+    "suspend_recluster": Operation(_suspend, operation_text.suspended, needs_table=True),
+    "resume_recluster": Operation(_resume, operation_text.resumed, needs_table=True),
+}
+
+# The arguments of every operation.
+ARGUMENTS: dict[str, Mapping[str, Parser]] = {
+    **{name: operation.arguments for name, operation in OPERATIONS.items()},
+    "clustering_report": {"tables": parse_table, "path": _parse_path},
+    "recluster": RECLUSTER_ARGUMENTS,
+}

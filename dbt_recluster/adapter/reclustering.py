@@ -1,194 +1,235 @@
-"""What the macros call to recluster: after a build, and by hand."""
+"""Reclustering from dbt: after a build, and by ``dbt run-operation recluster``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.meta import available
 from dbt.adapters.events.logging import AdapterLogger
 
-from dbt_recluster.adapter.budget import Budget
-from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
-from dbt_recluster.adapter.errors import as_dbt_errors, message
-from dbt_recluster.adapter.mixin import TableMixin
-from dbt_recluster.adapter.operations import Node, ReclusterOptions, Target, targets
-from dbt_recluster.exceptions import BudgetSpentError, OptionError, ReclusterError
-from dbt_recluster.iceberg.jobs import job_group
-from dbt_recluster.report.progress import ProgressLines
-from dbt_recluster.report.text import plan_table, recluster_line
+from dbt_recluster.adapter.arguments import RECLUSTER_ARGUMENTS, parse_arguments
+from dbt_recluster.adapter.config import ClusteringConfig, run_budget
+from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.operations import OperationRunner
+from dbt_recluster.adapter.targets import Node, Target, targets
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError, ReclusterError
+from dbt_recluster.report.progress_lines import ProgressLines
+from dbt_recluster.report.text import not_reclustered, plan_table, recluster_line
 
 if TYPE_CHECKING:
-    from dbt.adapters.base.relation import BaseRelation
-
-    from dbt_recluster.maintenance import ReclusterReport
+    from dbt_recluster.clustering.result import ReclusterResult
 
 logger = AdapterLogger("Recluster")
 
 
-@dataclass
-class Outcome:
-    """What came of reclustering one relation.
+class RunBudget:
+    """The bytes that one dbt invocation may rewrite over all its tables: var ``recluster_max_bytes``.
 
-    Attributes:
-        report: What was done, None when it failed or was passed over.
-        error: Why it failed.
-        text: One line to print.
-        table: The plan of a dry run, to print below it.
-        orphans: Where it failed, the files that it left behind, all of them.
+    Under a budget, tables are reclustered one after the other: two at the same time could each spend all that is left.
     """
 
-    report: ReclusterReport | None = None
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spent = 0
+
+    @contextmanager
+    def limit(self, total: int | None, own: int | None) -> Iterator[int | None]:
+        """Reserve the budget for one table and yield the most bytes that it may rewrite; None is no limit.
+
+        Args:
+            total: The budget of the whole run, or None.
+            own: The limit of this table, or None.
+
+        Raises:
+            BudgetSpentError: Nothing is left.
+        """
+        if total is None:
+            yield own
+            return
+        with self._lock:
+            left = total - self._spent
+            if left <= 0:
+                raise BudgetSpentError(f"the {total} bytes of var recluster_max_bytes are spent in this run")
+            yield left if own is None else min(left, own)
+
+    def spend(self, count: int) -> None:
+        """Count bytes that were rewritten; call it while the budget is reserved."""
+        self._spent += count
+
+
+@dataclass
+class TableOutcome:
+    """What became of one table.
+
+    Attributes:
+        result: The result of the recluster, or None if it failed or was passed over.
+        error: Why it failed.
+        warnings: What the user should know although it did not fail.
+        text: One line to print.
+        plan: The plan of a dry run, to print below the line.
+        orphans: If it failed, all files that it left behind.
+    """
+
+    result: ReclusterResult | None = None
     error: str | None = None
+    warnings: list[str] = field(default_factory=list)
     text: str = ""
-    table: str = ""
+    plan: str = ""
     orphans: list[str] = field(default_factory=list)
 
 
-class Reclustering(TableMixin):
-    """The adapter's methods that rewrite blocks."""
+@dataclass(frozen=True)
+class OperationArguments:
+    """The arguments of ``run-operation recluster`` that apply to each table; None if not given."""
 
-    _budget: Budget
-    connections: Any
+    cluster_by: Any = None
+    final: bool | None = None
+    where: str | None = None
+    max_bytes: int | None = None
+    depth: float | None = None
+    strategy: str | None = None
+    dry_run: bool = False
+    format: str = "text"
 
-    @available.parse_none
-    def check_run_vars(self, variables: Mapping[str, Any]) -> None:
-        """Check the vars that steer a whole run, before anything is built."""
-        with as_dbt_errors():
-            run_budget(variables)
-            clustering_turned_off(variables)
+    def options(self, config: ClusteringConfig) -> ReclusterOptions:
+        """Return the options for a table whose model has this configuration."""
+        names = ("final", "where", "max_bytes", "depth", "strategy")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return config.options(**given, dry_run=self.dry_run)
 
-    @available.parse_none
-    def recluster_relation(
-        self, relation: BaseRelation, clustering: ClusteringConfig, variables: Mapping[str, Any]
-    ) -> Outcome:
-        """Recluster after a build. The data is in place, so whatever goes wrong is reported and not raised."""
+
+class TableReclusterer:
+    """Reclusters tables for dbt.
+
+    Args:
+        runner: Opens tables.
+        budget: The budget of this invocation.
+    """
+
+    def __init__(self, runner: OperationRunner, budget: RunBudget) -> None:
+        self._runner = runner
+        self._budget = budget
+
+    def after_build(
+        self, relation: str, config: ClusteringConfig, variables: Mapping[str, Any]
+    ) -> TableOutcome:
+        """Recluster after a build. The data is in place, so every failure is reported and not raised."""
         try:
-            report = self._recluster(relation.render(), clustering, run_budget(variables), trigger="run")
+            target = Target(relation, config, required=True)
+            result = self._recluster(target, config.options(trigger="run"), run_budget(variables))
         except BudgetSpentError as e:
             logger.info(f"{relation} was built but not reclustered: {e}")
-            return Outcome()
+            return TableOutcome()
         except Exception as e:
-            return Outcome(error=f"{relation} was built but not reclustered: {message(e)}")
-        # Files that nobody uses cost money until somebody removes them; all else is in the model's own line.
-        (logger.warning if report.orphans else logger.debug)(recluster_line(report))
-        return Outcome(report=report)
+            return TableOutcome(error=f"{relation} was built but not reclustered: {message(e)}")
+        warnings = [f"{relation}: {warning}" for warning in result.warnings]
+        if result.limited and not result.rounds:
+            warnings.append(f"{relation} was built but {not_reclustered(result)}")
+        # Unused files cost money until somebody removes them; everything else is on the model's line.
+        (logger.warning if result.orphans else logger.debug)(recluster_line(result))
+        return TableOutcome(result, warnings=warnings)
 
-    @available.parse_none
-    def recluster_options(self, arguments: Mapping[str, Any]) -> ReclusterOptions:
-        """Check the arguments of the operation."""
-        with as_dbt_errors():
-            return ReclusterOptions.parse(arguments)
-
-    @available.parse_list
-    def recluster_targets(
-        self, table: Any, nodes: Iterable[Node], options: ReclusterOptions, variables: Mapping[str, Any]
-    ) -> list[Target]:
-        """Return the tables to work on; under a budget for the run, those that gain most for a byte first."""
-        with as_dbt_errors():
-            chosen = targets(table, nodes)
-            if run_budget(variables) is None or len(chosen) < 2:
-                return chosen
-            return sorted(chosen, key=lambda target: -self._gain_per_byte(target, options))
-
-    @available.parse_none
-    def recluster_target(
-        self, target: Target, options: ReclusterOptions, variables: Mapping[str, Any]
-    ) -> Outcome:
-        """Recluster one table; a failure is reported, so that the next table has its turn."""
+    def by_hand(
+        self, target: Target, arguments: OperationArguments, variables: Mapping[str, Any]
+    ) -> TableOutcome:
+        """Recluster one table of an operation. A failure is reported, so that the next table has its turn."""
         try:
-            if self._passed_over(target):
-                return Outcome(text=f"{target.relation}: not built yet")
+            if self._runner.is_passed_over(target):
+                return TableOutcome(text=f"{target.relation}: not built yet")
             if target.error:
                 raise OptionError(target.error)
-            config = _configured(target, options)
-            report = self._recluster(
-                target.relation, config, run_budget(variables), dry_run=options.dry_run, trigger="manual"
-            )
+            target = _with_key(target, arguments)
+            result = self._recluster(target, arguments.options(target.config), run_budget(variables))
         except BudgetSpentError as e:
-            return Outcome(text=f"{target.relation}: not reclustered, {e}")
+            return TableOutcome(text=f"{target.relation}: not reclustered, {e}")
         except Exception as e:
             orphans = list(getattr(e, "orphans", ()))
-            return Outcome(error=message(e), text=f"{target.relation}: failed: {message(e)}", orphans=orphans)
-        return Outcome(report, text=recluster_line(report), table=plan_table(report))
+            text = f"{target.relation}: failed: {message(e)}"
+            return TableOutcome(error=message(e), text=text, orphans=orphans)
+        return TableOutcome(
+            result, warnings=result.warnings, text=recluster_line(result), plan=plan_table(result)
+        )
 
-    @available.parse_none
-    def recluster_json(self, table: Any, chosen: list[Target], outcomes: list[Outcome]) -> str:
-        """Return what the operation did as JSON: one object for a table named alone, else a list."""
+    def parse(self, given: Mapping[str, Any]) -> tuple[Any, OperationArguments]:
+        """Check the arguments of the operation; return the table argument and the others.
+
+        Raises:
+            OptionError, ClusterKeyError: One is wrong.
+        """
+        arguments = parse_arguments("recluster", RECLUSTER_ARGUMENTS, given)
+        return arguments.pop("table"), OperationArguments(**arguments)
+
+    def targets(
+        self,
+        table: Any,
+        nodes: Iterable[Node],
+        arguments: OperationArguments,
+        variables: Mapping[str, Any],
+    ) -> list[Target]:
+        """Return the tables to work on; under a budget, those that gain most for each byte come first."""
+        selected = targets(table, nodes)
+        if arguments.cluster_by is not None and (table is None or len(selected) != 1):
+            raise OptionError("cluster_by is for a single table: name it with table")
+        if run_budget(variables) is None or len(selected) < 2:
+            return selected
+        return sorted(selected, key=lambda target: -self._gain_per_byte(target, arguments))
+
+    def as_json(self, table: Any, selected: list[Target], outcomes: list[TableOutcome]) -> str:
+        """Return the outcomes as JSON: one object for a single named table, otherwise a list."""
         answers = [
-            outcome.report.as_dict()
-            if outcome.report
+            outcome.result.as_dict()
+            if outcome.result
             else {
                 "table": target.relation,
                 "error": outcome.error,
                 "reason": outcome.text,
                 "orphans": outcome.orphans,
             }
-            for target, outcome in zip(chosen, outcomes, strict=True)
+            for target, outcome in zip(selected, outcomes, strict=True)
         ]
         return json.dumps(answers[0] if isinstance(table, str) else answers, indent=2, ensure_ascii=False)
 
-    def _recluster(
-        self,
-        relation: str,
-        clustering: ClusteringConfig,
-        budget: int | None,
-        *,
-        trigger: str,
-        dry_run: bool = False,
-    ) -> ReclusterReport:
-        from dbt_recluster.maintenance import recluster
-
-        spark = self.spark
-        # In a run dbt's own lines come from several threads, and a line that is written over would meet them.
-        terminal = sys.stderr if trigger == "manual" else None
-        # Under the connection's own group, dbt's cancel on Ctrl-C finds the jobs.
-        group = self.connections.get_thread_connection().handle.job_group_id
-        with self._budget.turn(budget, clustering.max_bytes) as max_bytes, job_group(spark, group):
+    def _recluster(self, target: Target, options: ReclusterOptions, budget: int | None) -> ReclusterResult:
+        is_run = options.trigger == "run"
+        # During a run, dbt's own lines come from several threads and would mix with a line that is overwritten.
+        terminal = None if is_run else sys.stderr
+        progress = ProgressLines(logger.debug if is_run else logger.info, terminal)
+        with self._budget.limit(budget, options.max_bytes) as max_bytes:
+            options = replace(options, max_bytes=max_bytes, progress=progress)
             try:
-                report = recluster(
-                    spark,
-                    relation,
-                    cluster_by=clustering.key,
-                    final=clustering.final,
-                    where=clustering.where,
-                    max_bytes=max_bytes,
-                    depth=clustering.depth,
-                    strategy=clustering.strategy,
-                    block_rows=clustering.block_rows,
-                    dry_run=dry_run,
-                    trigger=trigger,
-                    listener=ProgressLines(logger.debug if trigger == "run" else logger.info, terminal),
-                )
+                result = self._runner.open(target.relation, target.config.cluster_by).recluster(options)
             except ReclusterError as e:
                 self._budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
                 raise
-            self._budget.spend(report.plan.bytes if report.plan else report.bytes_in)
-        return report
+            self._budget.spend(result.plan.bytes if result.plan else result.bytes_in)
+        return result
 
-    def _gain_per_byte(self, target: Target, options: ReclusterOptions) -> float:
-        from dbt_recluster.forecast import forecast
-
-        config = _configured(target, options)
+    def _gain_per_byte(self, target: Target, arguments: OperationArguments) -> float:
         try:
-            found = forecast(
-                self.spark,
-                target.relation,
-                config.key,
-                where=config.where,
-                depth=config.depth,
-                strategy=config.strategy,
-                block_rows=config.block_rows,
-            )
+            table = self._runner.open(target.relation, target.config.cluster_by)
+            return table.estimate(arguments.options(target.config)).gain_per_byte
         except ReclusterError:
             return 0.0  # its turn will tell what is wrong
-        return found.gain_per_byte
 
 
-def _configured(target: Target, options: ReclusterOptions) -> ClusteringConfig:
-    own = ("final", "where", "max_bytes", "depth", "strategy")
-    given = {name: value for name in own if (value := getattr(options, name)) is not None}
-    return replace(target.config, **given)
+def _with_key(target: Target, arguments: OperationArguments) -> Target:
+    """Return the target under the key that the operation names.
+
+    Raises:
+        ClusterKeyError: Its model has another key.
+    """
+    if arguments.cluster_by is None:
+        return target
+    own = target.config.cluster_by
+    if own is not None and str(own).lower() != str(arguments.cluster_by).lower():
+        raise ClusterKeyError(
+            f"the model of {target.relation} has cluster_by {own}; change it there instead of naming "
+            f"{arguments.cluster_by} here"
+        )
+    return replace(target, config=replace(target.config, cluster_by=arguments.cluster_by))

@@ -1,7 +1,7 @@
-"""The connection of the two methods whose Spark runs in this process.
+"""Connections of the methods whose Spark runs in this process.
 
-dbt-spark builds the session again for each statement, which sets every server-side parameter again (a `set`
-in a hook is undone at once) and prints a warning each time. Here the session is configured once.
+dbt-spark builds the session again for each statement. That sets every server-side parameter again, which undoes a `set`
+in a hook, and prints a warning each time. Here the session is configured once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
-from dbt_recluster.iceberg.errors import readable_message
+from dbt_recluster.iceberg.java_errors import readable_message
 from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.locks import table_lock, written_tables
@@ -26,15 +26,15 @@ from dbt_recluster.iceberg.locks import table_lock, written_tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Seconds between two looks for jobs of a connection that was cancelled.
-_CANCEL_EVERY = 0.1
+# Seconds between two cancellations of a connection's jobs.
+_CANCEL_INTERVAL = 0.1
 
 _session_lock = threading.Lock()
 _configured: dict[frozenset[tuple[str, str]], SparkSession] = {}
 
 
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:
-    """Return the session that a profile names, started and configured on the first call.
+    """Return the session of a profile; the first call starts and configures it.
 
     Raises:
         ReclusterError: The embedded lake cannot be opened (see :func:`embedded.start`).
@@ -56,7 +56,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
 
 
 class SessionCursor(Cursor):
-    """Run statements in the one session of the process."""
+    """Runs statements in the session of this process."""
 
     def __init__(
         self, session: Callable[[], SparkSession], job_group_id: str, serialise_commits: bool
@@ -67,7 +67,7 @@ class SessionCursor(Cursor):
         self._serialise_commits = serialise_commits
 
     def execute(self, sql: str, *parameters: Any) -> None:
-        """Run one statement; ``parameters`` are literals already (see SessionHandle._fix_binding)."""
+        """Run one statement; ``parameters`` are SQL literals (see SessionHandle._fix_binding)."""
         if parameters:
             sql = sql % parameters
         writes = written_tables(sql) if self._serialise_commits else []
@@ -89,7 +89,7 @@ class SessionCursor(Cursor):
 
 
 class SessionHandle(SessionConnectionWrapper):
-    """A dbt connection; closing it leaves the session to the next one."""
+    """A dbt connection; closing it keeps the session for the next one."""
 
     def __init__(self, credentials: ReclusterCredentials, name: str) -> None:
         super().__init__(Connection())
@@ -99,7 +99,7 @@ class SessionHandle(SessionConnectionWrapper):
         self._closed = threading.Event()
 
     def cursor(self) -> SessionHandle:
-        """Return this handle with a new cursor in it, as dbt-spark does."""
+        """Return this handle with a new cursor, as dbt-spark does."""
         self._cursor = SessionCursor(
             lambda: spark_session(self._credentials),
             self.job_group_id,
@@ -108,21 +108,21 @@ class SessionHandle(SessionConnectionWrapper):
         return self
 
     def cancel(self) -> None:
-        """Cancel the Spark jobs of this connection: dbt calls it on Ctrl-C.
+        """Cancel the Spark jobs of this connection; dbt calls it on Ctrl-C.
 
-        A merge is several jobs. The next one must not begin when the cancel comes between two, and Spark before 4.0
-        cancels only what runs, so this goes on until dbt closes the connection.
+        A merge consists of several jobs, and Spark before 4.0 cancels only running ones. So this repeats until dbt
+        closes the connection, or a cancel between two jobs would have no effect.
         """
         cancel_jobs(self.spark, self.job_group_id)
         threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
 
     def close(self) -> None:
-        """Close it, as dbt does when a node has ended."""
+        """Close the connection, as dbt does at the end of a node."""
         self._closed.set()
         super().close()
 
     def _keep_cancelling(self) -> None:
-        while not self._closed.wait(_CANCEL_EVERY):
+        while not self._closed.wait(_CANCEL_INTERVAL):
             with suppress(Exception):  # Spark may go away first
                 cancel_jobs(self.spark, self.job_group_id)
 
@@ -130,8 +130,7 @@ class SessionHandle(SessionConnectionWrapper):
     def _fix_binding(cls, value: Any) -> str:
         """Write a seed's value as a SQL literal.
 
-        dbt-spark's own writes NULL as the word 'None', breaks at a quote, and takes integers and decimals
-        through floats.
+        dbt-spark writes NULL as the string 'None', fails at a quote, and converts integers and decimals to floats.
         """
         if value is None:
             return "NULL"

@@ -1,4 +1,4 @@
-"""Kinds of values that configs, arguments and vars have; each reader is told the name its error speaks of."""
+"""Values of configs, arguments and vars. Each parser takes the name that its error mentions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from typing import Any
 
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.planner.policy import STRATEGIES
+from dbt_recluster.planner import STRATEGIES
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def parse_boolean(name: str, value: Any, *, default: bool) -> bool:
-    """Read true or false; strings come from env_var() and the command line.
+    """Read true or false, also as a string, which env_var() and the command line give.
 
     Raises:
         OptionError: It is neither.
@@ -48,10 +48,10 @@ def parse_bytes(name: str, value: Any) -> int | None:
 
 
 def parse_predicate(name: str, value: Any) -> str | None:
-    """Read a SQL predicate on a table's columns, which Spark will parse.
+    """Read a SQL predicate on a table's columns, which Spark will parse later.
 
     Raises:
-        OptionError: It is no text, or empty.
+        OptionError: It is not a string, or empty.
     """
     if value is None:
         return None
@@ -83,7 +83,7 @@ def parse_strategy(name: str, value: Any) -> str | None:
     """Read the name of a strategy (:data:`dbt_recluster.planner.STRATEGIES`).
 
     Raises:
-        OptionError: There is none of that name.
+        OptionError: There is no strategy of that name.
     """
     if value is None:
         return None
@@ -93,11 +93,11 @@ def parse_strategy(name: str, value: Any) -> str | None:
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a finite number, also from text; None where it is none."""
+    """Return a finite number, also from a string, or None if the value is not one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

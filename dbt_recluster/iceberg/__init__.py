@@ -1,1 +1,1 @@
-"""Where the blocks are: every call into Spark's and Iceberg's Java classes, and no other knowledge."""
+"""Every call into Spark's JVM and Iceberg's Java API, and no other knowledge."""

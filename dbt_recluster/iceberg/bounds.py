@@ -1,4 +1,4 @@
-"""From the metrics that Iceberg keeps of a column to the bounds of a key item. Arrow in, Arrow and NumPy out."""
+"""The bounds of a key item, from the metrics that Iceberg keeps of its column. Arrow in, Arrow and NumPy out."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def key_bounds(metrics: pa.StructArray, field: KeyField) -> tuple[pa.Array, pa.Array, BoolArray]:
-    """Return the least and greatest value of a key item in each block, and where the greatest is not known.
+    """Return the least and greatest value of a key item in each block, and where the greatest is unknown.
 
     Args:
-        metrics: One struct a block, as Iceberg's ``readable_metrics`` has them: ``value_count``,
+        metrics: One struct for each block, as in Iceberg's ``readable_metrics``: ``value_count``,
             ``null_value_count``, ``nan_value_count``, ``lower_bound``, ``upper_bound``. Shape (n,).
         field: The key item.
 
     Returns:
-        ``(lower, upper, unbounded)``, each of shape (n,). Iceberg's bounds leave out NULL and NaN; these do
-        not:
+        ``(lower, upper, unbounded)``, each of shape (n,). Iceberg's bounds ignore NULL and NaN; these do not:
 
-        - a NULL in the block makes its lower bound NULL (NULLS FIRST); a block of NULLs only has both bounds
-          NULL;
-        - a NaN makes its upper bound NaN, which Spark sorts above every number;
-        - whatever is not recorded is assumed the worst of: an unknown count of NULLs may be some, and a block
-          without bounds has a NULL lower bound and is unbounded above.
+        - A NULL in the block makes its lower bound NULL (NULLS FIRST). A block that holds only NULLs has two NULL
+          bounds.
+        - A NaN makes its upper bound NaN, which Spark sorts above every number.
+        - Missing metrics mean the worst case: an unknown count of NULLs may be positive, and a block without bounds has
+          a NULL lower bound and is unbounded above.
     """
     lower, upper = metrics.field("lower_bound"), metrics.field("upper_bound")
     values = _counts(metrics, "value_count")
@@ -61,8 +60,8 @@ def key_bounds(metrics: pa.StructArray, field: KeyField) -> tuple[pa.Array, pa.A
 def transform_values(values: pa.Array, field: KeyField) -> pa.Array:
     """Apply a key item's transform to values of its column, as Iceberg's specification defines it.
 
-    NULL stays NULL. Times come back as whole hours, days, months or years since 1970 (UTC), numbers and
-    strings truncated.
+    NULL stays NULL. Times become whole hours, days, months or years since 1970 (UTC); numbers and strings are
+    truncated.
     """
     kind = values.type
     if field.transform == "truncate":
@@ -90,8 +89,7 @@ def _truncate(values: pa.Array, width: int) -> pa.Array:
     if pa.types.is_decimal(values.type):
         scale = values.type.scale
         unscaled = [None if v is None else int(v.scaleb(scale)) for v in values.to_pylist()]
-        # Python's own integers: an unscaled decimal may have 38 digits. The order is all that the planner
-        # needs.
+        # Python integers, because an unscaled decimal may have 38 digits.
         return pa.array([None if v is None else str(v - v % width) for v in unscaled]).cast(
             pa.decimal256(40, 0)
         )
@@ -100,7 +98,7 @@ def _truncate(values: pa.Array, width: int) -> pa.Array:
 
 
 def _counts(metrics: pa.StructArray, name: str) -> npt.NDArray[np.int64]:
-    """Return a count per block, -1 where it is not recorded."""
+    """Return one count for each block, -1 if it is not recorded."""
     return np.asarray(metrics.field(name).fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 

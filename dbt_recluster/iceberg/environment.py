@@ -1,11 +1,11 @@
-"""Can this Spark do what clustering needs?"""
+"""What a Spark session needs for clustering, and what it lacks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.errors import short_message
+from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import java_class
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def check_environment(spark: SparkSession) -> None:
     """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog answers.
 
     Raises:
-        SparkEnvironmentError: With every shortcoming found, and what to set for each.
+        SparkEnvironmentError: With everything that is missing, and the settings that provide it.
     """
     missing = [problem for problem in (_classes(spark), _extensions(spark), _catalog(spark)) if problem]
     if missing:
@@ -30,7 +30,7 @@ def check_environment(spark: SparkSession) -> None:
 
 
 def uses_session_catalog(spark: SparkSession) -> bool:
-    """Whether the current catalog is Iceberg's face of Spark's own catalog, which keeps other tables and views too."""
+    """Whether the current catalog is Iceberg's session catalog, which also holds other tables and views."""
     name = spark.catalog.currentCatalog()
     return spark.conf.get(f"spark.sql.catalog.{name}", "") == _SESSION_CATALOG
 
@@ -57,9 +57,9 @@ def _catalog(spark: SparkSession) -> str | None:
     name = str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in _CATALOGS:
-        found = implementation or "Spark's built-in one"
+        actual = implementation or "Spark's built-in one"
         return (
-            f"the default catalog {name} is {found}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
+            f"the default catalog {name} is {actual}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
             f"{_CATALOGS[0]}, or spark.sql.defaultCatalog to a catalog of {_CATALOGS[1]}"
         )
     try:
@@ -70,11 +70,11 @@ def _catalog(spark: SparkSession) -> str | None:
 
 
 def _metastore_locks(spark: SparkSession, catalog: str) -> str | None:
-    """A metastore inside the session, Derby's, has no lock tables: Iceberg's first commit waits for ever."""
+    """A metastore inside the session, on Derby, has no lock tables, and Iceberg's first commit would wait forever."""
     prefix = f"spark.sql.catalog.{catalog}."
     if str(spark.conf.get(f"{prefix}type", "")).lower() != "hive" or spark.conf.get(f"{prefix}uri", ""):
         return None
-    # With what hive-site.xml says, and what spark.hadoop.* adds to it.
+    # This includes hive-site.xml and the session's spark.hadoop.* settings.
     hadoop = spark._jsparkSession.sessionState().newHadoopConf()
     setting = "iceberg.engine.hive.lock-enabled"
     if hadoop.get("hive.metastore.uris", "") or hadoop.get(setting, "true").lower() == "false":

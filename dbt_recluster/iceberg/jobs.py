@@ -1,15 +1,30 @@
-"""Name and cancel the Spark jobs of a thread."""
+"""The Spark jobs of a thread: their names in Spark's UI, their cancellation, and the progress of a merge.
+
+Spark's status tracker finds jobs by group from Python, but dbt gives one group to all jobs of a connection. A tag of
+our own tells the jobs of one write apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import contextvars
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.jvm import is_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
+PROGRESS_INTERVAL = 0.5
+
+# Receives the merged share of a round's bytes, 0 to 1, and the number of its block sets that are merged.
+MergeProgress = Callable[[float, int], None]
 
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
@@ -18,7 +33,7 @@ _INTERRUPT = "spark.job.interruptOnCancel"
 
 @contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
-    """Run the jobs of this thread under ``group``, for :func:`cancel_jobs` to find; then restore what was set."""
+    """Run this thread's jobs under ``group``, for :func:`cancel_jobs`; restore the previous group afterwards."""
     context = spark.sparkContext
     values = {_GROUP: group, _INTERRUPT: "true"}
     before = {name: context.getLocalProperty(name) for name in values}
@@ -33,7 +48,7 @@ def job_group(spark: SparkSession, group: str) -> Iterator[None]:
 
 @contextmanager
 def job_description(spark: SparkSession, description: str) -> Iterator[None]:
-    """Let the jobs of this thread carry ``description`` in Spark's UI; then restore what was set."""
+    """Describe this thread's jobs in Spark's UI; restore the previous description afterwards."""
     context = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
     context.setLocalProperty(_DESCRIPTION, description)
@@ -45,21 +60,21 @@ def job_description(spark: SparkSession, description: str) -> Iterator[None]:
 
 @contextmanager
 def job_step(spark: SparkSession, step: str) -> Iterator[None]:
-    """Let the jobs of this thread carry ``step`` behind the description that they have already."""
+    """Append ``step`` to the description of this thread's jobs."""
     before = spark.sparkContext.getLocalProperty(_DESCRIPTION)
     with job_description(spark, f"{before}: {step}" if before else step):
         yield
 
 
 def cancel_jobs(spark: SparkSession, group: str) -> None:
-    """Cancel the running jobs of ``group``; does nothing when Spark has stopped already."""
+    """Cancel the running jobs of ``group``; does nothing if Spark has stopped."""
     if not is_stopped(spark):
         spark.sparkContext.cancelJobGroup(group)
 
 
 @contextmanager
 def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Tag the jobs of this thread, beside the group they are in, for :func:`cancel_tagged` to find."""
+    """Tag this thread's jobs, in addition to their group, for :func:`cancel_tagged`."""
     context = spark.sparkContext
     context.addJobTag(tag)
     try:
@@ -69,6 +84,119 @@ def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the running jobs with this tag; does nothing when Spark has stopped already."""
+    """Cancel the running jobs with this tag; does nothing if Spark has stopped."""
     if not is_stopped(spark):
         spark.sparkContext.cancelJobsWithTag(tag)
+
+
+class RoundJobs:
+    """The jobs that write the blocks of one round, one after the other.
+
+    Args:
+        spark: The session they run in.
+        sizes: Bytes of each block set of the round.
+        progress: Callback for the progress of the round, or None.
+    """
+
+    def __init__(self, spark: SparkSession, sizes: Sequence[int], progress: MergeProgress | None) -> None:
+        self._spark = spark
+        self._sizes = sizes
+        self._progress = progress
+        self._bytes_before = 0
+        self._sets_before = 0
+
+    @contextmanager
+    def write(self, step: str, tag: str, set_of: Sequence[int], stages: int) -> Iterator[None]:
+        """Name and tag the jobs of a block of code, and report progress while they run.
+
+        Args:
+            step: What the jobs do, for Spark's UI.
+            tag: The tag of the jobs.
+            set_of: For each task of the last stage, in order, the block set that it writes a block of.
+            stages: Stages of the jobs; each counts as the same share of the work.
+        """
+        tasks = Counter(set_of)
+        sets, last_tasks = list(tasks), list(accumulate(tasks.values()))
+        own, total = sum(self._sizes[number] for number in sets), max(1, sum(self._sizes))
+
+        def report(share: float) -> None:
+            # Spark starts tasks in order, so those that have ended are the first ones, give or take a few.
+            ended = (share * stages - (stages - 1)) * len(set_of)
+            merged_sets = self._sets_before + bisect_right(last_tasks, ended + 1e-6)
+            if self._progress is not None:
+                self._progress((self._bytes_before + share * own) / total, merged_sets)
+
+        name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
+        with job_step(self._spark, name), job_tag(self._spark, tag):
+            if self._progress is None:
+                yield
+            else:
+                with _watched(self._spark, tag, stages, report):
+                    yield
+        self._bytes_before += own
+        self._sets_before += len(sets)
+
+
+@contextmanager
+def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float], None]) -> Iterator[None]:
+    """Report the share of the tagged jobs that is done, from a thread that ends with this block; 1 if all went well.
+
+    An error in ``report`` ends the reports and nothing else.
+    """
+    from pyspark import InheritableThread  # closes its connection to the JVM when it ends
+
+    ended = threading.Event()
+    # dbt's loggers find the current node in context variables.
+    context = contextvars.copy_context()
+    thread = InheritableThread(lambda: context.run(_watch, spark, tag, stages, report, ended))
+    thread.daemon = True  # so that Python can exit if the JVM never answers
+    thread.name = f"recluster-progress-{tag}"
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    with suppress(Exception):
+        report(1.0)
+
+
+def _watch(
+    spark: SparkSession, tag: str, stages: int, report: Callable[[float], None], ended: threading.Event
+) -> None:
+    last = 0.0
+    while not ended.wait(PROGRESS_INTERVAL):
+        try:
+            if is_stopped(spark):
+                return
+            share = min(1.0, _stages_done(spark, tag) / stages)
+            if share > last and not ended.is_set():
+                last = share
+                report(share)
+        except Exception:
+            return  # the merge itself will report what is wrong
+
+
+def _stages_done(spark: SparkSession, tag: str) -> float:
+    """Return how many stages' worth of tasks has ended; skipped and waiting stages count as 0."""
+    context: Any = spark.sparkContext._jsc
+    tracker = context.sc().statusTracker()
+    done = 0.0
+    for job in tracker.getJobIdsForTag(tag):
+        info = tracker.getJobInfo(job)
+        for stage in info.get().stageIds() if info.isDefined() else ():
+            tasks = tracker.getStageInfo(stage)
+            if tasks.isDefined() and tasks.get().numTasks():
+                done += tasks.get().numCompletedTasks() / tasks.get().numTasks()
+    return done
+
+
+def _numbers(positions: Sequence[int]) -> str:
+    """Write positions as numbers from 1, consecutive ones together: ``1 to 3, 5``."""
+    spans: list[list[int]] = []
+    for number in sorted(position + 1 for position in positions):
+        if spans and spans[-1][1] + 1 == number:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)

@@ -1,8 +1,9 @@
-"""The way from Python into Spark's JVM, and the end of it."""
+"""Access to Spark's JVM from Python, and its shutdown."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,24 +18,49 @@ def jvm(spark: SparkSession) -> Any:
 def activate(spark: SparkSession) -> None:
     """Make ``spark`` the active session of this thread.
 
-    Spark's SQL does so by itself. Java classes called directly read the configuration of the thread's active
-    session, and a thread without one sees Spark's defaults: no Iceberg catalog, for a start.
+    Spark SQL does this itself. Java classes that Python calls directly read the configuration of the thread's active
+    session; a thread without one sees Spark's defaults and therefore no Iceberg catalog.
     """
     jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """Return the ``java.lang.Class`` of this name, found where Spark finds the jars it was given."""
+    """Return the ``java.lang.Class`` called ``name``, loaded from the jars that Spark was given."""
     java_lang = jvm(spark).java.lang
     return java_lang.Class.forName(name, True, java_lang.Thread.currentThread().getContextClassLoader())
 
 
 def java_array(spark: SparkSession, element: Any, items: list[Any]) -> Any:
-    """Return a Java array of ``element`` (a class reached through :func:`jvm`) with ``items`` in it."""
+    """Return a Java array of ``items``; ``element`` is their class, reached through :func:`jvm`."""
     array = _gateway(spark).new_array(element, len(items))
     for position, item in enumerate(items):
         array[position] = item
     return array
+
+
+def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """Return a Java list of ``items``."""
+    result = jvm(spark).java.util.ArrayList()
+    for item in items:
+        result.add(item)
+    return result
+
+
+def java_set(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """Return a Java set of ``items``."""
+    return jvm(spark).java.util.HashSet(java_list(spark, items))
+
+
+def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
+    """Return a Java map of strings, fetched in one call.
+
+    Iterating over it would cost several calls per entry, and the iteration ends with a Java exception that takes a
+    tenth of a second.
+    """
+    guava = jvm(spark).org.apache.iceberg.relocated.com.google.common
+    joined = str(guava.base.Joiner.on("\0").withKeyValueSeparator("\1").join(entries))
+    pairs = (entry.partition("\1") for entry in joined.split("\0")) if joined else ()
+    return {name: value for name, _, value in pairs}
 
 
 def is_stopped(spark: SparkSession) -> bool:
@@ -44,13 +70,13 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def process_id(spark: SparkSession) -> int | None:
-    """Return the process id of the JVM that pyspark started, None where something else started it."""
+    """Return the process id of the JVM that pyspark started, or None if something else started it."""
     process: subprocess.Popen[bytes] | None = getattr(_gateway(spark), "proc", None)
     return process.pid if process else None
 
 
 def stop(spark: SparkSession, seconds: float = 15) -> None:
-    """Stop Spark and wait until its JVM is gone, and with it every file and lock that it held."""
+    """Stop Spark and wait until its JVM has exited and released every file and lock."""
     from pyspark import SparkContext
 
     gateway = _gateway(spark)
@@ -59,12 +85,12 @@ def stop(spark: SparkSession, seconds: float = 15) -> None:
     gateway.shutdown()
     if process is not None:
         if process.stdin:
-            process.stdin.close()  # the JVM ends when its standard input does
+            process.stdin.close()  # the JVM exits when its standard input closes
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-    # pyspark keeps the dead gateway otherwise, and a later session of this process would speak to nobody.
+    # Otherwise pyspark keeps the dead gateway, and the next session of this process would use it.
     SparkContext._gateway = None
     SparkContext._jvm = None
 

@@ -1,9 +1,8 @@
-"""Serialise the commits that threads of this process make to one table.
+"""Locks that serialise the commits of this process's threads to one table.
 
-Iceberg's Hive catalog without the metastore's locks (``method: embedded``) checks that the table has not
-changed and then
-swaps its metadata pointer, in two steps: two threads between the same two steps would lose one commit. With
-catalogs that swap atomically the lock costs nothing, since it is held for a commit only.
+Iceberg's Hive catalog without the metastore's locks (``method: embedded``) checks that the table has not changed and
+then swaps its metadata pointer. Two threads between these two steps would lose one commit. With catalogs that swap
+atomically the lock costs nothing, because it is held only during a commit.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _WRITES = re.compile(
     r"(?:table\s+)?(?:if\s+(?:not\s+)?exists\s+)?" + _IDENTIFIER,
     re.IGNORECASE,
 )
-# A procedure names its table in a string; which of its strings that is, only the procedure knows.
+# A procedure names its table in one of its strings; only the procedure knows which.
 _CALL = re.compile(r"^\s*call\b", re.IGNORECASE)
 _STRING = re.compile(r"'((?:[^'\\]|\\.|'')*)'|\"((?:[^\"\\]|\\.)*)\"")
 _COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
@@ -31,7 +30,7 @@ _COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 @contextmanager
 def table_lock(*tables: str) -> Iterator[None]:
-    """Hold the locks of ``tables`` (names as in :func:`canonical_name`), always taken in the same order."""
+    """Hold the locks of ``tables`` (see :func:`canonical_name`), always acquired in the same order."""
     with ExitStack() as held:
         for table in sorted(set(tables)):
             with _registry:
@@ -41,7 +40,7 @@ def table_lock(*tables: str) -> Iterator[None]:
 
 
 def canonical_name(identifier: str) -> str:
-    """Return one spelling for every way of writing a table's name: no quotes, lower case, schema and table only."""
+    """Return the same spelling for every way to write a table's name: no quotes, lower case, schema and table only."""
     parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", identifier)
     names = [(quoted or plain).replace("``", "`").lower() for quoted, plain in parts]
     return ".".join(names[-2:])
@@ -50,7 +49,7 @@ def canonical_name(identifier: str) -> str:
 def written_tables(sql: str) -> list[str]:
     """Return the canonical names of the tables that a statement may write.
 
-    A word in a string literal may add a name too many, which costs a moment of waiting and nothing else.
+    A string literal may add a name by mistake, which costs a moment of waiting and nothing else.
     """
     text = _COMMENTS.sub(" ", sql)
     if _CALL.match(text):

@@ -1,9 +1,10 @@
-"""A user's ``where``: parsed by Spark, turned into an Iceberg expression by Iceberg, never pasted into a statement."""
+"""A user's ``where``: parsed by Spark, converted to an Iceberg expression by Iceberg, never pasted into a statement."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,29 +13,57 @@ import pyarrow.compute as pc
 
 from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.blocks import BlockMetadata, BoolArray
-from dbt_recluster.iceberg.errors import short_message
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray
+from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import activate, jvm
 from dbt_recluster.iceberg.scan import file_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dbt_recluster.iceberg.table import IcebergTable
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 
-def parse_predicate(table: IcebergTable, where: str) -> Any:
-    """Return the Iceberg expression of a SQL predicate on the table's columns.
+@dataclass(frozen=True)
+class Predicate:
+    """A predicate on the columns of a table.
 
-    Raises:
-        PredicateError: It does not parse, names an unknown column, or holds something that Iceberg cannot
-            push down.
+    Attributes:
+        text: The SQL as the user wrote it.
+        expression: The Java ``Expression``.
     """
-    return _convert(table.spark, table.identifier, table.name, where)
+
+    text: str
+    expression: Any
+
+    @classmethod
+    def parse(cls, table: IcebergTable, where: str) -> Predicate:
+        """Parse a SQL predicate.
+
+        Raises:
+            PredicateError: It does not parse, names an unknown column, or cannot be pushed down to Iceberg.
+        """
+        return cls(where, _expression(table.spark, table.identifier, table.name, where))
+
+    def columns(self, table: IcebergTable) -> set[str]:
+        """Return the columns that the predicate names, spelled as the table does."""
+        schema = table.java.schema()
+        references = table.iceberg.expressions.Binder.boundReferences(
+            schema.asStruct(), [self.expression], False
+        )
+        return {str(schema.findColumnName(field_id)) for field_id in references}
+
+    def may_match(self, table: IcebergTable, blocks: BlockMetadata) -> BoolArray:
+        """Return which blocks may hold a matching row, by Iceberg's own scan planning: bool (n,)."""
+        if blocks.snapshot_id is None:
+            return np.zeros(0, dtype=bool)
+        paths = file_paths(table, blocks.snapshot_id, self.expression)
+        matches = pc.is_in(blocks.path, value_set=pa.array(paths, type=pa.string()))
+        return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str) -> None:
-    """Hold a predicate against the columns of a table that does not exist yet.
+    """Parse a predicate on a table that does not exist yet.
 
     Args:
         spark: A session.
@@ -42,53 +71,26 @@ def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str)
         where: The predicate.
 
     Raises:
-        PredicateError: As :func:`parse_predicate`.
+        PredicateError: As :meth:`Predicate.parse`.
     """
     activate(spark)
     schema = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
     view = f"recluster_{uuid.uuid4().hex}"
-    # Of an RDD the optimizer does not know that it is empty; of anything else it would drop the filter.
+    # The optimizer drops the filter of a relation that it knows to be empty; it knows nothing of an RDD.
     spark.createDataFrame(spark.sparkContext.emptyRDD(), schema).createTempView(view)
     try:
-        _convert(spark, view, "the model", where)
+        _expression(spark, view, "the model", where)
     finally:
         spark.catalog.dropTempView(view)
 
 
-def predicate_columns(table: IcebergTable, where: str) -> set[str]:
-    """Return the columns that a predicate names, spelled as the table does.
-
-    Raises:
-        PredicateError: As :func:`parse_predicate`.
-    """
-    expression = parse_predicate(table, where)
-    references = table.iceberg.expressions.Binder.boundReferences(
-        table.java.schema().asStruct(), [expression], False
-    )
-    return {str(table.java.schema().findColumnName(each)) for each in references}
-
-
-def may_match(table: IcebergTable, blocks: BlockMetadata, where: str) -> BoolArray:
-    """Return a mask of shape (n,): the blocks that may hold a row for which ``where`` is true.
-
-    Raises:
-        PredicateError: As :func:`parse_predicate`.
-    """
-    expression = parse_predicate(table, where)
-    if blocks.snapshot_id is None:
-        return np.zeros(0, dtype=bool)
-    paths = file_paths(table, blocks.snapshot_id, expression)
-    found = pc.is_in(blocks.path, value_set=pa.array(paths, type=pa.string()))
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _convert(spark: SparkSession, relation: str, shown: str, where: str) -> Any:
+def _expression(spark: SparkSession, relation: str, name: str, where: str) -> Any:
     converter = jvm(spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     try:
         resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, where)
         return converter.convertToIcebergExpression(resolved)
     except Exception as e:
         raise PredicateError(
-            f"where: {where!r} cannot choose blocks of {shown}: {short_message(e).rstrip('.')}. Use comparisons of "
+            f"where: {where!r} cannot choose blocks of {name}: {short_message(e).rstrip('.')}. Use comparisons of "
             "columns with constants, IN, IS NULL and LIKE 'prefix%', joined by AND, OR and NOT."
         ) from e

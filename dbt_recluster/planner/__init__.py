@@ -4,11 +4,12 @@ from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import block_depths, block_overlaps, depth_curve
 from dbt_recluster.planner.errors import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information
-from dbt_recluster.planner.planning import Plan, Task, plan
+from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import STRATEGIES, Policy
 
 __all__ = [
     "STRATEGIES",
+    "BlockSet",
     "Blocks",
     "BoundsError",
     "ClusteringInformation",
@@ -16,7 +17,6 @@ __all__ = [
     "PlannerError",
     "Policy",
     "PolicyError",
-    "Task",
     "block_depths",
     "block_overlaps",
     "clustering_information",

@@ -22,7 +22,7 @@ _STRATEGIES = {"payback": payback, "peak": peak, "above_average": above_average,
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class BlockSet:
     """One block set: merge these blocks, and write sorted ones.
 
     Attributes:
@@ -66,7 +66,7 @@ class Plan:
         reason: why there is, or is not, something to do.
     """
 
-    tasks: tuple[Task, ...]
+    block_sets: tuple[BlockSet, ...]
     rows: int
     bytes: int
     reason: str
@@ -128,7 +128,7 @@ def _reason(found: int, taken: int, worst: float, thresholds: FloatArray, policy
     return f"average depth {worst:.4g} is at most {threshold}"
 
 
-def _tasks(blocks: Blocks, chosen: Candidates, sets: BlockSets, policy: Policy) -> tuple[Task, ...]:
+def _tasks(blocks: Blocks, chosen: Candidates, sets: BlockSets, policy: Policy) -> tuple[BlockSet, ...]:
     if len(sets) == 0:
         return ()
     position = chosen.position[sets.member].astype(np.int64)
@@ -153,7 +153,7 @@ def _tasks(blocks: Blocks, chosen: Candidates, sets: BlockSets, policy: Policy) 
         chosen.partition[sets.member[sets.start]].tolist(),
         strict=True,
     )
-    return tuple(Task(np.sort(members), *values) for members, *values in columns)
+    return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
 
 
 def _holders(

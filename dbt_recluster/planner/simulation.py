@@ -55,7 +55,7 @@ def simulate_final(blocks: Blocks, policy: Policy, rounds: int | None = None) ->
             else dataclasses.replace(policy, max_bytes=policy.max_bytes - spent)
         )
         found = plan(blocks, left)
-        if not found.tasks:
+        if not found.block_sets:
             break
         plans.append(found)
         spent += found.bytes
@@ -77,11 +77,11 @@ def simulate(blocks: Blocks, found: Plan, policy: Policy) -> Blocks:
     Returns:
         The blocks that no task touches, in their order, then each task's new ones, in the order of the key.
     """
-    if not found.tasks:
+    if not found.block_sets:
         return blocks
     written = _written(blocks, found, policy)
     kept = np.ones(len(blocks), np.bool_)
-    kept[np.concatenate([task.blocks for task in found.tasks])] = False
+    kept[np.concatenate([task.blocks for task in found.block_sets])] = False
     lower = np.concatenate([blocks.lower[kept].astype(np.float64), written.lower])
     upper = np.concatenate([blocks.upper[kept].astype(np.float64), written.upper])
     distinct = np.unique(np.concatenate([lower, upper]))
@@ -102,12 +102,12 @@ def simulate(blocks: Blocks, found: Plan, policy: Policy) -> Blocks:
         rows=None if blocks.rows is None else joined(blocks.rows, written.rows),
         bytes=None
         if blocks.bytes is None
-        else joined(blocks.bytes, of_tasks([task.bytes for task in found.tasks]) // blocks_of_task),
-        level=joined(blocks.level, of_tasks([task.level for task in found.tasks])),
+        else joined(blocks.bytes, of_tasks([task.bytes for task in found.block_sets]) // blocks_of_task),
+        level=joined(blocks.level, of_tasks([task.level for task in found.block_sets])),
         run=joined(
-            blocks.run, max(0, int(blocks.run.max())) + 1 + of_tasks([task.run for task in found.tasks])
+            blocks.run, max(0, int(blocks.run.max())) + 1 + of_tasks([task.run for task in found.block_sets])
         ),
-        partition=joined(blocks.partition, of_tasks([task.partition for task in found.tasks])),
+        partition=joined(blocks.partition, of_tasks([task.partition for task in found.block_sets])),
         unbounded=np.concatenate([blocks.unbounded[kept], np.zeros(len(written.task), np.bool_)]),
         # An extent may end at a bound of a block that is gone; it shrinks to the nearest one left.
         extent_lower=np.searchsorted(distinct, extent_lower),
@@ -127,8 +127,8 @@ class _Written:
 
 def _written(blocks: Blocks, found: Plan, policy: Policy) -> _Written:
     """Cut every task's rows into blocks, all tasks at once on an axis where each has a stretch of its own."""
-    member = np.concatenate([task.blocks for task in found.tasks])
-    task = np.repeat(np.arange(len(found.tasks)), [len(task.blocks) for task in found.tasks])
+    member = np.concatenate([task.blocks for task in found.block_sets])
+    task = np.repeat(np.arange(len(found.block_sets)), [len(task.blocks) for task in found.block_sets])
     offset = task * float(blocks.points + 1)
     lower, upper = blocks.extent_lower[member] + offset, blocks.extent_upper[member] + offset
     rows = np.full(len(member), policy.block_rows) if blocks.rows is None else blocks.rows[member]

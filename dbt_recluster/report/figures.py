@@ -1,7 +1,7 @@
-"""The figures of the report, drawn by matplotlib: SVG that takes its colours from the page, and one PNG.
+"""The figures of the report, drawn by matplotlib: SVG with the colours of the page, and one PNG.
 
-Colours are drawn as marks that no figure uses otherwise and then replaced by the page's CSS variables, so that
-one drawing serves light and dark.
+Figures are drawn in placeholder colours, which are then replaced by the page's CSS variables, so that one drawing
+serves light and dark.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dbt_recluster.exceptions import ReportError
-from dbt_recluster.report.text import unit_of
+from dbt_recluster.report.text import best_unit, count_noun
 
 if TYPE_CHECKING:
-    from dbt_recluster.history import HistoryEntry
-    from dbt_recluster.survey import Layout, Survey
+    from dbt_recluster.clustering.history import HistoryEntry
+    from dbt_recluster.clustering.report_data import Layout, ReportData
 
-_SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text keeps its size there
+_SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text is readable there
 _MOST_BARS = 400
 _MOST_LEVELS = 5
 _COLOURS = {
@@ -50,23 +50,23 @@ _PNG_COLOURS = {
 }
 
 
-def depth_curve(survey: Survey) -> str:
-    """Draw how many blocks cover each key: before and after the last recluster, or now where there was none."""
-    curves = [("before", survey.before), ("after", survey.after)]
-    if survey.after is None:
-        curves = [("now", survey.now)]
+def depth_curve(report: ReportData) -> str:
+    """Draw how many blocks cover each key: before and after the last recluster, or now if there was none."""
+    curves = [("before", report.before), ("after", report.after)]
+    if report.after is None:
+        curves = [("now", report.now)]
     figure, axes = _figure()
     _draw_curves(axes, curves, _COLOURS)
-    _key_axis(axes, survey.labels)
-    return _svg(figure, f"depth {survey.table}", "Depth along the cluster key")
+    _key_axis(axes, report)
+    return _svg(figure, f"depth {report.table}", "Depth along the cluster key")
 
 
 def histogram(information: Mapping[str, Any]) -> str:
-    """Draw how many blocks have which depth."""
+    """Draw the number of blocks of each depth."""
     figure, axes = _figure()
     counts = information["block_depth_histogram"]
     depths = [int(name) for name in counts]
-    names = [str(each) if each <= 16 else f"{each // 2 + 1} to {each}" for each in depths]
+    names = [str(depth) if depth <= 16 else f"{depth // 2 + 1} to {depth}" for depth in depths]
     axes.bar(range(len(names)), list(counts.values()), color=_COLOURS["after"], width=0.72)
     axes.set_xticks(range(len(names)), names)
     if len(names) < 4:
@@ -77,18 +77,18 @@ def histogram(information: Mapping[str, Any]) -> str:
     return _svg(figure, f"histogram {information['table']}", "Number of blocks of each depth")
 
 
-def blocks(survey: Survey) -> str:
+def blocks(report: ReportData) -> str:
     """Draw each block as a bar over its range of keys, new blocks above, reclustered ones below them."""
     from matplotlib.collections import LineCollection
 
-    layout = survey.now
+    layout = report.now
     figure, axes = _figure()
     shown = _shown(layout)
     order = shown[np.lexsort((layout.lower[shown], layout.level[shown]))]
     for shade, _, levels in level_shades(layout):
         rows = np.flatnonzero(np.isin(layout.level[order], levels))
         lower = layout.lower[order[rows]]
-        # A block of one single key still has to be seen.
+        # A block of a single key must still be visible.
         upper = np.maximum(layout.upper[order[rows]], lower + 0.004)
         segments = np.stack([np.stack([lower, rows], axis=1), np.stack([upper, rows], axis=1)], axis=1)
         width = min(5.0, 110 / max(1, len(order)))
@@ -99,16 +99,16 @@ def blocks(survey: Survey) -> str:
     axes.set_ylabel(
         f"{len(order):,} of {len(layout.lower):,} blocks" if len(order) < len(layout.lower) else "blocks"
     )
-    _key_axis(axes, survey.labels)
+    _key_axis(axes, report)
     axes.grid(visible=False, axis="y")
-    return _svg(figure, f"blocks {survey.table}", "Each block as a bar over its range of keys")
+    return _svg(figure, f"blocks {report.table}", "Each block as a bar over its range of keys")
 
 
 def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
-    """Return the shades of the levels that there are: its number, what to call it, and its levels."""
-    found = np.unique(np.maximum(layout.level, 0))
-    shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [-1, 0])] if 0 in found else []
-    older = found[found > 0]
+    """Return each shade that the levels need: its number, its name and its levels."""
+    levels = np.unique(np.maximum(layout.level, 0))
+    shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [-1, 0])] if 0 in levels else []
+    older = levels[levels > 0]
     parts = [part for part in np.array_split(older, _MOST_LEVELS - 1) if len(part)]
     for number, part in enumerate(parts, start=1):
         first, last = int(part[0]), int(part[-1])
@@ -118,24 +118,23 @@ def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
 
 def history(entries: Sequence[HistoryEntry], table: str) -> str:
     """Draw the depth after each round over time, and the bytes loaded and rewritten below it."""
-    rounds = [entry for entry in entries if entry.kind == "recluster" and entry.depth_before is not None]
+    rounds = [entry for entry in entries if entry.is_recluster and entry.depth_before is not None]
     figure, axes = _figure(rows=2 if rounds else 1)
     above, below = axes if rounds else (None, axes)
     if above is not None:
         _draw_rounds(above, rounds)
     series = {}
     for name in ("load", "after"):
-        chosen = [entry for entry in entries if (entry.kind == "recluster") == (name == "after")]
-        sizes = [entry.bytes_in if name == "after" else entry.bytes_out for entry in chosen]
-        series[name] = chosen, np.cumsum(np.array(sizes, np.int64))
-    unit, one = unit_of(max((int(total[-1]) for _, total in series.values() if len(total)), default=0))
-    for name, (chosen, total) in series.items():
-        heights = total / one
-        if chosen:
-            below.step(
-                [each.at for each in chosen], heights, where="post", color=_COLOURS[name], linewidth=1.6
-            )
-            below.plot([chosen[-1].at], [heights[-1]], "o", color=_COLOURS[name], markersize=3)
+        own = [entry for entry in entries if entry.is_recluster == (name == "after")]
+        sizes = [entry.bytes_in if name == "after" else entry.bytes_out for entry in own]
+        series[name] = own, np.cumsum(np.array(sizes, np.int64))
+    unit, factor = best_unit(max((int(total[-1]) for _, total in series.values() if len(total)), default=0))
+    for name, (own, total) in series.items():
+        heights = total / factor
+        if own:
+            times = [entry.at for entry in own]
+            below.step(times, heights, where="post", color=_COLOURS[name], linewidth=1.6)
+            below.plot([times[-1]], [heights[-1]], "o", color=_COLOURS[name], markersize=3)
     below.set_ylabel(f"{unit} so far")
     below.set_ylim(bottom=0)
     if entries:
@@ -144,32 +143,32 @@ def history(entries: Sequence[HistoryEntry], table: str) -> str:
 
 
 def _draw_rounds(axes: Any, rounds: Sequence[HistoryEntry]) -> None:
-    for each in rounds:
-        ends = [each.depth_before, each.depth_after]
-        axes.plot([each.at, each.at], ends, color=_COLOURS["muted"], linewidth=1)
-    at = [each.at for each in rounds]
-    axes.plot(at, [each.depth_before for each in rounds], "o", color=_COLOURS["before"], markersize=4)
-    axes.plot(at, [each.depth_after for each in rounds], "o", color=_COLOURS["after"], markersize=4)
+    for entry in rounds:
+        ends = [entry.depth_before, entry.depth_after]
+        axes.plot([entry.at, entry.at], ends, color=_COLOURS["muted"], linewidth=1)
+    at = [entry.at for entry in rounds]
+    axes.plot(at, [entry.depth_before for entry in rounds], "o", color=_COLOURS["before"], markersize=4)
+    axes.plot(at, [entry.depth_after for entry in rounds], "o", color=_COLOURS["after"], markersize=4)
     axes.set_ylabel("depth")
     axes.set_ylim(bottom=0)
     axes.margins(y=0.2)
 
 
-def overview_png(surveys: Sequence[Survey]) -> bytes:
-    """Draw the depth curves of the tables, one below the other, as a PNG of 1200 pixels width."""
+def overview_png(reports: Sequence[ReportData]) -> bytes:
+    """Draw the depth curves of the tables, one below the other, as a PNG that is 1200 pixels wide."""
     pyplot = _pyplot()
-    chosen = list(surveys)[:8]
+    drawn = list(reports)[:8]
     with pyplot.rc_context(_settings(_PNG_COLOURS)):
         figure, axes = pyplot.subplots(
-            len(chosen), 1, figsize=(8, 0.4 + 1.9 * len(chosen)), layout="constrained", squeeze=False
+            len(drawn), 1, figsize=(8, 0.4 + 1.9 * len(drawn)), layout="constrained", squeeze=False
         )
-        for each, place in zip(chosen, axes[:, 0], strict=True):
-            curves = [("before", each.before), ("after", each.after)]
-            _draw_curves(place, curves if each.after else [("now", each.now)], _PNG_COLOURS)
-            _key_axis(place, each.labels)
-            info = each.information
+        for report, place in zip(drawn, axes[:, 0], strict=True):
+            curves = [("before", report.before), ("after", report.after)]
+            _draw_curves(place, curves if report.after else [("now", report.now)], _PNG_COLOURS)
+            _key_axis(place, report)
+            info = report.information
             place.set_title(
-                f"{each.table} by {info['cluster_key']}: {info['total_block_count']:,} blocks, "
+                f"{report.table} by {info['cluster_key']}: {count_noun(info['total_block_count'], 'block')}, "
                 f"average depth {info['average_depth']:.1f}",
                 loc="left",
                 fontsize=10,
@@ -187,7 +186,7 @@ def _draw_curves(axes: Any, curves: Sequence[tuple[str, Layout | None]], colours
             continue
         at, depth = _thinned(layout)
         colour = colours["before" if name == "before" else "after"]
-        if name == "after":  # the colour of what was before would show through
+        if name == "after":  # hide the curve of before
             axes.fill_between(at, depth, step="mid", color=colours["card"], linewidth=0)
         axes.fill_between(at, depth, step="mid", color=colour, alpha=0.14, linewidth=0)
         axes.step(at, depth, where="mid", color=colour, linewidth=1.4, label=name)
@@ -203,7 +202,7 @@ def _legend(axes: Any) -> None:
 
 
 def _thinned(layout: Layout, most: int = 800) -> tuple[Any, Any]:
-    """Return at most ``most`` points of the curve, each the deepest of those it stands for."""
+    """Return at most ``most`` points of the curve, each the deepest of those that it represents."""
     if len(layout.at) <= most:
         return layout.at, layout.depth
     starts = np.linspace(0, len(layout.at), most, endpoint=False).astype(np.int64)
@@ -211,36 +210,39 @@ def _thinned(layout: Layout, most: int = 800) -> tuple[Any, Any]:
 
 
 def _shown(layout: Layout) -> Any:
-    """Return the places of the blocks to draw: all of them, or as many as can be told apart, evenly chosen."""
+    """Return the blocks to draw: all of them, or evenly spaced ones if there are too many to tell apart."""
     count = len(layout.lower)
     if not count:
         return np.zeros(0, np.int64)
     return np.unique(np.linspace(0, count - 1, min(count, _MOST_BARS)).round().astype(np.int64))
 
 
-def _key_axis(axes: Any, labels: Sequence[tuple[float, str]]) -> None:
+def _key_axis(axes: Any, report: ReportData) -> None:
+    labels = report.labels
     axes.set_xlim(-0.01, 1.01)
+    if report.partitions > 1:
+        axes.set_xlabel(f"{report.partitions:,} partitions, one after the other")
     axes.set_xticks([place for place, _ in labels], [text for _, text in labels])
     _keep_inside(axes, last=bool(labels) and labels[-1][0] > 0.8)
 
 
 def _time_axis(axes: Any, first: datetime, last: datetime) -> None:
-    """Name the beginning with its date, the middle and the end with as much as it takes to tell them apart."""
+    """Label the beginning with its date, and the middle and the end with what tells them apart."""
     span = last - first
     form = (
         "%Y-%m-%d" if span >= timedelta(days=3) else "%H:%M" if span >= timedelta(minutes=3) else "%H:%M:%S"
     )
     beginning = form if form == "%Y-%m-%d" else f"%Y-%m-%d {form}"
     at = [first, first + span / 2, last] if span else [first]
-    names = [at[0].strftime(beginning), *(each.strftime(form) for each in at[1:])]
+    names = [at[0].strftime(beginning), *(moment.strftime(form) for moment in at[1:])]
     if timedelta(days=1) <= span < timedelta(days=3):
-        names[1:] = [each.strftime("%m-%d %H:%M") for each in at[1:]]
+        names[1:] = [moment.strftime("%m-%d %H:%M") for moment in at[1:]]
     axes.set_xticks(at, names)
     _keep_inside(axes, last=len(at) > 1)
 
 
 def _keep_inside(axes: Any, *, last: bool) -> None:
-    """Let the names of the outermost ticks stay within the figure."""
+    """Keep the labels of the outermost ticks within the figure."""
     ticks = axes.get_xticklabels()
     if ticks:
         ticks[0].set_horizontalalignment("left")
@@ -285,7 +287,7 @@ def _settings(colours: Mapping[str, str]) -> dict[str, Any]:
 def _svg(figure: Any, salt: str, label: str) -> str:
     pyplot = _pyplot()
     buffer = io.StringIO()
-    # Every figure salts its ids with its own name: all of them end up in one page.
+    # All figures end up on one page, so each salts its ids with its own name.
     with pyplot.rc_context({**_settings(_COLOURS), "svg.hashsalt": salt}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     pyplot.close(figure)
@@ -301,7 +303,7 @@ def _svg(figure: Any, salt: str, label: str) -> str:
 
 
 def _pyplot() -> Any:
-    """Return matplotlib's pyplot, drawing without a screen.
+    """Return matplotlib's pyplot, set up to draw without a screen.
 
     Raises:
         ReportError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no network, no script, light and dark, readable on a phone."""
+"""The report as a self-contained HTML file: no network, no script, light and dark, readable on a phone."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
-from dbt_recluster.report.text import plural, size
+from dbt_recluster.report.text import count_noun, size
 
 if TYPE_CHECKING:
-    from dbt_recluster.history import HistoryEntry
-    from dbt_recluster.survey import Survey
+    from dbt_recluster.clustering.history import HistoryEntry
+    from dbt_recluster.clustering.report_data import ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _LAST_COMMITS = 30
 
 
 def write_report(
-    surveys: Sequence[Survey],
+    reports: Sequence[ReportData],
     path: str | Path,
     *,
     title: str = "Clustering report",
@@ -33,10 +33,10 @@ def write_report(
     """Write the report, and ``clustering.png`` beside it for a terminal or a chat.
 
     Args:
-        surveys: The tables, at least one (see :func:`dbt_recluster.survey.survey`).
-        path: The HTML file; its directory is made.
+        reports: The tables, at least one (see :func:`dbt_recluster.clustering.report_data.report_data`).
+        path: The HTML file; its directory is created.
         title: Its heading.
-        now: The time it tells, now by default.
+        now: The time that it shows, by default now.
 
     Returns:
         The two files.
@@ -44,7 +44,7 @@ def write_report(
     Raises:
         ReportError: matplotlib is missing, or a file cannot be written. Then neither is.
     """
-    ranked = sorted(surveys, key=lambda each: (-each.forecast.gain, each.table))
+    ranked = sorted(reports, key=lambda report: (-report.estimate.gain, report.table))
     page = render(ranked, title, now or datetime.now(timezone.utc))
     picture = figures.overview_png(ranked)
     html = Path(path)
@@ -58,8 +58,8 @@ def write_report(
     return [html, png]
 
 
-def render(surveys: Sequence[Survey], title: str, now: datetime) -> str:
-    """Return the page; tables come in the order given."""
+def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
+    """Return the page, with the tables in the order given."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -67,75 +67,84 @@ def render(surveys: Sequence[Survey], title: str, now: datetime) -> str:
     return template.render(
         title=title,
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        tables=[_table(number, each) for number, each in enumerate(surveys, start=1)],
+        tables=[_table(number, report) for number, report in enumerate(reports, start=1)],
     )
 
 
-def _table(number: int, each: Survey) -> dict[str, Any]:
-    information, forecast = each.information, each.forecast
-    rounds = [entry for entry in each.history if entry.kind == "recluster"]
+def _table(number: int, report: ReportData) -> dict[str, Any]:
+    information, estimate = report.information, report.estimate
+    rounds = [entry for entry in report.history if entry.is_recluster]
     return {
         "id": f"table-{number}",
-        "name": _breakable(each.table),
-        "relation": each.table,
+        "name": _breakable(report.table),
+        "relation": report.table,
         "key": information["cluster_key"],
-        "partitions": each.partitions,
-        "suspended": each.suspended,
+        "partitions": report.partitions,
+        "suspended": report.suspended,
         "empty": not information["total_block_count"],
         "blocks": f"{information['total_block_count']:,}",
         "size": size(information["total_bytes"]),
         "depth": _number(information["average_depth"]),
-        "expected_depth": _number(forecast.expected_depth),
-        "gain": _number(forecast.gain),
-        "to_rewrite": size(forecast.bytes) if forecast.bytes else "nothing",
+        "expected_depth": _number(estimate.expected_depth) if estimate.bytes else "",
+        "gain": _number(estimate.gain) if estimate.bytes else "",
+        "to_rewrite": size(estimate.bytes) if estimate.bytes else "within its threshold",
         "last": rounds[-1].at.strftime("%Y-%m-%d %H:%M") if rounds else "never",
-        "facts": _facts(each, rounds),
-        "compared": each.after is not None,
+        "facts": _facts(report, rounds),
+        "compared": report.after is not None,
         "reclustered": bool(rounds),
-        "levels": [(shade, name) for shade, name, _ in figures.level_shades(each.now)],
-        "figures": _figures(each),
-        "commits": [_commit(entry) for entry in reversed(each.history[-_LAST_COMMITS:])],
-        "all_commits": len(each.history),
+        "levels": [(shade, name) for shade, name, _ in figures.level_shades(report.now)],
+        "figures": _figures(report),
+        "only_commit": _only_commit(report.history),
+        "commits": [_commit(entry) for entry in reversed(report.history[-_LAST_COMMITS:])],
+        "all_commits": len(report.history),
     }
 
 
-def _figures(each: Survey) -> dict[str, str]:
-    if not each.information["total_block_count"]:
+def _figures(report: ReportData) -> dict[str, str]:
+    if not report.information["total_block_count"]:
         return {}
     return {
-        "curve": figures.depth_curve(each),
-        "histogram": figures.histogram(each.information),
-        "blocks": figures.blocks(each),
-        "history": figures.history(each.history, each.table),
+        "curve": figures.depth_curve(report),
+        "histogram": figures.histogram(report.information),
+        "blocks": figures.blocks(report),
+        "history": figures.history(report.history, report.table) if len(report.history) > 1 else "",
     }
+
+
+def _only_commit(history: Sequence[HistoryEntry]) -> str:
+    """Describe a history of a single commit, which is no curve."""
+    if len(history) != 1:
+        return ""
+    entry = history[0]
+    return f"{size(entry.bytes_out)} loaded at {entry.at:%Y-%m-%d %H:%M} UTC; the only commit so far."
 
 
 def _breakable(name: str) -> Markup:
-    """Let a long name break where its words do."""
+    """Allow a long name to break between its words."""
     return Markup("<wbr>").join(re.split(r"(?<=[._])", name))
 
 
-def _facts(each: Survey, rounds: Sequence[HistoryEntry]) -> list[tuple[str, str]]:
-    found: Mapping[str, Any] = each.information
-    amplification = each.history[-1].write_amplification if each.history else 0.0
+def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str, str]]:
+    values: Mapping[str, Any] = report.information
+    amplification = report.history[-1].write_amplification if report.history else 0.0
     facts = [
-        ("average depth", _number(found["average_depth"])),
-        ("depth of 95 %", str(found["p95_depth"])),
-        ("clustering ratio", f"{found['clustering_ratio']:.0f} %"),
-        ("blocks", f"{found['total_block_count']:,}"),
-        ("size", size(found["total_bytes"])),
-        ("rows", f"{found['total_rows']:,}"),
-        ("reclusters", plural(len(rounds), "round")),
+        ("average depth", _number(values["average_depth"])),
+        ("depth of 95 %", str(values["p95_depth"])),
+        ("clustering ratio", f"{values['clustering_ratio']:.0f} %"),
+        ("blocks", f"{values['total_block_count']:,}"),
+        ("size", size(values["total_bytes"])),
+        ("rows", f"{values['total_rows']:,}"),
+        ("reclusters", count_noun(len(rounds), "round")),
         ("rows rewritten per row loaded", f"{amplification:.2f}"),
     ]
-    seconds = each.forecast.estimated_seconds
-    if each.forecast.bytes and seconds is not None:
-        facts.append(("left to do, about", f"{size(each.forecast.bytes)}, {seconds:.0f} s"))
+    seconds = report.estimate.estimated_seconds
+    if report.estimate.bytes and seconds is not None:
+        facts.append(("left to do, about", f"{size(report.estimate.bytes)}, {seconds:.0f} s"))
     return facts
 
 
 def _commit(entry: HistoryEntry) -> dict[str, str]:
-    recluster = entry.kind == "recluster"
+    recluster = entry.is_recluster
     depths = ""
     if entry.depth_before is not None and entry.depth_after is not None:
         about = "~" if entry.depth_after_is == "expected" else ""

@@ -1,79 +1,89 @@
-"""Reports as lines and tables of text."""
+"""The result of a recluster in one line, the plan of a dry run, and what both are written with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dbt_recluster.orphans import orphan_note
+from dbt_recluster.exceptions import orphan_note
 
 if TYPE_CHECKING:
-    from dbt_recluster.maintenance import ReclusterReport
+    from dbt_recluster.clustering.result import ReclusterResult
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
-def summary(report: ReclusterReport) -> str:
-    """Return what was done in one phrase: ``reclustered 42 blocks into 12, depth 8.3 -> 1.4``."""
+def summary(result: ReclusterResult) -> str:
+    """Return the result in one phrase: ``reclustered 42 blocks into 12, depth 8.3 -> 1.4``."""
     return (
-        f"reclustered {report.blocks_in} blocks into {report.blocks_out}, "
-        f"depth {report.depth_before:.1f} -> {report.depth_after:.1f}"
+        f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}, "
+        f"depth {result.depth_before:.1f} -> {result.depth_after:.1f}"
     )
 
 
-def recluster_line(report: ReclusterReport) -> str:
-    """Return one line: the table, counts, bytes, depths and seconds."""
-    if report.plan is not None:
-        sets = report.plan.sets
+def not_reclustered(result: ReclusterResult) -> str:
+    """Return that nothing was done, and why."""
+    return f"not reclustered: {result.reason}"
+
+
+def recluster_line(result: ReclusterResult) -> str:
+    """Return one line: table, counts, bytes, depths, seconds, and why it ended."""
+    if result.plan is not None:
+        sets = result.plan.sets
         if not sets:
-            return f"{report.table}: nothing to do, {report.reason}"
-        blocks = sum(each.blocks for each in sets)
-        what = f"{blocks} blocks ({size(report.plan.bytes)}) in {plural(len(sets), 'set')}"
-        return f"{report.table}: would recluster {what}, since {report.reason}"
-    if report.suspended and not report.rounds:
-        resume = f"dbt run-operation resume_recluster --args '{{table: {report.table}}}'"
-        return f"{report.table}: not reclustered, {report.reason}; to resume: {resume}"
-    if not report.rounds:
-        return f"{report.table}: nothing to do, {report.reason}"
-    rounds = f" in {len(report.rounds)} rounds" if len(report.rounds) > 1 else ""
-    line = f"{report.table}: {summary(report)}, {size(report.bytes_in)} rewritten{rounds} in {report.seconds:.1f}s"
-    return f"{line}. {orphan_note(report.table, report.orphans)}" if report.orphans else line
+            return f"{result.table}: nothing to do, {result.reason}"
+        blocks = count_noun(sum(planned.blocks for planned in sets), "block")
+        what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
+        return f"{result.table}: would recluster {what}, because {result.reason}"
+    if result.suspended and not result.rounds:
+        resume = f"dbt run-operation resume_recluster --args '{{table: {result.table}}}'"
+        return f"{result.table}: {not_reclustered(result)}; to resume: {resume}"
+    if result.limited and not result.rounds:
+        return f"{result.table}: {not_reclustered(result)}"
+    if not result.rounds:
+        return f"{result.table}: nothing to do, {result.reason}"
+    rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
+    line = (
+        f"{result.table}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s; "
+        f"{result.reason}"
+    )
+    return f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
 
 
-def plan_table(report: ReclusterReport) -> str:
-    """Return the plan of a dry run as a table, one line a block set, and its totals; empty when nothing is to do."""
-    found = report.plan
-    if found is None or not found.sets:
+def plan_table(result: ReclusterResult) -> str:
+    """Return the plan of a dry run as a table, one line for each block set, and its totals; empty without a plan."""
+    plan = result.plan
+    if plan is None or not plan.sets:
         return ""
     rows = [
         (
             str(number),
-            f"{each.level} -> {each.new_level}",
-            str(each.blocks),
-            str(each.expected_blocks),
-            f"{each.rows:,}",
-            size(each.bytes),
-            f"{each.lower} to {each.upper}",
-            str(each.depth),
-            str(each.expected_depth),
+            f"{planned.level} -> {planned.new_level}",
+            str(planned.blocks),
+            str(planned.expected_blocks),
+            f"{planned.rows:,}",
+            size(planned.bytes),
+            f"{planned.lower} to {planned.upper}",
+            str(planned.depth),
+            str(planned.expected_depth),
         )
-        for number, each in enumerate(found.sets, start=1)
+        for number, planned in enumerate(plan.sets, start=1)
     ]
-    header = ("set", "level", "blocks", "into", "rows", "size", report.cluster_key, "depth", "after")
+    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "depth", "after")
     seconds = (
-        "how long is not known, since the snapshots hold no recluster of this table"
-        if found.estimated_seconds is None
-        else f"about {found.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
+        "duration unknown, because the snapshots record no recluster of this table"
+        if plan.estimated_seconds is None
+        else f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
     )
     total = (
-        f"total: {size(found.bytes)}, {found.rows:,} rows, {seconds}; "
-        f"average depth {report.depth_before:.1f} -> {found.expected_depth:.1f} expected"
+        f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; "
+        f"average depth {result.depth_before:.1f} -> about {plan.expected_depth:.1f}"
     )
     return f"{table(header, rows)}\n{total}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned columns under a header, numbers to the right."""
+    """Return rows as aligned columns under a header."""
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
@@ -83,11 +93,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def size(count: int) -> str:
     """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
-    unit, one = unit_of(count)
-    return f"{count} bytes" if one == 1 else f"{count / one:.1f} {unit}"
+    unit, factor = best_unit(count)
+    return f"{count} bytes" if factor == 1 else f"{count / factor:.1f} {unit}"
 
 
-def unit_of(count: int) -> tuple[str, int]:
+def best_unit(count: int) -> tuple[str, int]:
     """Return the unit that a number of bytes reads best in, and its bytes."""
     power = 0
     while count / 1024**power >= 1024 and power < len(_UNITS) - 1:
@@ -95,6 +105,6 @@ def unit_of(count: int) -> tuple[str, int]:
     return _UNITS[power], 1024**power
 
 
-def plural(count: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """Return ``1 set`` or ``3 sets``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-{#- Recluster the table of the model that was just built, and put the figures into dbt's answer for it. -#}
+{#- Recluster the table of the model that was just built, and put the figures into dbt's response for it. -#}
 {% macro recluster_after_build(relation, clustering) %}
   {%- if not clustering.cluster_by or not clustering.automatic_clustering or flags.EMPTY -%}
     {{ return(none) }}
@@ -17,9 +17,12 @@
 
   {%- set outcome = adapter.recluster_relation(relation, clustering, recluster_run_vars()) -%}
   {%- if outcome.error -%}
-    {#- The data is in place, so this is a warning; it honours --warn-error. -#}
+    {#- The data is in place, so this is a warning; it respects --warn-error. -#}
     {%- do exceptions.warn(outcome.error) -%}
-  {%- elif outcome.report -%}
-    {%- do store_result('main', response=adapter.clustering_response(load_result('main').response, outcome.report)) -%}
+  {%- elif outcome.result -%}
+    {%- do store_result('main', response=adapter.clustering_response(load_result('main').response, outcome.result)) -%}
   {%- endif -%}
+  {%- for warning in outcome.warnings -%}
+    {%- do exceptions.warn(warning) -%}
+  {%- endfor -%}
 {% endmacro %}

@@ -1,10 +1,13 @@
 {#-
   Build a model with dbt-spark's own materialization and keep its table clustered.
 
-  Before: check the configuration against the model's columns; give an existing table its sort order, so that this load
-  arrives sorted by it. After: give a new or replaced table its sort order, recluster, and answer with the figures.
+  Before the build, the configuration is checked against the model's columns, and an existing table gets its sort order, so
+  that this load arrives sorted. After the build, a new or replaced table gets its sort order, and the table is reclustered.
 -#}
 {% macro recluster_build(parent) %}
+  {%- if model.language == 'python' -%}
+    {%- do adapter.check_python_model(model) -%}
+  {%- endif -%}
   {%- do adapter.check_run_vars(recluster_run_vars()) -%}
   {%- do recluster_warn_ignored() -%}
   {%- set clustering = adapter.parse_clustering(config) -%}
@@ -32,7 +35,7 @@
 
   {%- set result = parent() -%}
 
-  {#- Where the columns were not known before, building the table has found them out. -#}
+  {#- If the columns were not known before, they are now. -#}
   {%- set clustering = adapter.current_clustering() or clustering -%}
   {%- if not altered and (clustering.cluster_by or before is not none) -%}
     {%- set after = recluster_get_clustering(this) -%}
@@ -45,7 +48,7 @@
 
   {%- do recluster_after_build(this, clustering) -%}
 
-  {#- dbt-spark's relations do not say what they are, and whoever meets them in the cache takes them for another format. -#}
+  {#- dbt-spark's relations do not say that they are Iceberg tables, and the cache would take them for another format. -#}
   {%- set relations = [] -%}
   {%- for relation in result['relations'] -%}
     {%- do relations.append(relation.incorporate(is_iceberg=true)) -%}

@@ -1,6 +1,6 @@
 {#-
-  Whether to recluster now: always, but for the earlier batches of a microbatch model. dbt runs the materialization once a
-  batch and does not say which one is the last; it is the one that reaches the end of the run's time range.
+  Whether to recluster now: always, except after the earlier batches of a microbatch model. dbt runs the materialization
+  once for each batch and does not tell which one is the last. It is the one that reaches the end of the run's time range.
 -#}
 {% macro recluster_is_last_batch() %}
   {%- set batch = model.get('batch') -%}

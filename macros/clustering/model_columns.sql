@@ -1,4 +1,4 @@
-{#- Return the columns that the model's table will have, as a mapping from name to Spark type, without running the model. -#}
+{#- Return the columns that the model's table will have, name to Spark type, without running the model. -#}
 {% macro recluster_model_columns(compiled_code=none) %}
   {%- set columns = {} -%}
   {%- if model.resource_type == 'seed' -%}

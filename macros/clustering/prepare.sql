@@ -1,6 +1,6 @@
 {#-
-  Check the configuration against the columns that the table has, or will have. Columns of the key that only this run adds
-  to the table are put into new_columns.
+  Check the configuration against the columns that the table has or will have. Columns of the key that only this run adds to
+  the table are appended to new_columns.
 -#}
 {% macro recluster_prepare(clustering, kept_table, new_columns) %}
   {%- if kept_table -%}
@@ -15,7 +15,7 @@
   {%- endif -%}
 
   {%- if pre_hooks or model.language == 'python' -%}
-    {#- The query may need what a hook is about to make, so it is described when the table is created. -#}
+    {#- The query may depend on what a hook creates, so it is described when the table is created. -#}
     {{ return(adapter.defer_clustering(clustering)) }}
   {%- endif -%}
 

@@ -1,4 +1,4 @@
-{#- Warn, once a run, of a cluster_by that has no effect: on this model, or on an ephemeral one that it is made from. -#}
+{#- Warn once in a run about a cluster_by without effect: on this model, or on an ephemeral one that it selects from. -#}
 {% macro recluster_warn_ignored() %}
   {%- if config.get('cluster_by') -%}
     {%- if config.get('materialized') == 'view' and adapter.first_time(model.unique_id) -%}

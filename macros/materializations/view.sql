@@ -1,7 +1,7 @@
 {#-
-  dbt-spark's view, after two services: a warning where cluster_by is set, and a drop where `create or replace` would lie.
-  Over a Hive metastore, Iceberg's session catalog replaces a view's Iceberg metadata and leaves the text that Spark reads
-  as it was, so the view keeps its first definition for ever (apache/iceberg#15490).
+  dbt-spark's view, with a warning if cluster_by is set, and a drop if `create or replace` would have no effect. Over a Hive
+  metastore, Iceberg's session catalog replaces the view's Iceberg metadata but not the text that Spark reads, so the view
+  would keep its first definition forever (apache/iceberg#15490).
 -#}
 {% materialization view, adapter='recluster' %}
   {%- do recluster_warn_ignored() -%}

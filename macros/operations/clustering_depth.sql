@@ -4,6 +4,7 @@
   Print the average depth of tables.
 -#}
 {% macro clustering_depth(table=none, cluster_by=none, where=none, format='text') %}
+  {%- do adapter.check_operation_arguments('clustering_depth', kwargs) -%}
   {%- do adapter.dispatch('clustering_depth', 'dbt')(table, cluster_by, where, format) -%}
 {% endmacro %}
 

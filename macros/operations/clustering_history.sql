@@ -4,6 +4,7 @@
   Print what happened to tables: every round of reclustering and every load between.
 -#}
 {% macro clustering_history(table=none, since=none, format='text') %}
+  {%- do adapter.check_operation_arguments('clustering_history', kwargs) -%}
   {%- do adapter.dispatch('clustering_history', 'dbt')(table, since, format) -%}
 {% endmacro %}
 

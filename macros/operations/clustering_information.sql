@@ -4,6 +4,7 @@
   Print how well tables are clustered: all metrics, and how many blocks have which depth.
 -#}
 {% macro clustering_information(table=none, cluster_by=none, where=none, format='text') %}
+  {%- do adapter.check_operation_arguments('clustering_information', kwargs) -%}
   {%- do adapter.dispatch('clustering_information', 'dbt')(table, cluster_by, where, format) -%}
 {% endmacro %}
 

@@ -4,6 +4,7 @@
   Print the clustering ratio of tables, 100 for no overlap.
 -#}
 {% macro clustering_ratio(table=none, cluster_by=none, where=none, format='text') %}
+  {%- do adapter.check_operation_arguments('clustering_ratio', kwargs) -%}
   {%- do adapter.dispatch('clustering_ratio', 'dbt')(table, cluster_by, where, format) -%}
 {% endmacro %}
 

@@ -5,6 +5,7 @@
   Write one HTML file that shows how well tables are clustered, and clustering.png beside it.
 -#}
 {% macro clustering_report(tables=none, path=none) %}
+  {%- do adapter.check_operation_arguments('clustering_report', kwargs) -%}
   {%- do adapter.dispatch('clustering_report', 'dbt')(tables, path) -%}
 {% endmacro %}
 

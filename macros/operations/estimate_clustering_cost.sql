@@ -4,6 +4,7 @@
   Print what clustering tables would cost: once, and for each day of loads like those of the past week.
 -#}
 {% macro estimate_clustering_cost(table=none, cluster_by=none, format='text') %}
+  {%- do adapter.check_operation_arguments('estimate_clustering_cost', kwargs) -%}
   {%- do adapter.dispatch('estimate_clustering_cost', 'dbt')(table, cluster_by, format) -%}
 {% endmacro %}
 

@@ -1,4 +1,4 @@
-{#- Run one of the operations that look at tables, print its answer, and fail when it failed for any of them. -#}
+{#- Run an operation that looks at tables, print its answer, and fail if it failed for any of them. -#}
 {% macro recluster_operate(name, arguments) %}
   {%- do recluster_answer(adapter.operate(name, arguments, graph.nodes.values())) -%}
 {% endmacro %}
@@ -8,6 +8,6 @@
     {%- do print(answer.text) -%}
   {%- endif -%}
   {%- if answer.error -%}
-    {%- do exceptions.raise_compiler_error(answer.error) -%}
+    {%- do adapter.fail_operation(answer.error) -%}
   {%- endif -%}
 {% endmacro %}

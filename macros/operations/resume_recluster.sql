@@ -4,6 +4,7 @@
   Let suspended tables be reclustered again.
 -#}
 {% macro resume_recluster(table=none, format='text') %}
+  {%- do adapter.check_operation_arguments('resume_recluster', kwargs) -%}
   {%- do adapter.dispatch('resume_recluster', 'dbt')(table, format) -%}
 {% endmacro %}
 

@@ -4,6 +4,7 @@
   Print which keys would let queries skip most blocks of a table, or that it should not be clustered.
 -#}
 {% macro suggest_cluster_by(table=none, queries=none, format='text') %}
+  {%- do adapter.check_operation_arguments('suggest_cluster_by', kwargs) -%}
   {%- do adapter.dispatch('suggest_cluster_by', 'dbt')(table, queries, format) -%}
 {% endmacro %}
 

@@ -4,6 +4,7 @@
   Keep everybody from reclustering tables until they are resumed.
 -#}
 {% macro suspend_recluster(table=none, format='text') %}
+  {%- do adapter.check_operation_arguments('suspend_recluster', kwargs) -%}
   {%- do adapter.dispatch('suspend_recluster', 'dbt')(table, format) -%}
 {% endmacro %}
 

@@ -1,4 +1,4 @@
-{#- Apply a change of a table's sort order and properties; no statement when there is nothing to change. -#}
+{#- Change a table's sort order and properties; without a change, run no statement. -#}
 {% macro recluster_alter_clustering(relation, change) %}
   {%- if change.order -%}
     {%- call statement('alter_sort_order') -%}

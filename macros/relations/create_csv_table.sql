@@ -1,4 +1,4 @@
-{#- dbt-spark's; a clustered seed then gets its sort order before its rows, which come by inserts. -#}
+{#- dbt-spark's; a clustered seed gets its sort order before its rows are inserted. -#}
 {% macro recluster__create_csv_table(model, agate_table) %}
   {%- set sql = spark__create_csv_table(model, agate_table) -%}
   {%- set clustering = adapter.current_clustering() -%}

@@ -1,4 +1,4 @@
-{#- dbt-spark's, with the rows in the order of the cluster key: a table's sort order does not apply to create-as-select. -#}
+{#- dbt-spark's, with the rows sorted by the cluster key: a table's sort order does not apply to create-as-select. -#}
 {% macro recluster__create_table_as(temporary, relation, compiled_code, language='sql') -%}
   {%- set clustering = adapter.current_clustering() -%}
   {%- if language == 'sql' and not temporary and clustering and clustering.columns is none -%}

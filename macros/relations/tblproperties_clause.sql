@@ -1,4 +1,4 @@
-{#- The model's own tblproperties and, on a clustered model, those that keep whole bounds of the key from the first block on. -#}
+{#- The model's own tblproperties and, on a clustered model, those that its first blocks already need. -#}
 {% macro recluster__tblproperties_clause() -%}
   {%- set properties = adapter.clustering_creation_properties() or {} -%}
   {%- do properties.update(config.get('tblproperties') or {}) -%}

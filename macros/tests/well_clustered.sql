@@ -1,4 +1,4 @@
-{#- Fail when a table, built by dbt or not, is clustered worse than it should be: one row for each limit that it breaks. -#}
+{#- Fail if a table, built by dbt or not, is clustered worse than it should be: one row for each limit that it exceeds. -#}
 {% test well_clustered(model, max_average_depth=none, max_p95_depth=none, min_ratio=none, cluster_by=none, predicate=none) %}
   {{- adapter.dispatch('test_well_clustered', 'dbt')(model, max_average_depth, max_p95_depth, min_ratio, cluster_by, predicate) -}}
 {% endtest %}
@@ -8,8 +8,8 @@
     'max_average_depth': max_average_depth, 'max_p95_depth': max_p95_depth, 'min_ratio': min_ratio,
     'cluster_by': cluster_by, 'predicate': predicate
   }) -%}
-  {%- for each in broken %}
-    select '{{ each.limit }}' as broken_limit, cast({{ each.allowed }} as double) as allowed, cast({{ each.found }} as double) as found
+  {%- for limit in broken %}
+    select '{{ limit.limit }}' as broken_limit, cast({{ limit.allowed }} as double) as allowed, cast({{ limit.found }} as double) as found
     {%- if not loop.last %}
     union all
     {%- endif -%}

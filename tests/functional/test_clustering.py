@@ -421,7 +421,7 @@ class TestRunOperation(Clustering):
             ("{table: events, strategy: best}", "strategy must be one of"),
             ("{table: [plain, events], where: 'nope = 1'}", "2 of 2 tables failed"),
             ("{table: no.table}", "1 of 1 tables failed: no.table"),
-            ("{tables: events}", "takes no keyword argument 'tables'"),
+            ("{tables: events}", "recluster has no argument 'tables'; it takes table"),
         ],
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from operations import Operations, load_once, operate, operate_json
 
-from dbt_recluster.history import bytes_per_second, clustering_history
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.clustering.history import rewrite_speed
+from dbt_recluster.maintenance import ClusteredTable, clustering_history, recluster
 
 AUTOMATIC = """
 {{ config(materialized='incremental', cluster_by='k', block_rows=500, recluster_depth=2) }}
@@ -43,7 +43,7 @@ class TestHistory(Operations):
         assert all(entry.depth_after is not None for entry in rounds)
         loads = [entry for entry in found if entry.kind != "recluster"]
         assert [(entry.by, entry.blocks_out, entry.rows_out) for entry in loads] == [("spark", 1, 1000)] * 4
-        assert bytes_per_second(found)
+        assert rewrite_speed(ClusteredTable(spark, table))
 
     def test_for_people_and_programs(self, project: Any, table: str, spark: Any) -> None:
         log = operate("clustering_history", "{table: events}")

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 from operations import PLAIN, Operations, operate, operate_json
 
-from dbt_recluster.cost import estimate_clustering_cost
-from dbt_recluster.maintenance import blocks_opened, recluster
+from dbt_recluster.maintenance import blocks_opened, estimate_clustering_cost, recluster, suggest_cluster_by
 from dbt_recluster.report.text import size
-from dbt_recluster.suggestion import suggest_cluster_by
 
 EVENTS = """
 {{ config(materialized='incremental', block_rows=1000) }}
@@ -78,7 +76,7 @@ class TestSuggestion(Operations):
         )
         (found,) = suggest_cluster_by(spark, old, ["k = 7"], block_rows=1000).candidates
         assert found.bytes_per_day is None
-        assert "not known" in operate("suggest_cluster_by", f"{{table: {old}, queries: k = 7}}")
+        assert "unknown" in operate("suggest_cluster_by", f"{{table: {old}, queries: k = 7}}")
 
     def test_without_queries(self, project: Any, table: str, spark: Any) -> None:
         found = suggest_cluster_by(spark, table, block_rows=1000)

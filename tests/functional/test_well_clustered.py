@@ -71,6 +71,6 @@ class TestWellClustered(Operations):
             "wrong_ratio": "min_ratio must be a number from 0 to 100, not 101",
             "wrong_key": "there is no column 'nope'",
             "wrong_predicate": "where: 'nope = 1' cannot choose blocks",
-            "where": "give it `predicate` instead",
+            "where": "use `predicate` instead",
         }.items():
             assert text in messages[name], messages[name]

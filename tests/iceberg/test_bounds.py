@@ -1,4 +1,4 @@
-"""Bounds against brute force: what the metadata says of each file, and what a scan of the file says."""
+"""Bounds against brute force: those in the metadata of each file, and those of the rows in it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import datetime as dt
 import decimal
 import math
 import random
+import re
+import uuid
+from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 import pytest
 
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.iceberg.blocks import read_blocks
-from dbt_recluster.iceberg.sorting import set_cluster_key, sort_columns
-from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.block_metadata import read_blocks
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite.key_columns import key_columns
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -69,7 +73,7 @@ KEYS = [
 
 
 def comparable(value: Any, kind: str, key: str) -> Any:
-    """Bring a value that Spark computed to the form in which bounds come."""
+    """Convert a value that Spark computed to the form of a bound."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None if value is None else "NaN"
     if key == "k":
@@ -92,40 +96,52 @@ def rank(value: Any) -> tuple[int, Any]:
     return (2, 0) if value == "NaN" else (1, value)
 
 
-@pytest.mark.parametrize(("kind", "key"), KEYS)
-def test_bounds_are_those_of_the_rows(spark: Any, schema: str, kind: str, key: str) -> None:
-    rng = random.Random(f"{kind} {key}")
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k {kind}, n int) using iceberg")
-    table = IcebergTable.load(spark, name)
-    cluster_key = parse_cluster_key(key).check(table.columns())
-    set_cluster_key(table, cluster_key)
-    spark.sql(f"alter table {name} set tblproperties ('write.distribution-mode' = 'none')")
+@pytest.fixture(scope="module")
+def wide(spark: Any) -> Iterator[str]:
+    """A table with a column of every type, in seven files: plain values, NULLs, NaNs, and nothing else than those."""
+    schema = f"t_{uuid.uuid4().hex[:12]}"
+    spark.sql(f"create schema {schema}")
+    name = f"{schema}.wide"
+    columns = [f"c{number} {kind}" for number, kind in enumerate(GENERATORS)]
+    keys = {column.split()[0]: "full" for column in columns}
+    metrics = ", ".join(
+        f"'write.metadata.metrics.column.{column}' = '{mode}'" for column, mode in keys.items()
+    )
+    spark.sql(f"create table {name} ({', '.join(columns)}) using iceberg tblproperties ({metrics})")
+    loads = [[loads_of(kind)[number] for kind in GENERATORS] for number in range(len(loads_of("int")))]
+    for load in loads:
+        rows = list(zip_longest(*load))
+        spark.createDataFrame(rows, ", ".join(columns)).coalesce(1).writeTo(name).append()
+    yield name
+    spark.sql(f"drop schema {schema} cascade")
+
+
+def loads_of(kind: str) -> list[list[Any]]:
+    """Return the values of a column in each file; shorter ones are filled up with NULL."""
+    rng = random.Random(kind)
     make = GENERATORS[kind]
     nan = [float("nan")] if kind in ("double", "float") else []
-    loads = [
+    return [
         [make(rng) for _ in range(20)],
-        [*(make(rng) for _ in range(10)), None, *nan],
+        [*(make(rng) for _ in range(10 - len(nan))), *nan],
         [None, None],
         [make(rng)],
-        [None, *nan],
-        [*nan, *nan, make(rng)],
+        [None, *(nan or [make(rng)])],
+        [*(nan or [make(rng)]), *(nan or [None]), make(rng)],
+        [*(nan or [None])],
     ]
-    frames = [
-        spark.createDataFrame([(value, 0) for value in values], f"k {kind}, n int").coalesce(1)
-        for values in loads
-    ]
-    if nan:
-        frames.append(spark.createDataFrame([(nan[0], 0)], f"k {kind}, n int").coalesce(1))
-    for frame in frames:
-        frame.writeTo(name).append()
 
-    table.refresh()
+
+@pytest.mark.parametrize(("kind", "key"), KEYS)
+def test_bounds_are_those_of_the_rows(spark: Any, wide: str, kind: str, key: str) -> None:
+    table = IcebergTable.load(spark, wide)
+    column = f"c{list(GENERATORS).index(kind)}"
+    cluster_key = parse_cluster_key(re.sub(r"\bk\b", column, key)).check(table.columns())
     blocks = read_blocks(table, cluster_key)
-    seen = spark.table(name).select("_file", sort_columns(spark, cluster_key)[0].alias("v")).collect()
-    assert len(blocks) == len(frames)
+    rows = spark.table(wide).select("_file", key_columns(spark, cluster_key)[0].alias("v")).collect()
+    assert len(blocks) == 7
     for position, path in enumerate(blocks.path.to_pylist()):
-        values = sorted((comparable(row.v, kind, key) for row in seen if row._file == path), key=rank)
+        values = sorted((comparable(row.v, kind, key) for row in rows if row._file == path), key=rank)
         lower, upper = blocks.lower[0][position].as_py(), blocks.upper[0][position].as_py()
         if key == "k" and kind in ("double", "float"):
             lower, upper = ("NaN" if isinstance(x, float) and math.isnan(x) else x for x in (lower, upper))

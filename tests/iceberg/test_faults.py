@@ -5,28 +5,29 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pytest
-from tables import append, checksum, make_table, orphans, staged_sets
+from tables import append, checksum, data_files, local_path, make_table, orphans, staged_sets
 
-from dbt_recluster import maintenance
+from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.exceptions import MergeFailedError
-from dbt_recluster.iceberg import merge
-from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.maintenance import recluster
 
 
-def test_a_merge_that_fails_leaves_no_files(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_merge_leaves_no_files(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = make_table(spark, schema, partitioned="truncate(500, k)")
     before = checksum(spark, name)
     written: list[Any] = []
 
-    def interrupted(table: Any, snapshot_id: int, merged: Any) -> None:
-        written.extend(file for each in merged for file in each.files)
+    def interrupt(table: Any, snapshot_id: int, groups: Any) -> None:
+        written.extend(file for group in groups for file in group.files)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(merge, "check_merge", interrupted)
+    monkeypatch.setattr(merge, "verify_rewrite", interrupt)
     with pytest.raises(KeyboardInterrupt):
         recluster(spark, name, "k", depth=1, block_rows=1000)
     assert written
@@ -35,38 +36,25 @@ def test_a_merge_that_fails_leaves_no_files(spark: Any, schema: str, monkeypatch
     assert staged_sets(spark, name) == (0, 0)
 
 
-def broken_blocks(spark: Any, name: str) -> Path:
-    """Return the local path of one data file."""
-    row = spark.sql(f"select file_path from {name}.files limit 1").first()
-    return Path(unquote(urlparse(row[0]).path))
-
-
-def test_a_block_that_is_gone(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
+@pytest.mark.parametrize("fault", ["missing", "truncated"])
+def test_a_block_that_cannot_be_read(spark: Any, schema: str, fault: str) -> None:
+    name = make_table(spark, schema, files=3)
     snapshot = IcebergTable.load(spark, name).snapshot_id
-    path = broken_blocks(spark, name)
-    path.unlink()
-    with pytest.raises(MergeFailedError, match=path.name):
+    path = local_path(spark.sql(f"select file_path from {name}.files limit 1").first()[0])
+    if fault == "missing":
+        path.unlink()
+    else:
+        path.with_name(f".{path.name}.crc").unlink()
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    message = path.name if fault == "missing" else r"could not be merged: .*This round changed nothing"
+    with pytest.raises(MergeFailedError, match=message):
         recluster(spark, name, "k", depth=1, block_rows=1000)
     assert IcebergTable.load(spark, name).snapshot_id == snapshot
     assert orphans(spark, name) == set()
     assert staged_sets(spark, name) == (0, 0)
 
 
-def test_a_block_that_cannot_be_read(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    snapshot = IcebergTable.load(spark, name).snapshot_id
-    path = broken_blocks(spark, name)
-    path.with_name(f".{path.name}.crc").unlink()
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(MergeFailedError, match=r"could not be merged: .*This round changed nothing"):
-        recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert IcebergTable.load(spark, name).snapshot_id == snapshot
-    assert orphans(spark, name) == set()
-    assert staged_sets(spark, name) == (0, 0)
-
-
-def test_a_disk_that_is_full(spark: Any, schema: str, tmp_path: Path) -> None:
+def test_a_full_disk(spark: Any, schema: str, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
@@ -90,32 +78,27 @@ def test_a_disk_that_is_full(spark: Any, schema: str, tmp_path: Path) -> None:
         subprocess.run(["umount", "--lazy", str(small)], check=True)  # Spark may still have a file open
 
 
-def test_a_round_that_fails_tells_of_those_before_it(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = make_table(spark, schema)
-    take_step, calls = maintenance._merge, []
+def test_an_error_tells_of_the_rounds_before_it(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=3)
 
-    def fail_later(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:
-            raise RuntimeError("the room is on fire")
-        merged = take_step(*args)
-        append(spark, name, 50_000, 1000)  # the next round has something to do
-        return merged
+    def load_and_break(progress: Progress) -> None:
+        if progress.round == 1 and progress.merged == 1:
+            append(spark, name, 50_000, 1000)  # so that there is a second round
+        if progress.round == 2 and progress.merged is None and not progress.failed:
+            for file in data_files(spark, name) - orphans(spark, name):
+                file.unlink()
 
-    monkeypatch.setattr(maintenance, "_merge", fail_later)
-    said = r"the room is on fire\. .* 1 round before it was committed\."
-    with pytest.raises(MergeFailedError, match=said) as raised:
-        recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
+    with pytest.raises(
+        MergeFailedError, match=r"changed nothing\..* 1 round before it was committed\."
+    ) as raised:
+        recluster(spark, name, "k", depth=1, block_rows=1000, final=True, listener=load_and_break)
     assert raised.value.bytes_rewritten > 0
-    assert checksum(spark, name)[0] == 7000
 
 
-def test_a_listener_that_fails_changes_nothing(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
+def test_a_callback_that_fails_changes_nothing(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=3)
 
-    def gone(_: Any) -> None:
+    def gone(_: Progress) -> None:
         raise BrokenPipeError
 
     assert recluster(spark, name, "k", depth=1, block_rows=1000, listener=gone).depth_after <= 2

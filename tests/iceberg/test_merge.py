@@ -1,4 +1,4 @@
-"""Merging alone, by both of its ways: the same rows, in blocks of the right size, sorted and disjoint."""
+"""Merging alone, by both methods: the same rows, in blocks of the right size, sorted and disjoint."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ import pytest
 from tables import append, checksum, make_table, staged_sets
 
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.iceberg import merge
-from dbt_recluster.iceberg.block_set import block_set
-from dbt_recluster.iceberg.blocks import read_blocks
-from dbt_recluster.iceberg.commit import commit_merges
+from dbt_recluster.iceberg.block_metadata import read_blocks
+from dbt_recluster.iceberg.commit import RoundCommit
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
-from dbt_recluster.iceberg.merge import merge_sets
+from dbt_recluster.iceberg.rewrite.file_groups import file_group
+from dbt_recluster.iceberg.rewrite.merge import METHODS, BlockLimits, Merger
+from dbt_recluster.iceberg.rewrite.shuffle import partition_salts
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.iceberg.shuffle import partition_salts
-from dbt_recluster.iceberg.sorting import set_cluster_key
-from dbt_recluster.iceberg.table import IcebergTable
+from dbt_recluster.iceberg.sort_order import set_cluster_key
 
-WAYS = ("ranges", "shuffle")
 # Row groups of a few dozen rows, so that there is something to skip.
 SMALL_ROW_GROUPS = {
     "write.parquet.row-group-size-bytes": 2048,
@@ -34,32 +32,25 @@ SMALL_ROW_GROUPS = {
 }
 
 
-def choose(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """Make every merge go one way, whatever it costs."""
-    monkeypatch.setattr(merge, "_MOST_READ_AGAIN", 1e9 if way == "ranges" else -1)
-    monkeypatch.setattr(merge, "_SHUFFLE_BYTES", 1e9 if way == "ranges" else -1)
-
-
-def merge_all(spark: Any, name: str, key: str | list[str], block_rows: int) -> list[list[Any]]:
-    """Merge each partition of a table as one set and commit it; return the new data files of each set."""
+def merge_all(
+    spark: Any, name: str, key: str | list[str], block_rows: int, method: str | None = None
+) -> list[list[Any]]:
+    """Merge each partition of a table as one group and commit it; return the new data files of each group."""
     table = IcebergTable.load(spark, name)
     parsed = parse_cluster_key(key).check(table.columns())
     set_cluster_key(table, parsed)
     blocks = read_blocks(table, parsed)
     assert blocks.snapshot_id is not None
-    tasks = scan_tasks(
-        table,
-        blocks.snapshot_id,
-        blocks.path.to_pylist(),
-        bounds_of=[field.column for field in parsed.fields],
-    )
-    sets = []
+    columns = [field.column for field in parsed.fields]
+    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
+    groups = []
     for code in np.unique(blocks.partition):
         own = blocks.take(blocks.partition == code)
-        sets.append(block_set(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
-    merged = merge_sets(table, blocks.snapshot_id, sets, parsed, block_rows, 1 << 40)
-    commit_merges(table, blocks.snapshot_id, merged, [], lambda _: {})
-    return [each.files for each in merged]
+        groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
+    merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), method=method)
+    merged = merger.merge(blocks.snapshot_id, groups)
+    RoundCommit(table, blocks.snapshot_id, merged, [], lambda _: {}).run()
+    return [list(group.files) for group in merged]
 
 
 def paths(files: list[Any]) -> list[str]:
@@ -67,9 +58,9 @@ def paths(files: list[Any]) -> list[str]:
 
 
 def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block_rows: int) -> None:
-    """Blocks are sorted inside, those of a set follow each other, and they have the size they may have.
+    """Check that blocks are sorted, that those of a group are disjoint, and that they have the right size.
 
-    ``order`` is a Spark expression that sorts as the key does.
+    ``order`` is a Spark expression that sorts like the key.
     """
     rows = spark.sql(
         f"select _file, _pos, dense_rank() over (order by {order}) r from {name} order by _file, _pos"
@@ -87,14 +78,14 @@ def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block
             assert left[-1] < right[0] or left[0] == left[-1] or right[0] == right[-1]
         assert all(len(block) <= block_rows for block in ranks)
         for block, following in pairwise(ranks):
-            # The rows of one value that has several blocks are dealt out to them by chance.
+            # The rows of one value that fills several blocks are spread over them randomly.
             chance = 4 * block_rows**0.5 if following[0] == block[-1] or block[0] == block[-1] else 0
             assert len(block) >= block_rows / 2 - chance
 
 
 @pytest.fixture(scope="module")
 def typed(spark: Any) -> Iterator[str]:
-    """A table with a column of every type that a key may have, NULL in every eleventh row or so."""
+    """A table with a column of every type that a key may have; about every eleventh value is NULL."""
     schema = f"t_{uuid.uuid4().hex[:12]}"
     spark.sql(f"create schema {schema}")
     name = f"{schema}.typed"
@@ -104,10 +95,9 @@ def typed(spark: Any) -> Iterator[str]:
         "w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, st struct<x: int, `a b`: string>) "
         f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
     )
-    for load in range(3):
-        spark.sql(
-            f"""
-            insert into {name} select /*+ coalesce(1) */ id,
+    spark.sql(
+        f"""
+            insert into {name} select /*+ repartition(3) */ id,
               if(id % 11 = 0, null, cast(h % 500 as int)), h * 9000000000,
               case id % 9 when 0 then null when 1 then double('NaN') when 2 then double('Infinity') when 3 then -0.0
                 when 4 then 0.0 else h / 7.0 end,
@@ -120,9 +110,9 @@ def typed(spark: Any) -> Iterator[str]:
               cast(timestamp '1900-03-24 23:30:00' + make_interval(0, 0, 0, cast(h as int)) as timestamp_ntz),
               if(id % 7 = 0, null, h % 2 = 0),
               if(id % 8 = 0, null, named_struct('x', cast(h % 90 as int), 'a b', 'y'))
-            from (select id, xxhash64(id) & 1023 h from range({load * 300}, {load * 300 + 300}))
+            from (select id, xxhash64(id) & 1023 h from range(900))
             """
-        )
+    )
     yield name
     spark.sql(f"drop schema {schema} cascade")
 
@@ -152,7 +142,7 @@ def typed(spark: Any) -> Iterator[str]:
         ("truncate(10, i)", "i - pmod(i, 10)"),
         ("truncate(50, n)", "n - pmod(n, 0.050)"),
         (["flag", "s"], "flag, s"),
-        (["flag", "b", "n", "i", "day"], "flag, b, n, i, day"),  # as many columns as one likes
+        (["flag", "b", "n", "i", "day"], "flag, b, n, i, day"),  # as many columns as users like
         (["d", "i"], "d, i"),
         (["years(day)", "s"], "year(day), s"),
         (["truncate(35, s)", "n"], "substr(s, 1, 35), n"),
@@ -160,36 +150,27 @@ def typed(spark: Any) -> Iterator[str]:
     ],
     ids=str,
 )
-def test_keys_of_every_type(
-    spark: Any, typed: str, monkeypatch: pytest.MonkeyPatch, key: str | list[str], order: str
-) -> None:
+def test_keys_of_every_type(spark: Any, typed: str, key: str | list[str], order: str) -> None:
     before = checksum(spark, typed)
-    # The first merge reads files in the order of another key, the second those that the first wrote.
-    for way, block_rows in (("ranges", 110), ("shuffle", 170), ("ranges", 130)):
-        choose(monkeypatch, way)
-        sets = merge_all(spark, typed, key, block_rows)
+    # The first merge reads files in the order of another key, the second one those that the first wrote.
+    for method, block_rows in (("shuffle", 110), ("ranges", 170)):
+        sets = merge_all(spark, typed, key, block_rows, method)
         assert checksum(spark, typed) == before
         check_blocks(spark, typed, order, sets, block_rows)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_row_groups_outside_of_a_range_are_skipped(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    """Sets of several partitions and specs in one round, and files that stay apart."""
-    choose(monkeypatch, way)
-    name = make_table(spark, schema, loads=3, rows=600, properties=SMALL_ROW_GROUPS)
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_of_several_partitions_and_specs(spark: Any, schema: str, method: str) -> None:
+    name = make_table(spark, schema, files=3, rows=600, properties=SMALL_ROW_GROUPS)
     spark.sql(f"alter table {name} add partition field bucket(3, id)")
-    for load in range(3, 6):
-        append(spark, name, load * 600, 600)
+    append(spark, name, 1800, 1800, files=3)
     spark.sql(f"alter table {name} replace partition field bucket(3, id) with truncate(400, k)")
-    for load in range(6, 8):
-        append(spark, name, load * 600, 600)
+    append(spark, name, 3600, 1200, files=2)
     before = checksum(spark, name)
     partitions = f"select spec_id, partition, sum(record_count) from {name}.files group by 1, 2 order by 1, 2"
     expected = spark.sql(partitions).collect()
     for block_rows in (250, 90):
-        sets = merge_all(spark, name, "k", block_rows)
+        sets = merge_all(spark, name, "k", block_rows, method)
         assert len(sets) == len(expected) == 7
         assert checksum(spark, name) == before
         assert spark.sql(partitions).collect() == expected
@@ -200,12 +181,10 @@ def test_row_groups_outside_of_a_range_are_skipped(
 def test_most_rows_on_one_value(spark: Any, schema: str, key: str | list[str]) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (id bigint, k int, v string) using iceberg")
-    for load in range(4):
-        spark.sql(
-            f"insert into {name} select /*+ coalesce(1) */ id, "
-            f"if(id % 10 = 0, cast(rand({load}) * 1000 as int), null), "
-            f"if(id % 10 = 1, concat('v', id), 'the same') from range({load * 2500}, {load * 2500 + 2500})"
-        )
+    spark.sql(
+        f"insert into {name} select /*+ repartition(4) */ id, if(id % 10 = 0, cast(rand(1) * 1000 as int), null), "
+        "if(id % 10 = 1, concat('v', id), 'the same') from range(10000)"
+    )
     before = checksum(spark, name)
     (files,) = merge_all(spark, name, key, 1000)
     assert checksum(spark, name) == before
@@ -218,20 +197,19 @@ def test_most_rows_on_one_value(spark: Any, schema: str, key: str | list[str]) -
     assert constant.first()[0] >= 8
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("version", [2, 3])
-def test_deletes_and_lineage(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, way: str, version: int
-) -> None:
-    choose(monkeypatch, way)
+def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int) -> None:
     properties = {
         **SMALL_ROW_GROUPS,
         "format-version": version,
         "write.delete.granularity": "partition",
         **{f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update")},
     }
-    name = make_table(spark, schema, loads=4, rows=500, properties=properties)
-    # Files with none, one and several delete files, so that they weigh unequally when they are packed.
+    name = make_table(spark, schema, files=0, properties=properties)
+    for load in range(4):
+        append(spark, name, load * 500, 500)
+    # Files with none, one and several delete files, so that their weights differ when they are packed.
     spark.sql(f"delete from {name} where id % 7 = 0 and id > 500")
     spark.sql(f"delete from {name} where id % 5 = 0 and id between 600 and 1200")
     spark.sql(f"update {name} set v = 'changed' where id % 11 = 0 and id > 900")
@@ -239,33 +217,30 @@ def test_deletes_and_lineage(
     rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
     before = checksum(spark, name)
     for block_rows in (300, 170):
-        sets = merge_all(spark, name, "k", block_rows)
+        sets = merge_all(spark, name, "k", block_rows, method)
         assert checksum(spark, name) == before
         check_blocks(spark, name, "k", sets, block_rows)
     if rows is not None:
         assert spark.sql(lineage.format(name)).collect() == rows
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_wide_and_nested_rows(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    choose(monkeypatch, way)
+@pytest.mark.parametrize("method", METHODS)
+def test_wide_and_nested_rows(spark: Any, schema: str, method: str) -> None:
     name = f"{schema}.t"
     columns = ", ".join(f"c{i} int" for i in range(200))
     nested = "a array<struct<x: int, y: string>>, m map<string, array<int>>, s struct<t: struct<u: int>, v: binary>"
     spark.sql(f"create table {name} ({columns}, {nested}) using iceberg")
     values = ", ".join(f"cast(id * {i} % 97 as int)" for i in range(200))
-    for load in range(3):
-        spark.sql(
-            f"insert into {name} select /*+ coalesce(1) */ {values}, "
-            "if(id % 3 = 0, null, array(named_struct('x', cast(id as int), 'y', 'z'), null)), "
-            "map('k', array(1, cast(id as int), null)), "
-            "named_struct('t', if(id % 2 = 0, null, named_struct('u', cast(id % 50 as int))), 'v', X'00') "
-            f"from range({load * 200}, {load * 200 + 200})"
-        )
+    spark.sql(
+        f"insert into {name} select /*+ repartition(3) */ {values}, "
+        "if(id % 3 = 0, null, array(named_struct('x', cast(id as int), 'y', 'z'), null)), "
+        "map('k', array(1, cast(id as int), null)), "
+        "named_struct('t', if(id % 2 = 0, null, named_struct('u', cast(id % 50 as int))), 'v', X'00') from range(600)"
+    )
     rows = f"select to_json(struct(*)) from {name} order by 1"
     before = spark.sql(rows).collect()
     for key, order in (("c199", "c199"), ("s.t.u", "s.t.u")):
-        sets = merge_all(spark, name, key, 150)
+        sets = merge_all(spark, name, key, 150, method)
         assert spark.sql(rows).collect() == before
         check_blocks(spark, name, order, sets, 150)
 
@@ -283,17 +258,13 @@ def test_blocks_of_one_row(spark: Any, schema: str) -> None:
 
 
 def test_blocks_of_many_rows_are_cut_by_a_sample(spark: Any, schema: str) -> None:
-    """More rows than are looked at: the limits hold all the same, also for data that repeats itself in step."""
+    """More rows than are sampled: the limits hold all the same, also for data that repeats itself in step."""
     name = f"{schema}.t"
     spark.sql(f"create table {name} (id bigint, k int) using iceberg")
-    for load in range(3):
-        spark.sql(
-            f"insert into {name} select /*+ coalesce(1) */ id, cast(id % 2500 as int) from range({load * 50000}, "
-            f"{load * 50000 + 50000})"
-        )
+    spark.sql(f"insert into {name} select id, cast(id % 2500 as int) from range(0, 150000, 1, 3)")
     sets = merge_all(spark, name, "k", 20_000)
     check_blocks(spark, name, "k", sets, 20_000)
-    sets = merge_all(spark, name, "k", 12_000)  # sorted now
+    sets = merge_all(spark, name, "k", 12_000)  # the files are sorted now
     check_blocks(spark, name, "k", sets, 12_000)
 
 
@@ -307,7 +278,7 @@ def test_salts_reach_their_partitions(spark: Any, partitions: int) -> None:
 
 def test_a_cancelled_merge_leaves_nothing(spark: Any, schema: str) -> None:
     """What dbt does on Ctrl-C: cancel the jobs of the connection, from another thread."""
-    name = make_table(spark, schema, loads=4, rows=100_000)
+    name = make_table(spark, schema, files=4, rows=100_000)
     before = checksum(spark, name)
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""How far a merge is, told while it runs, by both of its ways."""
+"""The progress of a merge while it runs, by both methods."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import threading
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table
+from tables import checksum, make_table
 
 from dbt_recluster.exceptions import ConcurrentChangeError
-from dbt_recluster.iceberg import merge, task_progress
-from dbt_recluster.maintenance import recluster
-from dbt_recluster.progress import Progress
-
-WAYS = {"ranges": "merge by ranges of set 1", "shuffle": "merge by a shuffle of set 1"}
+from dbt_recluster.iceberg import jobs
+from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.maintenance import Progress, recluster
 
 
 def watchers() -> list[str]:
@@ -21,41 +19,47 @@ def watchers() -> list[str]:
 
 
 def descriptions(spark: Any, table: str) -> set[str]:
-    """What Spark's UI calls the jobs of a table's reclusters."""
-    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    found = [jobs.apply(place).description() for place in range(jobs.size())]
-    texts = {str(each.get()) for each in found if each.isDefined()}
+    """Return the descriptions of the jobs of a table's reclusters in Spark's UI."""
+    listed = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    described = [listed.apply(place).description() for place in range(listed.size())]
+    texts = {str(text.get()) for text in described if text.isDefined()}
     return {text for text in texts if text.startswith(f"recluster {table}: ")}
 
 
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PROGRESS_INTERVAL", 0.01)
+
+
 @pytest.fixture
-def table(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(task_progress, "INTERVAL", 0.01)
-    name = make_table(spark, schema, loads=4, rows=3000)
+def table(spark: Any, schema: str) -> str:
+    name = make_table(spark, schema, files=4, rows=3000)
     spark.sql(f"alter table {name} write ordered by k")
     return name
 
 
-@pytest.mark.parametrize("way", WAYS)
+# The rows of a value that fills several blocks have to be shuffled.
+@pytest.mark.parametrize(("keys", "step"), [(1000, "merge by ranges"), (3, "merge by a shuffle")])
 def test_shares_rise_while_tasks_end(
-    spark: Any, table: str, monkeypatch: pytest.MonkeyPatch, way: str
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, keys: int, step: str
 ) -> None:
-    """60 blocks on two cores; a shuffle also has its first stage."""
-    monkeypatch.setattr(merge, "_MOST_READ_AGAIN", 1e9 if way == "ranges" else -1)
-    monkeypatch.setattr(merge, "_SHUFFLE_BYTES", 1e9 if way == "ranges" else -1)
+    """60 blocks; a shuffle also has its first stage."""
+    monkeypatch.setattr(merge, "_SHUFFLE_BYTES", 1e9)
+    table = make_table(spark, schema, files=4, rows=3000, keys=keys)
+    spark.sql(f"alter table {table} write ordered by k")
     before = checksum(spark, table)
-    told: list[tuple[Progress, str]] = []
+    reports: list[tuple[Progress, str]] = []
 
     def listen(progress: Progress) -> None:
-        told.append((progress, threading.current_thread().name))
+        reports.append((progress, threading.current_thread().name))
 
     recluster(spark, table, depth=1, block_rows=200, listener=listen)
     assert checksum(spark, table) == before
-    assert (told[0][0].merged, told[-1][0].merged, told[-1][0].committed) == (None, None, True)
-    merged = [progress.merged for progress, _ in told[1:-1]]
+    assert (reports[0][0].merged, reports[-1][0].merged, reports[-1][0].committed) == (None, None, True)
+    merged = [progress.merged for progress, _ in reports[1:-1]]
     assert merged == sorted(merged)  # type: ignore[type-var]
     assert merged[-1] == 1
-    between = [(progress, name) for progress, name in told[1:-1] if progress.merged != 1]
+    between = [(progress, name) for progress, name in reports[1:-1] if progress.merged != 1]
     assert len(between) >= 3
     assert all(name.startswith("recluster-progress") for _, name in between)
     late = [progress for progress, _ in between if (progress.merged or 0) >= (merged[0] or 0) + 0.06]
@@ -63,50 +67,48 @@ def test_shares_rise_while_tasks_end(
     assert all(progress.seconds is not None and progress.seconds > 0 for progress in late)
     assert not watchers()
     assert descriptions(spark, table) == {
-        f"recluster {table}: round 1: where to cut",
-        f"recluster {table}: round 1: {WAYS[way]}",
+        f"recluster {table}: round 1: sample",
+        f"recluster {table}: round 1: {step} of set 1",
     }
 
 
-def test_a_listener_that_fails_meanwhile_does_not_stop_the_merge(spark: Any, table: str) -> None:
-    told: list[Progress] = []
+def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, table: str) -> None:
+    reports: list[Progress] = []
 
     def listen(progress: Progress) -> None:
-        told.append(progress)
+        reports.append(progress)
         if progress.merged is not None and progress.merged < 1:
             raise RuntimeError("nobody is there any more")
 
-    report = recluster(spark, table, depth=1, block_rows=200, listener=listen)
-    assert report.depth_after == 1
-    assert len([each for each in told if each.merged is not None and each.merged < 1]) == 1
+    result = recluster(spark, table, depth=1, block_rows=200, listener=listen)
+    assert result.depth_after == 1
+    assert len([progress for progress in reports if progress.merged is not None and progress.merged < 1]) == 1
     assert not watchers()
 
 
-def test_a_round_that_fails_is_told_and_its_thread_has_ended(spark: Any, table: str) -> None:
-    """Another writer deletes a row whenever a merge has ended."""
+def test_a_failed_round_is_reported_and_its_thread_has_ended(spark: Any, table: str) -> None:
+    """Another writer deletes a row after every merge."""
     spark.sql(f"alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
-    told: list[Progress] = []
+    reports: list[Progress] = []
 
     def listen(progress: Progress) -> None:
-        told.append(progress)
+        reports.append(progress)
         if progress.merged == 1:
-            spark.sql(f"delete from {table} where id = {len(told)}")
+            spark.sql(f"delete from {table} where id = {len(reports)}")
 
     with pytest.raises(ConcurrentChangeError):
         recluster(spark, table, depth=1, block_rows=200, listener=listen)
-    assert told[-1].failed
+    assert reports[-1].failed
     assert not watchers()
 
 
-def test_many_sets_are_named_and_counted(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_progress, "INTERVAL", 0.01)
-    name = make_table(spark, schema, loads=2, rows=3000, partitioned="bucket(3, id)")
-    append(spark, name, 6000, 3000)
-    told: list[Progress] = []
-    recluster(spark, name, "k", depth=1, block_rows=100, listener=told.append)
+def test_sets_are_named_and_counted(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=3, rows=3000, partitioned="bucket(3, id)")
+    reports: list[Progress] = []
+    recluster(spark, name, "k", depth=1, block_rows=100, listener=reports.append)
     assert any(text.endswith(" of sets 1 to 3") for text in descriptions(spark, name))
-    counted = [progress.merged_sets for progress in told[1:-1]]
+    counted = [progress.merged_sets for progress in reports[1:-1]]
     assert counted == sorted(counted)
     assert {1, 2} <= set(counted)
     assert counted[-1] == 3
-    assert all((progress.merged or 0) * 3 >= progress.merged_sets - 0.2 for progress in told[1:-1])
+    assert all((progress.merged or 0) * 3 >= progress.merged_sets - 0.2 for progress in reports[1:-1])

@@ -10,17 +10,18 @@ and after, and the data files that no snapshot refers to.
 
 from __future__ import annotations
 
+import argparse
 import json
 import socket
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-import command
 import postgres
 from sessions import checksum, of_postgres, open_session
 
@@ -88,23 +89,24 @@ def _close(*sockets: socket.socket) -> None:
 
 def main() -> None:
     """Set up, fail, look."""
-    parser = command.parser(__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("mode", choices=["down", "mute", "lost"])
+    parser.add_argument("--json", help="also write the line to this file")
     options = parser.parse_args()
     try:
-        with postgres.server() as url, command.own_directory("faults") as directory:
-            found = run(options.mode, url, directory)
+        with postgres.server() as url, TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+            figures = run(options.mode, url, Path(directory))
     except postgres.PostgresMissingError as e:
         print(f"skipped: {e}")
         raise SystemExit(SKIPPED) from e
-    print(json.dumps(found))
-    command.save(options, found)
+    print(json.dumps(figures))
+    if options.json:
+        Path(options.json).write_text(json.dumps(figures))
 
 
 def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
     """Recluster with a failing catalog, then with a working one."""
-    from dbt_recluster import maintenance
-    from dbt_recluster.maintenance import recluster
+    from dbt_recluster.maintenance import Progress, recluster
 
     server_port = int(url.rsplit(":", 1)[1].split("/")[0])
     proxy = Proxy(server_port)
@@ -115,21 +117,18 @@ def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
         spark.sql(f"insert into {TABLE} select id, cast(rand({load}) * 1000 as int) from range(1000)")
     recluster(spark, TABLE, "k", depth=100)  # only sets the sort order
     rows, files = checksum(spark, TABLE), data_files(spark)
-    commit = maintenance.commit_merges
 
-    def failing(*arguments: Any) -> Any:
-        proxy.fail(mode)
-        return commit(*arguments)
+    def fail_at_commit(progress: Progress) -> None:
+        if progress.merged == 1:
+            proxy.fail(mode)
 
-    maintenance.commit_merges = failing
     raised = None
     try:
-        recluster(spark, TABLE, depth=1, block_rows=1000)
+        recluster(spark, TABLE, depth=1, block_rows=1000, listener=fail_at_commit)
     except Exception as e:
         raised = e
-    maintenance.commit_merges = commit
     proxy.mode = "pass"
-    found = {
+    figures = {
         "raised": type(raised).__name__ if raised else None,
         "message": str(raised),
         "took_place": data_files(spark) != files,
@@ -137,9 +136,9 @@ def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
         "orphans": len(on_disk(directory) - all_files(spark)),
     }
     report = recluster(spark, TABLE, depth=1, block_rows=1000, final=True)
-    found |= {"depth_after": report.depth_after, "same_rows_later": checksum(spark, TABLE) == rows}
+    figures |= {"depth_after": report.depth_after, "same_rows_later": checksum(spark, TABLE) == rows}
     spark.stop()
-    return found
+    return figures
 
 
 def data_files(spark: Any) -> set[str]:

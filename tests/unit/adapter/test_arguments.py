@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.arguments import parse_candidate_key, parse_format, parse_since, parse_where
+from dbt_recluster.adapter.arguments import parse_format, parse_key, parse_since, parse_where
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -36,11 +36,11 @@ def test_a_since_that_cannot_be(value: Any) -> None:
 
 def test_the_others() -> None:
     assert [parse_format(value) for value in (None, "text", "JSON")] == ["text", "text", "json"]
-    assert parse_candidate_key(None) is None
-    assert parse_candidate_key("to_date(ts), k") == ["days(ts)", "k"]
+    assert parse_key(None) is None
+    assert str(parse_key("to_date(ts), k")) == "days(ts), k"
     assert (parse_where(None), parse_where("a = 1")) == (None, "a = 1")
     with pytest.raises(ClusterKeyError):
-        parse_candidate_key(3)
+        parse_key(3)
     with pytest.raises(OptionError, match=r"^format must be"):
         parse_format("xml")
     with pytest.raises(OptionError, match=r"^where must be"):

@@ -4,81 +4,57 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.operations import ReclusterOptions, targets
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.adapter.arguments import parse_arguments
+from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.adapter.operations import ARGUMENTS, OperationRunner
+from dbt_recluster.adapter.reclustering import OperationArguments, RunBudget, TableReclusterer
+from dbt_recluster.adapter.targets import Target
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError
 
 
-def node(name: str, materialized: str = "table", schema: str = "analytics", **config: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "alias": config.pop("alias", name),
-        "schema": schema,
-        "relation_name": None,
-        "config": {"materialized": materialized, **config},
-    }
+def never_opened(relation: str, key: Any) -> Any:
+    raise AssertionError(relation)
 
 
-NODES = [
-    node("events", "incremental", cluster_by="ts", block_rows=500),
-    node("users", cluster_by=["id"]),
-    node("plain"),
-    node("a_view", "view", cluster_by="id"),
-    node("inline", "ephemeral", cluster_by="id"),
-    node("days", "seed", cluster_by="day"),
-    node("twin", schema="one", alias="twin"),
-    node("twin", schema="two", alias="twin"),
-]
+RUNNER = OperationRunner(never_opened, lambda relation: relation != "s.unbuilt")
+RECLUSTERER = TableReclusterer(RUNNER, RunBudget())
 
 
-def relations(table: Any) -> list[str]:
-    return [target.relation for target in targets(table, NODES)]
+def target(name: str, *, required: bool = False, error: str | None = None, **config: Any) -> Target:
+    return Target(f"s.{name}", ClusteringConfig.parse(config.get, config), required, error)
 
 
-def test_none_means_every_clustered_model() -> None:
-    assert relations(None) == ["analytics.days", "analytics.events", "analytics.users"]
-    assert not any(target.required for target in targets(None, NODES))
+def test_each_table_has_its_turn_and_every_failure_is_named_once() -> None:
+    def work(selected: Target) -> str:
+        if selected.relation == "s.broken":
+            raise OptionError("it is broken")
+        if selected.relation == "s.speaks":
+            raise OptionError("s.speaks for itself")
+        return selected.relation
+
+    selected = [
+        target("misconfigured", error="its model is wrong: so"),
+        target("broken"),
+        target("speaks"),
+        target("unbuilt"),
+        target("unbuilt", required=True),
+        target("good"),
+    ]
+    results, failures = RUNNER.for_all(selected, work)
+    assert results == ["s.unbuilt", "s.good"]
+    assert failures == [
+        "s.misconfigured: its model is wrong: so",
+        "s.broken: it is broken",
+        "s.speaks for itself",
+    ]
 
 
-def test_names_and_relations() -> None:
-    assert relations("events") == ["analytics.events"]
-    assert relations(["plain", "elsewhere.t"]) == ["analytics.plain", "elsewhere.t"]
-    found = targets("`Analytics`.EVENTS", NODES)[0]
-    assert (found.relation, found.config.block_rows, found.required) == ("analytics.events", 500, True)
-    assert targets("elsewhere.t", NODES)[0].config.cluster_by is None
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("nope", "nope is no model, seed or snapshot of this project"),
-        ("a_view", "a_view is no model"),
-        ("twin", r"twin stands for several tables, one\.twin, two\.twin"),
-        ([], "table must be a relation"),
-        ([3], "table must be a relation"),
-        (3, "table must be a relation"),
-        ({"a": "b"}, "table must be a relation"),
-        (["  "], "table must be a relation"),
-    ],
-)
-def test_names_that_cannot_be(table: Any, message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        targets(table, NODES)
-
-
-def test_a_project_without_clustering() -> None:
-    with pytest.raises(OptionError, match="No model of this project has cluster_by"):
-        targets(None, [node("plain")])
-
-
-def test_a_broken_model_does_not_keep_the_others_from_their_turn() -> None:
-    found = targets(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
-    assert [target.relation for target in found if target.error] == ["analytics.broken"]
-    assert "cluster_by item 'bucket(3, id)' is not supported" in str(found[0].error)
-
-
-def test_options() -> None:
-    assert ReclusterOptions.parse({}) == ReclusterOptions()
+def test_the_arguments_of_recluster() -> None:
+    assert RECLUSTERER.parse({}) == (None, OperationArguments())
     given = {
+        "table": "a.t",
+        "cluster_by": "to_date(ts)",
         "final": "true",
         "where": "a > 1",
         "max_bytes": "1 MB",
@@ -86,13 +62,55 @@ def test_options() -> None:
         "strategy": "peak",
         "dry_run": True,
     }
-    assert ReclusterOptions.parse(given) == ReclusterOptions(True, "a > 1", 2**20, 2.0, "peak", True)
+    table, arguments = RECLUSTERER.parse(given)
+    key = parse_cluster_key("days(ts)")
+    assert (table, arguments) == (
+        "a.t",
+        OperationArguments(key, True, "a > 1", 2**20, 2.0, "peak", True, "text"),
+    )
+    options = arguments.options(ClusteringConfig(depth=7, block_rows=5))
+    assert (options.depth, options.block_rows, options.dry_run) == (2.0, 5, True)
+    assert OperationArguments().options(ClusteringConfig(depth=7, final=True)).final
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("final", "perhaps"), ("where", 3), ("max_bytes", "lots"), ("depth", "deep"), ("dry_run", 7)],
 )
-def test_wrong_options_are_named_as_they_were_given(name: str, value: Any) -> None:
+def test_wrong_arguments_are_named_as_they_were_given(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=f"^{name} must be"):
-        ReclusterOptions.parse({name: value})
+        RECLUSTERER.parse({name: value})
+
+
+@pytest.mark.parametrize("operation", sorted(ARGUMENTS))
+def test_a_misspelled_argument_is_answered_with_those_there_are(operation: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse_arguments(operation, ARGUMENTS[operation], {"tabel": "a.t"})
+    assert str(raised.value) == (
+        f"{operation} has no argument 'tabel'; it takes {', '.join(ARGUMENTS[operation])}"
+    )
+
+
+def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
+    outcome = RECLUSTERER.by_hand(
+        target("t", required=True, cluster_by="a"), OperationArguments(parse_cluster_key("b")), {}
+    )
+    assert outcome.error == "the model of s.t has cluster_by a; change it there instead of naming b here"
+    with pytest.raises(OptionError, match="cluster_by is for a single table"):
+        RECLUSTERER.targets(["s.t", "s.u"], [], OperationArguments(parse_cluster_key("b")), {})
+    with pytest.raises(ClusterKeyError):
+        RECLUSTERER.parse({"cluster_by": "lower(a)"})
+
+
+def test_a_budget_is_for_all_tables_of_a_run() -> None:
+    budget = RunBudget()
+    with budget.limit(None, 5) as limit:
+        assert limit == 5
+    with budget.limit(100, 70) as limit:
+        assert limit == 70
+        budget.spend(60)
+    with budget.limit(100, 70) as limit:
+        assert limit == 40
+        budget.spend(45)
+    with pytest.raises(BudgetSpentError, match="the 100 bytes"), budget.limit(100, None):
+        pass

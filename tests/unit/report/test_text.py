@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from dbt_recluster.dry_run import DryRun, PlannedSet
-from dbt_recluster.maintenance import ReclusterReport, Round
+from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan, Round
 from dbt_recluster.report.text import plan_table, recluster_line, size, summary
 
 
-def report(rounds: int) -> ReclusterReport:
+def result(rounds: int) -> ReclusterResult:
     done = [Round(1, 40, 10, 3 * 2**30, 2 * 2**30, 500, 2.0, (1,)) for _ in range(rounds)]
-    return ReclusterReport(
+    return ReclusterResult(
         "db.t",
         "ts",
         done,
@@ -19,12 +18,15 @@ def report(rounds: int) -> ReclusterReport:
 
 
 def test_lines() -> None:
-    assert summary(report(1)) == "reclustered 40 blocks into 10, depth 8.2 -> 1.4"
-    assert recluster_line(report(0)) == "db.t: nothing to do, average depth 1 is at most 4"
-    assert recluster_line(report(1)) == (
-        "db.t: reclustered 40 blocks into 10, depth 8.2 -> 1.4, 3.0 GB rewritten in 6.1s"
+    assert summary(result(1)) == "reclustered 40 blocks into 10, depth 8.2 -> 1.4"
+    assert recluster_line(result(0)) == "db.t: nothing to do, average depth 1 is at most 4"
+    assert recluster_line(result(1)) == (
+        "db.t: reclustered 40 blocks into 10, depth 8.2 -> 1.4, 3.0 GB rewritten in 6.1s; "
+        "average depth 1 is at most 4"
     )
-    assert recluster_line(report(2)).endswith("6.0 GB rewritten in 2 rounds in 6.1s")
+    assert recluster_line(result(2)).endswith(
+        "6.0 GB rewritten in 2 rounds in 6.1s; average depth 1 is at most 4"
+    )
 
 
 def test_sizes() -> None:
@@ -38,9 +40,9 @@ def test_sizes() -> None:
 
 
 def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
-    planned = report(0)
+    planned = result(0)
     sets = (PlannedSet(0, 2, 6, 3, 6000, 6 * 2**20, "1", "99", 6, 1),)
-    planned.plan = DryRun(sets, 6 * 2**20, 6000, 1.0, 12.34)
+    planned.plan = RewritePlan(sets, 6 * 2**20, 6000, 1.0, 12.34)
     planned.depth_before, planned.reason = 6, "average depth 6 is above 4"
     lines = plan_table(planned).splitlines()
     assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "ts", "depth", "after"]
@@ -62,12 +64,12 @@ def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
     ]
     assert lines[2] == (
         "total: 6.0 MB, 6,000 rows, about 12.3 s at the speed of this table's earlier reclusters; "
-        "average depth 6.0 -> 1.0 expected"
+        "average depth 6.0 -> about 1.0"
     )
     assert len(lines) == 3
     assert recluster_line(planned).startswith(
-        "db.t: would recluster 6 blocks (6.0 MB) in 1 set, since average depth 6"
+        "db.t: would recluster 6 blocks (6.0 MB) in 1 set, because average depth 6"
     )
-    planned.plan = DryRun((), 0, 0, 1.0, None)
+    planned.plan = RewritePlan((), 0, 0, 1.0, None)
     assert plan_table(planned) == ""
     assert recluster_line(planned) == "db.t: nothing to do, average depth 6 is above 4"

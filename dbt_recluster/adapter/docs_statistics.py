@@ -1,0 +1,60 @@
+"""The statistics of a clustered table in ``dbt docs``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.report.text import size
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def clustering_statistics(spark: SparkSession, table: str) -> dict[str, Any]:
+    """Return the statistics of a clustered table for dbt's catalog, four entries for each.
+
+    Raises:
+        NotAnIcebergTableError, ClusterKeyError: The table has no cluster key to measure by.
+    """
+    from dbt_recluster.clustering.table import ClusteredTable
+
+    clustered = ClusteredTable(spark, table)
+    information = clustered.information()
+    rounds = [entry for entry in clustered.history() if entry.is_recluster]
+    last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"
+    statistics = (
+        (
+            "cluster_key",
+            "Cluster key",
+            information["cluster_key"],
+            "Columns and expressions that the blocks are clustered by.",
+        ),
+        ("block_count", "Blocks", information["total_block_count"], "Data files of the table."),
+        (
+            "block_bytes",
+            "Size of all blocks",
+            size(information["total_bytes"]),
+            "Older snapshots are not included.",
+        ),
+        (
+            "average_depth",
+            "Average depth",
+            information["average_depth"],
+            "How many blocks a query for one key opens.",
+        ),
+        (
+            "clustering_ratio",
+            "Clustering ratio",
+            information["clustering_ratio"],
+            "100 when no two blocks overlap.",
+        ),
+        ("last_recluster", "Last recluster", last, "The last round that the table's snapshots record."),
+    )
+    entries: dict[str, Any] = {}
+    for name, label, value, description in statistics:
+        entries[f"stats:{name}:label"] = label
+        # A string: dbt's catalog has one type for the values of all tables of a schema.
+        entries[f"stats:{name}:value"] = f"{value:g}" if isinstance(value, float) else str(value)
+        entries[f"stats:{name}:description"] = description
+        entries[f"stats:{name}:include"] = True
+    return entries

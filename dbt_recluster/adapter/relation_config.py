@@ -1,0 +1,136 @@
+"""The clustering that a table has, the one that its model asks for, and the change from one to the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.columns import quote_path
+from dbt_recluster.iceberg.recorded_levels import PREFIX as LEVEL_PREFIX
+from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
+
+# The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
+# somebody set by hand.
+KEY_PROPERTY = "recluster.cluster_by"
+DISTRIBUTION_MODE = "write.distribution-mode"
+
+# One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
+_SORT_ITEM = re.compile(
+    r"(?:(years|months|days|hours|bucket|truncate)\((.+?)(?:, (\d+))?\)|(.+?))"
+    r" ((?:ASC|DESC) NULLS (?:FIRST|LAST))(?:, |$)"
+)
+
+
+@dataclass(frozen=True)
+class TableClustering:
+    """The clustering that a table has.
+
+    Attributes:
+        sort_order: Iceberg's text of it; empty if the table is unsorted.
+        properties: The table's properties.
+    """
+
+    sort_order: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_properties(cls, rows: Iterable[tuple[str, str]]) -> TableClustering:
+        """Read the rows of ``SHOW TBLPROPERTIES``, which lists the sort order among the properties."""
+        properties = {str(name): str(value) for name, value in rows}
+        return cls(properties.pop("sort-order", ""), properties)
+
+
+@dataclass(frozen=True)
+class ClusteringChange:
+    """The changes to a table. An empty change is false.
+
+    Attributes:
+        order: The end of ``ALTER TABLE ... WRITE``: ``ordered by ...``, ``locally ordered by ...`` or ``unordered``;
+            None keeps the order.
+        set_properties: Properties to set after the order, which itself sets one.
+        unset_properties: Properties to unset.
+    """
+
+    order: str | None = None
+    set_properties: Mapping[str, str] = field(default_factory=dict)
+    unset_properties: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to alter."""
+        return bool(self.order or self.set_properties or self.unset_properties)
+
+
+def creation_properties(config: ClusteringConfig) -> dict[str, str]:
+    """Return the properties to create a clustered table with, so that its first blocks already follow them."""
+    if config.cluster_by is None:
+        return {}
+    columns = len(config.columns.names) if config.columns else 0
+    return {KEY_PROPERTY: str(config.cluster_by), **clustering_properties(config.cluster_by, columns)}
+
+
+def clustering_change(
+    desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None = None
+) -> ClusteringChange:
+    """Return the change that gives a table the clustering of its model.
+
+    Args:
+        desired: The model's configuration, its key resolved.
+        actual: The table as it is.
+        table_properties: The ``tblproperties`` of the model, which take precedence.
+    """
+    configured = dict(table_properties or {})
+    if desired.cluster_by is None:
+        return _removal(actual, configured)
+    mode = str(configured.get(DISTRIBUTION_MODE) or ("range" if desired.sort_on_load else "none"))
+    order = None
+    if actual.sort_order != desired.cluster_by.description():
+        order = ("ordered by " if mode == "range" else "locally ordered by ") + desired.cluster_by.ddl()
+    wanted = creation_properties(desired)
+    kept = {
+        name
+        for name in wanted
+        if (name.startswith(METRICS_PREFIX) or name == ROW_GROUP_BYTES)
+        and (name in actual.properties or name in configured)
+    }
+    changes = {
+        name: value
+        for name, value in wanted.items()
+        if name not in kept and actual.properties.get(name) != value
+    }
+    mode_after_order = "range" if order and mode == "range" else actual.properties.get(DISTRIBUTION_MODE)
+    if mode_after_order != mode:
+        changes[DISTRIBUTION_MODE] = mode
+    return ClusteringChange(order, changes)
+
+
+def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
+    """Return the change that gives a replaced table its sort order back; Iceberg drops it (apache/iceberg#4889)."""
+    if not before.sort_order or after.sort_order == before.sort_order:
+        return ClusteringChange()
+    mode = before.properties.get(DISTRIBUTION_MODE)
+    changes = (
+        {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}
+    )
+    return ClusteringChange(f"locally ordered by {_as_ddl(before.sort_order)}", changes)
+
+
+def _as_ddl(sort_order: str) -> str:
+    """Return the text of a sort order as ``ALTER TABLE`` reads it: with quoted names."""
+    items = []
+    for item in _SORT_ITEM.finditer(sort_order):
+        function, column, width, name, direction = item.groups()
+        quoted = quote_path(column or name)
+        if function:
+            quoted = f"{function}({width}, {quoted})" if width else f"{function}({quoted})"
+        items.append(f"{quoted} {direction}")
+    return ", ".join(items)
+
+
+def _removal(actual: TableClustering, configured: Mapping[str, str]) -> ClusteringChange:
+    if KEY_PROPERTY not in actual.properties:
+        return ClusteringChange()  # an order that somebody set by hand stays
+    ours = [KEY_PROPERTY] if DISTRIBUTION_MODE in configured else [KEY_PROPERTY, DISTRIBUTION_MODE]
+    unset = [name for name in actual.properties if name in ours or name.startswith(LEVEL_PREFIX)]
+    return ClusteringChange("unordered" if actual.sort_order else None, {}, tuple(unset))

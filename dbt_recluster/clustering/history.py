@@ -1,0 +1,249 @@
+"""The history of a table's clustering, which the summaries of its own snapshots hold.
+
+Whoever can read the table can read its history, and it goes back as far as snapshots are kept.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.planner import clustering_information
+
+PREFIX = "recluster."
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A round of reclustering, or a commit of another writer.
+
+    Attributes:
+        at: When it was committed, UTC.
+        snapshot_ids: Its snapshots, in order; a round makes one for each run it writes.
+        kind: ``recluster``, or for others Iceberg's operation: ``append``, ``overwrite``, ``delete``, ``replace``.
+        by: For a recluster its trigger, ``run`` or ``manual``; for others the engine, if it is recorded.
+        cluster_by: The key. It and the following fields are None for other writers, unless they say otherwise.
+        where: The predicate that restricted the recluster, and under which its depths are measured.
+        levels: The levels of the blocks that it wrote.
+        sets: Block sets merged.
+        blocks_in, blocks_out: Blocks removed from and added to the table, by any writer.
+        bytes_in, bytes_out: Their bytes.
+        rows_in, rows_out: Their rows.
+        seconds: Time that reading, sorting and writing took.
+        conflicts: How often the round started again because another writer was faster.
+        depth_before: Average depth when the round was planned.
+        depth_after: Average depth after the round.
+        depth_after_is: ``measured``, or ``expected`` by the planner if another commit came before a measurement.
+        write_amplification: Rows rewritten by reclustering for each row loaded, up to here, as far back as snapshots
+            are kept. The rows of the oldest snapshot count as loaded.
+    """
+
+    at: datetime
+    snapshot_ids: tuple[int, ...]
+    kind: str
+    by: str = ""
+    cluster_by: str | None = None
+    where: str | None = None
+    levels: tuple[int, ...] = ()
+    sets: int | None = None
+    blocks_in: int = 0
+    blocks_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    seconds: float | None = None
+    conflicts: int | None = None
+    depth_before: float | None = None
+    depth_after: float | None = None
+    depth_after_is: str | None = None
+    write_amplification: float = 0.0
+
+    @property
+    def is_recluster(self) -> bool:
+        """Whether this is a round of reclustering."""
+        return self.kind == "recluster"
+
+    @property
+    def is_load(self) -> bool:
+        """Whether this brought blocks with new rows; another writer's rewrite does not."""
+        return self.kind not in ("recluster", "replace") and self.blocks_out > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return {**asdict(self), "at": self.at.isoformat(timespec="milliseconds")}
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """The figures that a round writes into the summaries of its snapshots.
+
+    All snapshots of a round carry the figures of the whole round, so that those which survive an expiry tell all of
+    them.
+    """
+
+    sets: int
+    blocks_in: int
+    blocks_out: int
+    bytes_in: int
+    bytes_out: int
+    rows: int
+    trigger: str
+    cluster_by: str
+    depth_before: float
+    depth_expected: float
+    seconds: float
+    conflicts: int
+    where: str | None = None
+    round: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the entries of a snapshot summary."""
+        facts = {name: value for name, value in asdict(self).items() if value is not None}
+        return {f"{PREFIX}{name}": str(value) for name, value in facts.items()}
+
+
+def table_history(table: KeyedTable, since: datetime | None = None) -> list[HistoryEntry]:
+    """Return every round of reclustering and every other commit, oldest first.
+
+    Args:
+        table: The table.
+        since: Omit older entries; they still count for the write amplification.
+    """
+    snapshots = table.snapshots()
+    entries = _with_amplification(_entries(snapshots), _rows_before(snapshots))
+    return [entry for entry in _with_depths(table, entries) if since is None or entry.at >= since]
+
+
+def rewrite_speed(table: KeyedTable) -> float | None:
+    """Return the speed of the table's rounds in bytes read per second, or None if there was no round."""
+    rounds = [entry for entry in _entries(table.snapshots()) if entry.is_recluster and entry.seconds]
+    seconds = sum(entry.seconds or 0.0 for entry in rounds)
+    return sum(entry.bytes_in for entry in rounds) / seconds if seconds else None
+
+
+def _entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
+    """Return one entry for each round and one for every other commit."""
+    entries = []
+    for round_id, group in groupby(
+        snapshots, key=lambda snapshot: snapshot.summary.get(f"{PREFIX}round", snapshot.id)
+    ):
+        members = list(group)
+        is_round = isinstance(round_id, str) or f"{PREFIX}sets" in members[-1].summary
+        entries.append(_round(members) if is_round else _other_commit(members[0]))
+    return entries
+
+
+def _round(members: Sequence[Snapshot]) -> HistoryEntry:
+    last = members[-1]
+    facts = {
+        name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)
+    }
+    count, decimal = _reader(facts, int, 0), _reader(facts, float, None)
+    return HistoryEntry(
+        at=last.at,
+        snapshot_ids=tuple(member.id for member in members),
+        kind="recluster",
+        by=facts.get("trigger", ""),
+        cluster_by=facts.get("cluster_by"),
+        where=facts.get("where"),
+        levels=tuple(sorted({int(member.summary.get(f"{PREFIX}level", 0)) for member in members})),
+        sets=count("sets"),
+        blocks_in=count("blocks_in"),
+        blocks_out=count("blocks_out"),
+        bytes_in=count("bytes_in"),
+        bytes_out=count("bytes_out"),
+        rows_in=count("rows"),
+        rows_out=count("rows"),
+        seconds=decimal("seconds"),
+        conflicts=count("conflicts"),
+        depth_before=decimal("depth_before"),
+        depth_after=decimal("depth_expected"),
+        depth_after_is="expected" if "depth_expected" in facts else None,
+    )
+
+
+def _other_commit(snapshot: Snapshot) -> HistoryEntry:
+    count = _reader(snapshot.summary, int, 0)
+    return HistoryEntry(
+        at=snapshot.at,
+        snapshot_ids=(snapshot.id,),
+        kind=snapshot.operation,
+        by=snapshot.summary.get("engine-name", ""),
+        blocks_in=count("deleted-data-files"),
+        blocks_out=count("added-data-files"),
+        bytes_in=count("removed-files-size"),
+        bytes_out=count("added-files-size"),
+        rows_in=count("deleted-records"),
+        rows_out=count("added-records"),
+    )
+
+
+def _reader(facts: Mapping[str, str], kind: Any, default: Any) -> Any:
+    return lambda name: kind(facts[name]) if name in facts else default
+
+
+def _rows_before(snapshots: Sequence[Snapshot]) -> int:
+    """Return the rows that the table had before its oldest remaining snapshot."""
+    if not snapshots:
+        return 0
+    count = _reader(snapshots[0].summary, int, 0)
+    return int(max(0, count("total-records") - count("added-records") + count("deleted-records")))
+
+
+def _with_amplification(entries: Sequence[HistoryEntry], rows_before: int) -> list[HistoryEntry]:
+    rewritten, loaded = 0, rows_before
+    result = []
+    for entry in entries:
+        if entry.is_recluster:
+            rewritten += entry.rows_in
+        elif entry.kind != "replace":  # another writer's rewrite of the same rows is not a load
+            loaded += entry.rows_out
+        amplification = round(rewritten / loaded, 4) if loaded else 0.0
+        result.append(replace(entry, write_amplification=amplification))
+    return result
+
+
+def _with_depths(table: KeyedTable, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+    """Replace the expected depth after a round by the measured one, if somebody has measured it."""
+    result = list(entries)
+    for place, entry in enumerate(result):
+        if not entry.is_recluster:
+            continue
+        measured = None
+        if place + 1 == len(result):
+            measured = _depth_now(table, entry)
+        else:
+            following = result[place + 1]
+            same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
+            if following.is_recluster and same_measure:
+                measured = following.depth_before
+        if measured is not None:
+            result[place] = replace(entry, depth_after=measured, depth_after_is="measured")
+    return result
+
+
+def _depth_now(table: KeyedTable, entry: HistoryEntry) -> float | None:
+    try:
+        if entry.cluster_by is not None:
+            table = _under_recorded_key(table, entry.cluster_by)
+        return clustering_information(table.blocks(entry.where).blocks).average_depth
+    except ReclusterError:
+        return None  # a column of the key or of the predicate is gone
+
+
+def _under_recorded_key(table: KeyedTable, cluster_by: str) -> KeyedTable:
+    """Return the table under the key of a round; the same object, with what it has read, if that is its key."""
+    try:
+        if str(table.key) == cluster_by:
+            return table
+    except ReclusterError:
+        pass  # it has no sort order any more
+    return table.under(cluster_by)

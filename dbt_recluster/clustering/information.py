@@ -1,0 +1,45 @@
+"""How well a table is clustered, by its own key or any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.iceberg.scan import file_paths
+from dbt_recluster.planner import clustering_information as metrics
+
+
+def table_information(table: KeyedTable, where: str | None = None) -> dict[str, Any]:
+    """Return the clustering metrics of a table.
+
+    The fields are ``table``, ``cluster_key``, ``where``, ``snapshot_id`` and ``snapshot_at`` (UTC, both None for a
+    table that was never written), then those of :class:`dbt_recluster.planner.ClusteringInformation`.
+
+    Args:
+        table: The table.
+        where: A predicate; only blocks that may hold a matching row count.
+
+    Raises:
+        ClusterKeyError, PredicateError: Bad input.
+    """
+    measured = metrics(table.blocks(where).blocks).as_dict()
+    snapshot = table.iceberg.current_snapshot()
+    return {
+        "table": table.name,
+        "cluster_key": str(table.key),
+        "where": where,
+        "snapshot_id": snapshot.id if snapshot else None,
+        "snapshot_at": snapshot.at.isoformat() if snapshot else None,
+        **measured,
+    }
+
+
+def count_blocks_opened(table: KeyedTable, where: str) -> int:
+    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
+
+    Raises:
+        PredicateError: The predicate cannot choose blocks.
+    """
+    predicate = table.predicate(where)
+    snapshot_id = table.iceberg.snapshot_id
+    return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))

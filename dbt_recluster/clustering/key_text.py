@@ -1,0 +1,77 @@
+"""Cluster keys as people read them: bounds as Spark prints the values of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dbt_recluster.columns import decimal_scale
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
+from dbt_recluster.iceberg.rewrite.literals import printed
+
+if TYPE_CHECKING:
+    from dbt_recluster.clustering.keyed_table import KeyedTable
+
+_LONGEST = 24
+_UNKNOWN = "?"
+
+
+def lower_texts(table: KeyedTable, blocks: BlockMetadata, positions: IntArray) -> list[str]:
+    """Return the least key of each block at ``positions``."""
+    known = [np.zeros(len(blocks), dtype=bool)] * len(blocks.lower)
+    return _key_texts(table, blocks.lower, known, positions)
+
+
+def upper_texts(table: KeyedTable, blocks: BlockMetadata, positions: IntArray) -> list[str]:
+    """Return the greatest key of each block at ``positions``; an unknown bound is ``?``."""
+    return _key_texts(table, blocks.upper, blocks.unbounded, positions)
+
+
+def item_texts(table: KeyedTable, item: int, values: Sequence[pa.Scalar]) -> list[str]:
+    """Return values of one key item (see :func:`dbt_recluster.iceberg.bounds.key_bounds`)."""
+    field = table.key.fields[item]
+    spark_type = table.columns.types[field.column]
+    if field.transform in ("year", "month", "day", "hour"):
+        texts = [_time_text(value.as_py(), field.transform) if value.is_valid else "NULL" for value in values]
+    elif field.transform == "truncate" and spark_type.startswith("decimal"):
+        texts = [_unscaled_text(value, spark_type) for value in values]
+    else:
+        texts = printed(table.iceberg.spark, values, spark_type)
+    # The end of a long text tells it from its neighbours, which begin in the same way.
+    return [text if len(text) <= _LONGEST else f"{text[:8]}...{text[-13:]}" for text in texts]
+
+
+def _key_texts(
+    table: KeyedTable,
+    columns: Sequence[pa.Array],
+    unbounded: Sequence[np.ndarray[tuple[int], np.dtype[np.bool_]]],
+    positions: IntArray,
+) -> list[str]:
+    items = []
+    for item, (column, mask) in enumerate(zip(columns, unbounded, strict=True)):
+        texts = item_texts(table, item, [column[int(position)] for position in positions])
+        known = zip(texts, mask[positions], strict=True)
+        items.append([_UNKNOWN if is_unknown else text for text, is_unknown in known])
+    return [", ".join(key) for key in zip(*items, strict=True)]
+
+
+def _time_text(number: int, transform: str) -> str:
+    """Write hours, days, months or years since 1970, whatever the year."""
+    if transform == "year":
+        return str(1970 + number)
+    if transform == "month":
+        return f"{1970 + number // 12:04d}-{number % 12 + 1:02d}"
+    days = number if transform == "day" else number // 24
+    text = str(np.datetime64(days, "D"))
+    text = f"+{text}" if text[0] != "-" and len(text) > len("9999-12-31") else text
+    return text if transform == "day" else f"{text} {number % 24:02d}h"
+
+
+def _unscaled_text(value: pa.Scalar, spark_type: str) -> str:
+    if not value.is_valid:
+        return "NULL"
+    return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type)))

@@ -1,0 +1,185 @@
+"""A table under one cluster key: loaded once, the blocks of each snapshot read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+from dbt_recluster.iceberg.predicates import Predicate
+from dbt_recluster.iceberg.recorded_levels import levels_and_runs
+from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.planner import Blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ClusterBy = str | Sequence[str] | ClusterKey
+
+# Another process may expire the metadata that is being read this often before the read gives up.
+_READ_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class SnapshotBlocks:
+    """The blocks of a snapshot, and those that a plan may select from.
+
+    Attributes:
+        metadata: All blocks.
+        eligible: Positions in ``metadata`` of the blocks that the predicate admits.
+        blocks: The eligible blocks for the planner, in the order of ``eligible``.
+    """
+
+    metadata: BlockMetadata
+    eligible: IntArray
+    blocks: Blocks
+
+
+class KeyedTable:
+    """A table and the key to look at it by.
+
+    What it has read stays until :meth:`refresh`, so everything that is asked of one object is asked of the same
+    snapshot.
+
+    Args:
+        spark: A session with Iceberg's extensions.
+        name: ``schema.table``, ``catalog.schema.table``, or a table of the current namespace.
+        cluster_by: The cluster key; None is the table's sort order.
+
+    Raises:
+        NotAnIcebergTableError: There is no such table.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, cluster_by: ClusterBy | None = None) -> None:
+        self._attach(IcebergTable.load(spark, name), cluster_by)
+
+    def _attach(self, iceberg: IcebergTable, cluster_by: ClusterBy | None) -> None:
+        self.iceberg = iceberg
+        self.cluster_by = cluster_by
+        self._metadata: dict[int | None, BlockMetadata] = {}
+        self._snapshots: list[Snapshot] | None = None
+        self._predicates: dict[str, Predicate] = {}
+
+    def under(self, cluster_by: ClusterBy) -> KeyedTable:
+        """Return the same loaded table under another key."""
+        other = KeyedTable.__new__(KeyedTable)
+        other._attach(self.iceberg, cluster_by)
+        return other
+
+    @property
+    def name(self) -> str:
+        """The identifier as the caller gave it."""
+        return self.iceberg.name
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The table's columns.
+
+        Raises:
+            UnsupportedTableError: Spark cannot read the table.
+        """
+        return self.iceberg.columns()
+
+    @cached_property
+    def key(self) -> ClusterKey:
+        """The cluster key, checked against the table's columns.
+
+        Raises:
+            ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
+        """
+        if self.cluster_by is not None:
+            given = self.cluster_by
+            parsed = given if isinstance(given, ClusterKey) else parse_cluster_key(given)
+            return parsed.check(self.columns)
+        key = table_cluster_key(self.iceberg)
+        if key is None:
+            raise ClusterKeyError(f"{self.name} has no sort order; name a cluster key with cluster_by")
+        return key.check(self.columns)
+
+    def refresh(self) -> None:
+        """Move on to the current snapshot."""
+        self.iceberg.refresh()
+        self._metadata.clear()
+        self._snapshots = None
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the current snapshot and its ancestors that have not expired, oldest first."""
+        if self._snapshots is None:
+            self._snapshots = self.iceberg.snapshots()
+        return self._snapshots
+
+    def predicate(self, where: str) -> Predicate:
+        """Return a parsed predicate.
+
+        Raises:
+            PredicateError: It cannot choose blocks of this table.
+        """
+        if where not in self._predicates:
+            self._predicates[where] = Predicate.parse(self.iceberg, where)
+        return self._predicates[where]
+
+    def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
+        """Return the blocks of the current snapshot, or of an older one that the table still has."""
+        snapshot_id = self.iceberg.snapshot_id if snapshot_id is None else snapshot_id
+        if snapshot_id not in self._metadata:
+            self._metadata[snapshot_id] = read_blocks(self.iceberg, self.key, snapshot_id)
+        return self._metadata[snapshot_id]
+
+    def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:
+        """Return the blocks of a snapshot for the planner.
+
+        The levels of an older snapshot's blocks are those that the table knows today: 0 if no live block has the
+        level any more.
+
+        Args:
+            where: A predicate; only blocks that may hold a matching row are eligible.
+            snapshot_id: An older snapshot; None is the current one.
+
+        Raises:
+            PredicateError: ``where`` cannot choose blocks.
+        """
+        predicate = None if where is None else self.predicate(where)
+        metadata = self.metadata(snapshot_id)
+        if predicate is None:
+            return SnapshotBlocks(metadata, np.arange(len(metadata)), self.planner_blocks(metadata))
+        eligible = np.flatnonzero(predicate.may_match(self.iceberg, metadata))
+        return SnapshotBlocks(metadata, eligible, self.planner_blocks(metadata.take(eligible)))
+
+    def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
+        """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
+        for _ in range(_READ_ATTEMPTS - 1):
+            snapshot_id = self.iceberg.snapshot_id
+            try:
+                return self.blocks(where)
+            except ReclusterError:
+                raise
+            except Exception:
+                self.refresh()
+                if self.iceberg.snapshot_id == snapshot_id:
+                    raise
+        return self.blocks(where)
+
+    def planner_blocks(
+        self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None
+    ) -> Blocks:
+        """Return blocks for the planner, with the recorded levels and runs unless others are given."""
+        if level is None or run is None:
+            level, run = levels_and_runs(self.iceberg, metadata, self.key)
+        return Blocks.build(
+            lower=metadata.lower,
+            upper=metadata.upper,
+            rows=metadata.rows,
+            bytes=metadata.bytes,
+            level=level,
+            run=run,
+            partition=metadata.partition,
+            unbounded=metadata.unbounded,
+        )

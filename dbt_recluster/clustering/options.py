@@ -1,0 +1,88 @@
+"""The options of a recluster."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.planner import Policy, PolicyError
+
+DEFAULT_BLOCK_ROWS = 1_000_000
+TRIGGERS = ("run", "manual")
+
+# The most bytes in one block set, which is what a failed merge loses. A larger set is split along the key.
+_MAX_SET_BYTES = 100 * 2**30
+_MAX_BLOCK_ROWS = 2**40
+_MAX_BYTES = 2**62
+
+
+@dataclass(frozen=True)
+class ReclusterOptions:
+    """How to recluster a table. Every value is checked when the options are made.
+
+    Attributes:
+        final: Repeat rounds until nothing is left to do. Otherwise one round.
+        where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
+        max_bytes: The most bytes to rewrite over all rounds, or None for no limit.
+        depth: The average depth up to which a table counts as well clustered; below 1, a share of the number of
+            blocks. None is the planner's default.
+        strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
+        block_rows: The most rows in a new block.
+        dry_run: Plan and report; change nothing.
+        trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
+        progress: Callback for the progress of each round, or None.
+
+    Raises:
+        OptionError: A value has the wrong type or range.
+    """
+
+    final: bool = False
+    where: str | None = None
+    max_bytes: int | None = None
+    depth: float | None = None
+    strategy: str | None = None
+    block_rows: int = DEFAULT_BLOCK_ROWS
+    dry_run: bool = False
+    trigger: str = "manual"
+    progress: ProgressCallback | None = None
+
+    def __post_init__(self) -> None:
+        _check_whole_number("block_rows", self.block_rows, _MAX_BLOCK_ROWS)
+        if self.max_bytes is not None:
+            _check_whole_number("max_bytes", self.max_bytes, _MAX_BYTES)
+        if self.depth is not None:
+            _check_finite("depth", self.depth)
+        _ = self.policy
+
+    @property
+    def policy(self) -> Policy:
+        """The planner's policy; ``max_bytes`` is that of the whole recluster."""
+        given: dict[str, Any] = {"depth": self.depth, "strategy": self.strategy}
+        given = {name: value for name, value in given.items() if value is not None}
+        try:
+            return Policy(
+                max_bytes=self.max_bytes,
+                max_merge_bytes=_MAX_SET_BYTES,
+                block_rows=self.block_rows,
+                **given,
+            )
+        except PolicyError as e:
+            raise OptionError(str(e)) from e
+
+
+def _check_whole_number(name: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+        raise OptionError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+
+
+def _check_finite(name: str, value: object) -> None:
+    try:
+        if isinstance(value, (int, float)) and not math.isfinite(value):
+            raise OptionError(f"{name} must be a finite number, not {value!r}")
+    except OverflowError:
+        raise OptionError(
+            f"{name} must be a finite number, and this one has {len(str(value))} digits"
+        ) from None

@@ -1,0 +1,311 @@
+"""Recluster a table: read its blocks, plan, merge, commit, and again until there is a reason to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
+from dbt_recluster.clustering.key_text import lower_texts, upper_texts
+from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.progress import Progress, RoundProgress
+from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan, Round
+from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
+from dbt_recluster.iceberg.block_metadata import IntArray
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jobs import MergeProgress, job_description
+from dbt_recluster.iceberg.recorded_levels import obsolete_properties
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.sort_order import set_cluster_key
+from dbt_recluster.planner import Plan, clustering_information, plan
+from dbt_recluster.planner.simulation import simulate
+
+MAX_ROUNDS = 100
+_TARGET_BYTES = "write.target-file-size-bytes"
+_DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
+
+
+class Recluster:
+    """One call of recluster on one table.
+
+    Args:
+        table: The table under the key to cluster by.
+        options: How to recluster it.
+    """
+
+    def __init__(self, table: KeyedTable, options: ReclusterOptions) -> None:
+        self._table = table
+        self._options = options
+        self._result = ReclusterResult(table.name, str(table.key), suspended=suspended_since(table.iceberg))
+        self._conflicts_in_a_row = 0
+
+    def run(self) -> ReclusterResult:
+        """Repeat rounds until there is a reason to stop.
+
+        Raises:
+            PredicateError, NotAnIcebergTableError: Bad input, detected before anything is written.
+            ConcurrentChangeError: Other writers were faster five times in a row.
+            MergeFailedError, CommitFailedError, CommitStateUnknownError, OrphanFilesError: See their docstrings.
+        """
+        started = time.monotonic()
+        self._prepare()
+        while True:
+            blocks = self._read()
+            plan = self._plan(blocks)
+            if self._is_done(plan):
+                break
+            self._try_round(blocks, plan)
+            self._table.refresh()
+        if self._options.dry_run:
+            self._result.plan = self._describe(blocks, plan)
+        self._result.seconds = time.monotonic() - started
+        return self._result
+
+    def _prepare(self) -> None:
+        """Check what has not been checked, and then make the key the table's sort order."""
+        if self._options.where is not None:
+            self._table.predicate(self._options.where)
+        if self._options.dry_run or self._result.suspended is not None:
+            return
+        self._table.iceberg.check_writes_reach_main()
+        if self._table.cluster_by is not None:
+            set_cluster_key(self._table.iceberg, self._table.key)
+
+    def _read(self) -> SnapshotBlocks:
+        blocks = self._table.current_blocks(self._options.where)
+        result = self._result
+        result.depth_after = clustering_information(blocks.blocks).average_depth
+        result.blocks_after = len(blocks.metadata)
+        if not result.rounds:
+            result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
+        result.suspended = suspended_since(self._table.iceberg)
+        return blocks
+
+    def _plan(self, blocks: SnapshotBlocks) -> Plan:
+        policy = self._options.policy
+        if policy.max_bytes is not None:
+            policy = replace(policy, max_bytes=max(0, policy.max_bytes - self._result.bytes_in))
+        return plan(blocks.blocks, policy)
+
+    def _is_done(self, plan: Plan) -> bool:
+        """Whether to stop now; the result says why."""
+        result, options = self._result, self._options
+        result.reason = plan.reason
+        if result.suspended is not None and not options.dry_run:
+            result.reason = f"suspended since {result.suspended}"
+            return True
+        if len(result.rounds) == MAX_ROUNDS and plan.block_sets:
+            result.reason = f"stopped after {MAX_ROUNDS} rounds"
+            return True
+        return options.dry_run or not plan.block_sets or (bool(result.rounds) and not options.final)
+
+    def _try_round(self, blocks: SnapshotBlocks, plan: Plan) -> None:
+        """Do one round, or return after a wait if another writer was faster."""
+        progress = self._progress(plan)
+        progress.started()
+        try:
+            number = len(self._result.rounds) + 1
+            with job_description(self._table.iceberg.spark, f"recluster {self._table.name}: round {number}"):
+                done = self._round(blocks, plan, progress.merging)
+        except BaseException as e:
+            progress.failed()
+            if not self._may_try_again(e):
+                raise
+            back_off(self._conflicts_in_a_row)
+            return
+        self._result.rounds.append(done)
+        self._result.conflicts += done.conflicts
+        self._result.orphans += done.orphans
+        self._conflicts_in_a_row = 0
+        progress.committed(done.sets, done.blocks_in, done.bytes_in, done.seconds)
+
+    def _may_try_again(self, error: BaseException) -> bool:
+        if isinstance(error, ConcurrentChangeError):
+            self._conflicts_in_a_row += 1
+            self._result.conflicts += 1
+            self._result.orphans += error.orphans
+            if self._conflicts_in_a_row < MAX_ATTEMPTS:
+                return True
+        if isinstance(error, ReclusterError):
+            _add_earlier_rounds(error, self._result)
+        return False
+
+    def _round(self, blocks: SnapshotBlocks, plan: Plan, progress: MergeProgress | None) -> Round:
+        started = time.monotonic()
+        sets = [blocks.eligible[block_set.blocks] for block_set in plan.block_sets]
+        # Before the merge: properties that others set during it belong to blocks that were not read.
+        obsolete = self._obsolete_levels(blocks, sets)
+        merged = self._merge(blocks, plan, sets, progress)
+        conflicts = self._conflicts_in_a_row
+
+        def summary(groups: Sequence[RewrittenGroup]) -> dict[str, str]:
+            committed = set(map(id, groups))
+            kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
+            after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._options.policy)
+            return RoundSummary(
+                **_figures(groups),
+                trigger=self._options.trigger,
+                cluster_by=str(self._table.key),
+                where=self._options.where,
+                depth_before=clustering_information(blocks.blocks).average_depth,
+                depth_expected=clustering_information(after).average_depth,
+                seconds=round(time.monotonic() - started, 3),
+                conflicts=conflicts,
+            ).as_properties()
+
+        snapshot_id = blocks.metadata.snapshot_id
+        assert snapshot_id is not None  # a plan has blocks
+        commit = RoundCommit(self._table.iceberg, snapshot_id, merged, obsolete, summary).run()
+        return _round(commit, time.monotonic() - started)
+
+    def _obsolete_levels(self, blocks: SnapshotBlocks, sets: Sequence[IntArray]) -> list[str]:
+        """Return the level properties that no block needs once these sets are replaced."""
+        stays = np.ones(len(blocks.metadata), dtype=bool)
+        stays[np.concatenate(sets)] = False
+        live_snapshots = np.unique(blocks.metadata.added_by[stays])
+        return obsolete_properties(self._table.iceberg.properties, live_snapshots)
+
+    def _merge(
+        self, blocks: SnapshotBlocks, plan: Plan, sets: Sequence[IntArray], progress: MergeProgress | None
+    ) -> list[RewrittenGroup]:
+        """Merge the block sets; an error of Spark becomes a MergeFailedError."""
+        table = self._table.iceberg
+        snapshot_id = blocks.metadata.snapshot_id or 0
+        target_bytes = int(table.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES))
+        limits = BlockLimits(self._options.block_rows, target_bytes)
+        try:
+            groups = self._file_groups(blocks, plan, sets)
+            return Merger(table, self._table.key, limits, progress).merge(snapshot_id, groups)
+        except Exception as e:
+            self._raise_if_changed(blocks, np.concatenate(sets), e)
+            if isinstance(e, ReclusterError):
+                raise
+            raise MergeFailedError(
+                f"Blocks of {table.name} could not be merged: {short_message(e)}. This round changed nothing. A file "
+                "that Spark had begun may be left behind; remove_orphan_files removes it."
+            ) from e
+
+    def _file_groups(self, blocks: SnapshotBlocks, plan: Plan, sets: Sequence[IntArray]) -> list[FileGroup]:
+        metadata = blocks.metadata
+        paths = [metadata.path.take(positions).to_pylist() for positions in sets]
+        tasks = scan_tasks(
+            self._table.iceberg,
+            metadata.snapshot_id or 0,
+            [path for set_paths in paths for path in set_paths],
+            bounds_of=[field.column for field in self._table.key.fields],
+        )
+        return [
+            file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
+            for block_set, positions, set_paths in zip(plan.block_sets, sets, paths, strict=True)
+        ]
+
+    def _raise_if_changed(self, blocks: SnapshotBlocks, positions: IntArray, error: Exception) -> None:
+        """Raise ConcurrentChangeError if a merge failed after another writer had removed one of its blocks.
+
+        An expiry may then delete the block's file while it is read.
+        """
+        table = self._table.iceberg
+        paths = blocks.metadata.path.take(positions).to_pylist()
+        try:
+            table.refresh()
+            snapshot_id = table.snapshot_id
+            changed = snapshot_id is None or len(scan_tasks(table, snapshot_id, paths)) < len(paths)
+        except Exception:
+            return  # Spark or the catalog is gone, and ``error`` says why
+        if changed:
+            raise ConcurrentChangeError(
+                f"Another writer removed blocks of {table.name} while they were merged",
+                orphans=getattr(error, "orphans", ()),
+            ) from error
+
+    def _progress(self, plan: Plan) -> RoundProgress:
+        speed = None if self._options.progress is None else rewrite_speed(self._table)
+        start = Progress(
+            table=self._table.name,
+            round=len(self._result.rounds) + 1,
+            sets=len(plan.block_sets),
+            blocks=sum(len(block_set.blocks) for block_set in plan.block_sets),
+            bytes=plan.bytes,
+            seconds=None if speed is None else plan.bytes / speed,
+            bytes_before=self._result.bytes_in,
+            max_bytes=self._options.max_bytes,
+        )
+        return RoundProgress(start, self._options.progress)
+
+    def _describe(self, blocks: SnapshotBlocks, plan: Plan) -> RewritePlan:
+        """Describe a plan for a dry run."""
+        sets = plan.block_sets
+        lower = (
+            blocks.eligible[[block_set.lower_block for block_set in sets]] if sets else np.zeros(0, np.int64)
+        )
+        upper = (
+            blocks.eligible[[block_set.upper_block for block_set in sets]] if sets else np.zeros(0, np.int64)
+        )
+        bounds = zip(
+            lower_texts(self._table, blocks.metadata, lower),
+            upper_texts(self._table, blocks.metadata, upper),
+            strict=True,
+        )
+        planned = tuple(
+            PlannedSet(
+                level=int(blocks.blocks.level[block_set.blocks].max()),
+                new_level=block_set.level,
+                blocks=len(block_set.blocks),
+                expected_blocks=block_set.expected_blocks,
+                rows=block_set.rows,
+                bytes=block_set.bytes,
+                lower=least,
+                upper=greatest,
+                depth=block_set.depth,
+                expected_depth=block_set.expected_depth,
+            )
+            for block_set, (least, greatest) in zip(sets, bounds, strict=True)
+        )
+        after = clustering_information(simulate(blocks.blocks, plan, self._options.policy)).average_depth
+        speed = rewrite_speed(self._table)
+        seconds = None if speed is None else round(plan.bytes / speed, 1)
+        return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)
+
+
+def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
+    return {
+        "sets": len(groups),
+        "blocks_in": sum(len(group.source.files) for group in groups),
+        "blocks_out": sum(len(group.files) for group in groups),
+        "bytes_in": sum(group.source.bytes for group in groups),
+        "bytes_out": sum(group.bytes for group in groups),
+        "rows": sum(group.rows for group in groups),
+    }
+
+
+def _round(commit: CommittedRound, seconds: float) -> Round:
+    return Round(
+        **_figures(commit.groups),
+        seconds=seconds,
+        snapshot_ids=commit.snapshot_ids,
+        conflicts=commit.conflicts,
+        orphans=commit.orphans,
+    )
+
+
+def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:
+    """Add to an error what is lost with the result: rounds that are committed, and files that are left behind."""
+    notes = [str(error).removesuffix(".")]
+    if count := len(result.rounds):
+        notes.append(
+            f"{count} round{'s' if count > 1 else ''} before it {'were' if count > 1 else 'was'} committed"
+        )
+    if result.orphans:
+        notes.append(orphan_note(result.table, result.orphans))
+    error.args = (". ".join(notes) + ".",)
+    error.orphans = tuple(dict.fromkeys((*result.orphans, *error.orphans)))
+    error.bytes_rewritten = result.bytes_in

@@ -1,0 +1,215 @@
+"""The data of a table's report: its depth along the key, before and after the last recluster, and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
+from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.key_text import item_texts
+from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
+from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.planner import Blocks
+from dbt_recluster.planner.depth import Sweep
+
+# The labels that fit the axis of a figure on a phone; if they are long, two.
+_LABELS = 4
+_LEAST_DISTANCE = 0.3
+_LONG = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Blocks along the cluster key at one moment.
+
+    Attributes:
+        lower, upper: Positions of each block's bounds on the axis, 0 to 1, float64 (n,).
+        level: Their levels, int64 (n,).
+        at: Positions where the depth changes, ascending, float64 (p,).
+        depth: How many blocks cover each of them, int64 (p,).
+    """
+
+    lower: Any
+    upper: Any
+    level: IntArray
+    at: Any
+    depth: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """The data of one table's report.
+
+    Attributes:
+        information: Its metrics now (:func:`dbt_recluster.clustering.information.table_information`).
+        estimate: What reclustering it to the end would cost and gain.
+        history: Its rounds and other commits, oldest first.
+        suspended: Since when it is suspended, or None.
+        now: Its blocks.
+        before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
+            expired.
+        labels: Positions on the axis and the keys there; empty with several partitions, which follow one another.
+        partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
+    """
+
+    information: Mapping[str, Any]
+    estimate: ReclusterEstimate
+    history: Sequence[HistoryEntry]
+    suspended: str | None
+    now: Layout
+    before: Layout | None
+    after: Layout | None
+    labels: Sequence[tuple[float, str]]
+    partitions: int
+
+    @property
+    def table(self) -> str:
+        """The table's identifier."""
+        return str(self.information["table"])
+
+
+def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
+    """Collect the data of a table's report. Nothing is changed.
+
+    Args:
+        table: The table.
+        options: Of the recluster whose cost and gain the report shows.
+
+    Raises:
+        ClusterKeyError: Bad input.
+    """
+    moments = [table.blocks()]
+    edges = _last_recluster(table.snapshots())
+    if edges is not None:
+        moments += [table.blocks(snapshot_id=snapshot) for snapshot in edges]
+    layouts = _layouts(moments)
+    partitions = len(np.unique(moments[0].blocks.partition))
+    return ReportData(
+        information=table_information(table),
+        estimate=estimate_recluster(table, options),
+        history=table_history(table),
+        suspended=suspended_since(table.iceberg),
+        now=layouts[0],
+        before=layouts[1] if edges else None,
+        after=layouts[2] if edges else None,
+        labels=_labels(table, moments[0].metadata, layouts[0]) if partitions == 1 else [],
+        partitions=partitions,
+    )
+
+
+def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
+    """Return the snapshots before and after the last recluster, whose rounds follow each other directly."""
+    ours = ["recluster.sets" in snapshot.summary for snapshot in snapshots]
+    if not any(ours):
+        return None
+    last = len(ours) - 1 - ours[::-1].index(True)
+    first = last
+    while first and ours[first - 1]:
+        first -= 1
+    return (snapshots[first - 1].id, snapshots[last].id) if first else None
+
+
+def _layouts(moments: Sequence[SnapshotBlocks]) -> list[Layout]:
+    """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
+    one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
+    if one_axis and len(moments) > 1:
+        joined = _joined([moment.metadata for moment in moments])
+        ends = np.cumsum([len(moment.metadata) for moment in moments])
+        parts = [slice(end - len(moment.metadata), end) for moment, end in zip(moments, ends, strict=True)]
+        ranks = [(joined.lower[part], joined.upper[part], joined.points) for part in parts]
+    else:
+        ranks = [(moment.blocks.lower, moment.blocks.upper, moment.blocks.points) for moment in moments]
+    points = max(count for _, _, count in ranks)
+    scale = _positions([moment.metadata for moment in moments], ranks, points) if one_axis else None
+    layouts = []
+    for moment, (lower, upper, count) in zip(moments, ranks, strict=True):
+        axis = np.arange(count) / max(1, count - 1) if scale is None else scale
+        depth = Sweep.over(lower, upper, count).point_depth() if count else np.zeros(0, np.int64)
+        layouts.append(Layout(axis[lower], axis[upper], moment.blocks.level, axis, depth))
+    return layouts
+
+
+def _positions(
+    moments: Sequence[BlockMetadata], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int
+) -> Any:
+    """Return the position of each rank, 0 to 1 and true to scale, or None if only the ranks can be drawn.
+
+    Only a single number or time has a scale, and a scale that puts nearly all blocks into a corner would hide them.
+    """
+    if len(moments[0].lower) != 1 or points < 2:
+        return None
+    values = np.full(points, np.nan)
+    for moment, (lower, upper, _) in zip(moments, ranks, strict=True):
+        for bound_ranks, column, known in (
+            (lower, moment.lower[0], np.ones(len(moment), bool)),
+            (upper, moment.upper[0], ~moment.unbounded[0]),
+        ):
+            numbers = _numbers(column)
+            if numbers is None:
+                return None
+            use = known & np.isfinite(numbers)
+            values[bound_ranks[use]] = numbers[use]
+    finite = np.flatnonzero(np.isfinite(values))
+    if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
+        return None
+    values = np.interp(np.arange(points), finite, values[finite])
+    positions = (values - values[0]) / (values[-1] - values[0])
+    low, high = np.quantile(positions, [0.05, 0.95])
+    return positions if high - low > 0.25 else None
+
+
+def _numbers(column: pa.Array) -> Any:
+    kind = column.type
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        return None
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _joined(moments: Sequence[BlockMetadata]) -> Blocks:
+    """Put the blocks of several moments on one axis."""
+    items = range(len(moments[0].lower))
+
+    def together(name: str) -> list[Any]:
+        return [pa.concat_arrays([getattr(m, name)[item] for m in moments if len(m)]) for item in items]
+
+    return Blocks.build(
+        lower=together("lower"),
+        upper=together("upper"),
+        unbounded=[np.concatenate([moment.unbounded[item] for moment in moments]) for item in items],
+    )
+
+
+def _labels(table: KeyedTable, blocks: BlockMetadata, layout: Layout) -> list[tuple[float, str]]:
+    """Return a few positions along the axis with the first item of the key there."""
+    count = len(blocks)
+    if not count:
+        return []
+    known = np.flatnonzero(~blocks.unbounded[0]) + count
+    bounds = np.concatenate([np.arange(count), known])
+    positions = np.concatenate([layout.lower, layout.upper])[bounds]
+    order = np.argsort(positions, kind="stable")
+    nearest = [
+        order[min(int(np.searchsorted(positions[order], wanted - 1e-9)), len(order) - 1)]
+        for wanted in np.linspace(0, 1, _LABELS)
+    ]
+    columns = [blocks.lower[0] if bounds[place] < count else blocks.upper[0] for place in nearest]
+    values = [column[int(bounds[place]) % count] for column, place in zip(columns, nearest, strict=True)]
+    labels: list[tuple[float, str]] = []
+    for place, text in zip(nearest, item_texts(table, 0, values), strict=True):
+        position = float(positions[place])
+        if not labels or (text != labels[-1][1] and position - labels[-1][0] >= _LEAST_DISTANCE):
+            labels.append((position, text))
+    if max(len(text) for _, text in labels) > _LONG:
+        return [labels[0], labels[-1]] if len(labels) > 1 else labels
+    return labels

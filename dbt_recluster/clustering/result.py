@@ -1,0 +1,165 @@
+"""The result of a recluster, or the plan of a dry run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Round:
+    """A committed round: plan, merge, commit.
+
+    Attributes:
+        sets: Block sets merged.
+        blocks_in, blocks_out: Blocks read and written.
+        bytes_in, bytes_out: Their bytes.
+        rows: Rows rewritten.
+        seconds: Time that the round took.
+        snapshot_ids: Its snapshots.
+        conflicts: How often its commit was attempted again because another writer was faster.
+        orphans: Files of sets that were left out and could not be deleted.
+    """
+
+    sets: int
+    blocks_in: int
+    blocks_out: int
+    bytes_in: int
+    bytes_out: int
+    rows: int
+    seconds: float
+    snapshot_ids: tuple[int, ...]
+    conflicts: int = 0
+    orphans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedSet:
+    """A block set of a plan.
+
+    Attributes:
+        level: The greatest level of its blocks.
+        new_level: The level of the blocks that the merge will write.
+        blocks: Blocks in it.
+        expected_blocks: Blocks that the merge will write.
+        rows: Rows in it.
+        bytes: Bytes in it.
+        lower, upper: Its least and greatest key.
+        depth: The most of its blocks over one key.
+        expected_depth: The greatest depth over its keys after the round.
+    """
+
+    level: int
+    new_level: int
+    blocks: int
+    expected_blocks: int
+    rows: int
+    bytes: int
+    lower: str
+    upper: str
+    depth: int
+    expected_depth: int
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """The plan of a round.
+
+    Attributes:
+        sets: Its block sets, best first.
+        bytes: Bytes in them.
+        rows: Rows in them.
+        expected_depth: The table's average depth after the round, by a simulation that only knows bounds and row
+            counts.
+        estimated_seconds: Duration at the speed of this table's own rounds, or None if there were none.
+    """
+
+    sets: tuple[PlannedSet, ...]
+    bytes: int
+    rows: int
+    expected_depth: float
+    estimated_seconds: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return {**asdict(self), "sets": [asdict(planned) for planned in self.sets]}
+
+
+@dataclass
+class ReclusterResult:
+    """What a recluster did, or would do.
+
+    Attributes:
+        table: The table's identifier.
+        cluster_key: The key, as users write it.
+        rounds: The committed rounds, in order.
+        blocks_before, blocks_after: Blocks of the table.
+        depth_before, depth_after: Average depth of the blocks that ``where`` admits.
+        conflicts: How often work was planned or committed again because another writer was faster.
+        seconds: Wall time of the whole call.
+        reason: Why it ended.
+        limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
+        suspended: When reclustering was suspended, if that ended it.
+        plan: With ``dry_run``, the plan of the next round.
+        orphans: Files written for blocks that another writer then changed, which could not be deleted.
+        warnings: What the user should know although everything went well.
+    """
+
+    table: str
+    cluster_key: str
+    rounds: list[Round] = field(default_factory=list)
+    blocks_before: int = 0
+    blocks_after: int = 0
+    depth_before: float = 0.0
+    depth_after: float = 0.0
+    conflicts: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    limited: bool = False
+    suspended: str | None = None
+    plan: RewritePlan | None = None
+    orphans: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def blocks_in(self) -> int:
+        """Blocks rewritten, over all rounds."""
+        return sum(done.blocks_in for done in self.rounds)
+
+    @property
+    def blocks_out(self) -> int:
+        """Blocks written, over all rounds."""
+        return sum(done.blocks_out for done in self.rounds)
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the blocks rewritten."""
+        return sum(done.bytes_in for done in self.rounds)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes of the blocks written."""
+        return sum(done.bytes_out for done in self.rounds)
+
+    @property
+    def rows(self) -> int:
+        """Rows rewritten, over all rounds."""
+        return sum(done.rows for done in self.rounds)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures as JSON can hold them."""
+        totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
+        facts = ("blocks_before", "blocks_after", "depth_before", "depth_after", "conflicts")
+        return {
+            "table": self.table,
+            "cluster_key": self.cluster_key,
+            "rounds": len(self.rounds),
+            **{name: getattr(self, name) for name in (*totals, *facts)},
+            "seconds": round(self.seconds, 3),
+            "reason": self.reason,
+            "limited": self.limited,
+            "suspended": self.suspended,
+            "orphans": self.orphans,
+            "warnings": self.warnings,
+            **({"plan": self.plan.as_dict()} if self.plan else {}),
+        }

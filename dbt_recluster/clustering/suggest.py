@@ -1,0 +1,266 @@
+"""Suggest a cluster key: the share of a table's blocks that queries would skip, by a sample of its rows.
+
+Nothing is changed. The shares of today come from the blocks' bounds; those of a key from a sorted sample, split into as
+many parts as the table would have blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.clustering.estimate import CostModel
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.rows import matching_rows, sample_rows
+from dbt_recluster.planner import Blocks
+from dbt_recluster.planner.depth import Sweep
+
+SAMPLE_ROWS = 50_000
+MATCHING_ROWS = 10_000
+LEAST_BLOCKS = 8
+LEAST_GAIN = 0.1
+_MOST_COLUMNS = 12
+_MOST_PAIRED = 4
+
+# Values as their rank among the distinct values of a column, NULL 0.
+Ranks = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KeyCandidate:
+    """A key and its effect on queries.
+
+    Attributes:
+        cluster_by: Its columns.
+        distinct: Distinct values of its first column in the sample.
+        skipped_now: Share of blocks that the queries skip today, 0 to 1, averaged over the queries.
+        skipped_then: Share of blocks that they would skip under this key.
+        first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
+        bytes_per_day: Bytes that keeping it would read per day, least and most, likewise; None if the snapshots hold no
+            load of the past seven days.
+    """
+
+    cluster_by: tuple[str, ...]
+    distinct: int
+    skipped_now: float
+    skipped_then: float
+    first_bytes: int
+    bytes_per_day: tuple[int, int] | None
+
+    @property
+    def gain(self) -> float:
+        """Share of blocks that would be skipped and are not skipped today."""
+        return self.skipped_then - self.skipped_now
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Keys to cluster a table by.
+
+    Attributes:
+        table: The table's identifier.
+        blocks: Blocks of the table.
+        queries: The predicates that were tried. If there are none, each key was tried with queries for single values of
+            its first column.
+        sampled: Rows of the sample.
+        candidates: The keys, best first.
+        advice: What to do, in one sentence.
+        not_tried: Columns that cannot be a key, and their types.
+    """
+
+    table: str
+    blocks: int
+    queries: tuple[str, ...]
+    sampled: int
+    candidates: tuple[KeyCandidate, ...]
+    advice: str
+    not_tried: tuple[tuple[str, str], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
+
+
+def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOptions) -> Suggestion:
+    """Try every column of a table as a key, and pairs of the best; with ``queries`` only columns that they name.
+
+    Args:
+        table: The table; its own key does not matter.
+        queries: Predicates of the table's queries.
+        options: The threshold, strategy and block size that the costs are estimated for.
+
+    Raises:
+        PredicateError: A query cannot choose blocks.
+        ClusterKeyError: No column, or none that the queries name, can be a key.
+    """
+    named = [table.predicate(query).columns(table.iceberg) for query in queries]
+    columns, not_tried = _key_columns(table, set[str]().union(*named) if queries else None)
+    table = table.under(ClusterKey(tuple(map(KeyField, columns))))
+    metadata = table.metadata()
+    rows = int(metadata.rows.sum())
+    if not rows or len(metadata) < LEAST_BLOCKS:
+        few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
+        return Suggestion(table.name, len(metadata), tuple(queries), 0, (), few, not_tried)
+    trial = _Trial(table, queries, named, options)
+    singles = {item: trial.candidate((item,)) for item in range(len(columns))}
+    best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
+    pairs = [trial.candidate(items) for items in permutations(best, 2)] if queries else []
+    candidates = sorted([*singles.values(), *pairs], key=lambda key: (-key.gain, len(key.cluster_by)))
+    advice = _advice(candidates[0], queries)
+    return Suggestion(
+        table.name, len(metadata), tuple(queries), trial.sampled, tuple(candidates), advice, not_tried
+    )
+
+
+class _Trial:
+    """A sample of a table, on which keys are tried.
+
+    Args:
+        table: The table under the key of all columns that may be part of a key.
+        queries: Predicates.
+        named: The columns that each of them names.
+        options: For the cost.
+    """
+
+    def __init__(
+        self, table: KeyedTable, queries: Sequence[str], named: Sequence[set[str]], options: ReclusterOptions
+    ) -> None:
+        self._columns = [field.column for field in table.key.fields]
+        self._metadata = table.metadata()
+        self._queries = queries
+        rows = int(self._metadata.rows.sum())
+        sample = sample_rows(table.iceberg, self._columns, rows, SAMPLE_ROWS)
+        matches = [matching_rows(table.iceberg, self._columns, query, MATCHING_ROWS) for query in queries]
+        ranks = [_ranks(sample, matches, f"column_{item}") for item in range(len(self._columns))]
+        self.sampled = len(sample)
+        self._sample = [column[0] for column in ranks]
+        # Per query, the values that its rows have in the columns that it names.
+        self._values = [
+            {
+                item: np.unique(ranks[item][number + 1])
+                for item, name in enumerate(self._columns)
+                if name in names
+            }
+            for number, names in enumerate(named)
+        ]
+        blocks = min(-(-rows // options.block_rows), self.sampled)
+        self._parts = max(2, blocks, min(len(self._metadata), self.sampled // 20))
+        predicates = [table.predicate(query) for query in queries]
+        skipped = [1 - p.may_match(table.iceberg, self._metadata).mean() for p in predicates]
+        self._skipped_now = float(np.mean(skipped)) if skipped else 0.0
+        self._costs = CostModel(table, options.policy)
+
+    def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
+        """Try the key of the columns at these positions."""
+        parts = _parts([self._sample[item] for item in items], self._parts)
+        if self._queries:
+            ranges = [_ranges(parts, column, self._parts) for column in self._sample]
+            then = float(np.mean([_skipped_by_query(ranges, values, self._parts) for values in self._values]))
+            now = self._skipped_now
+        else:
+            first = self._sample[items[0]]
+            then = _skipped_by_value(*_ranges(parts, first, self._parts), first)
+            now = _skipped_by_bounds(self._metadata, items[0])
+        cost = self._costs.estimate(items)
+        return KeyCandidate(
+            tuple(self._columns[item] for item in items),
+            len(np.unique(self._sample[items[0]])),
+            round(now, 4),
+            round(then, 4),
+            cost.first_bytes,
+            cost.bytes_per_day if cost.loads else None,
+        )
+
+
+def _advice(best: KeyCandidate, queries: Sequence[str]) -> str:
+    if best.gain < LEAST_GAIN:
+        return f"Do not cluster it: no key skips {LEAST_GAIN:.0%} of the blocks more than today"
+    key = ", ".join(best.cluster_by)
+    shares = f"{best.skipped_now:.0%} of the blocks skipped now, {best.skipped_then:.0%} then"
+    if not queries:
+        return f"By {key}, if queries filter by it ({shares}); give the predicates of your queries to be sure"
+    return f"By {key} ({shares})"
+
+
+def _key_columns(table: KeyedTable, named: set[str] | None) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    """Return the columns that can be a key, among those that queries name if there are any; and those that cannot."""
+    columns, not_tried = [], []
+    for name in table.columns.names:
+        if named is not None and name not in named:
+            continue
+        try:
+            KeyField(name).check(table.columns)
+        except ClusterKeyError:
+            not_tried.append((name, table.columns.types.get(name, "a name with a dot")))
+            continue
+        if table.columns.types[name] != "boolean":
+            columns.append(name)
+    if not columns:
+        among = " among those that the queries name" if named else ""
+        raise ClusterKeyError(f"{table.name} has no column to cluster by{among}")
+    return columns[:_MOST_COLUMNS], tuple(not_tried)
+
+
+def _ranks(sample: pa.Table, matches: Sequence[pa.Table], name: str) -> list[Ranks]:
+    """Rank the values of a column, NULL first: those of the sample, then those of each query's rows."""
+    tables = [sample, *matches]
+    values = pa.concat_arrays([chunk for table in tables for chunk in table.column(name).chunks])
+    encoded = values.dictionary_encode()
+    rank = np.empty(len(encoded.dictionary), np.int64)
+    rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(1, len(rank) + 1)
+    places = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+    ranks = np.where(places < 0, 0, rank[places] if len(rank) else 0)
+    return np.split(ranks, np.cumsum([len(table) for table in tables])[:-1])
+
+
+def _parts(columns: Sequence[Ranks], parts: int) -> Ranks:
+    """Sort the sampled rows by these columns, split them evenly, and return each row's part."""
+    order = np.lexsort(columns[::-1])
+    part = np.empty(len(order), np.int64)
+    part[order] = np.arange(len(order)) * parts // len(order)
+    return part
+
+
+def _ranges(part: Ranks, ranks: Ranks, parts: int) -> tuple[Ranks, Ranks]:
+    """Return the least and the greatest value of each part."""
+    lower, upper = np.full(parts, np.iinfo(np.int64).max), np.full(parts, -1)
+    np.minimum.at(lower, part, ranks)
+    np.maximum.at(upper, part, ranks)
+    return lower, upper
+
+
+def _skipped_by_query(
+    ranges: Sequence[tuple[Ranks, Ranks]], values: Mapping[int, Ranks], parts: int
+) -> float:
+    """Return the share of parts whose bounds exclude the query: in some column they hold none of its values."""
+    opened = np.ones(parts, np.bool_)
+    for item, wanted in values.items():
+        lower, upper = ranges[item]
+        opened &= np.searchsorted(wanted, lower) < np.searchsorted(wanted, upper, side="right")
+    return 1 - float(opened.mean())
+
+
+def _skipped_by_value(lower: Ranks, upper: Ranks, ranks: Ranks) -> float:
+    """Return the share of parts whose range does not hold a value, averaged over the sampled values."""
+    depth = Sweep.over(lower, upper, int(ranks.max()) + 1).point_depth()
+    return 1 - float(depth[ranks].mean()) / len(lower)
+
+
+def _skipped_by_bounds(metadata: BlockMetadata, item: int) -> float:
+    """Return the share of blocks that do not cover a key, averaged over the blocks' own bounds."""
+    blocks = Blocks.build(
+        lower=metadata.lower[item], upper=metadata.upper[item], unbounded=metadata.unbounded[item]
+    )
+    depth = Sweep.over(blocks.lower, blocks.upper, blocks.points).point_depth()
+    return 1 - float(depth.mean()) / len(blocks)

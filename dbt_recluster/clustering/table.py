@@ -1,0 +1,89 @@
+"""A table and everything that can be asked of its clustering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from dbt_recluster.clustering.estimate import (
+    CostEstimate,
+    CostModel,
+    ReclusterEstimate,
+    estimate_recluster,
+)
+from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.information import count_blocks_opened, table_information
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.report_data import ReportData, report_data
+from dbt_recluster.clustering.result import ReclusterResult
+from dbt_recluster.clustering.suggest import Suggestion, suggest_key
+from dbt_recluster.clustering.suspension import resume, suspend
+
+_DEFAULTS = ReclusterOptions()
+
+
+class ClusteredTable(KeyedTable):
+    """An Iceberg table, its cluster key, and what can be done with them.
+
+    ```python
+    table = ClusteredTable(spark, "analytics.events")
+    print(table.information()["average_depth"])
+    table.recluster(ReclusterOptions(final=True))
+    ```
+
+    Args:
+        spark: A session with Iceberg's extensions.
+        name: ``schema.table`` or ``catalog.schema.table``.
+        cluster_by: The cluster key; None is the table's sort order.
+
+    Raises:
+        NotAnIcebergTableError: There is no such table.
+    """
+
+    def information(self, where: str | None = None) -> dict[str, Any]:
+        """Return the clustering metrics (:func:`dbt_recluster.clustering.information.table_information`)."""
+        return table_information(self, where)
+
+    def blocks_opened(self, where: str) -> int:
+        """Return how many blocks a query with this predicate opens."""
+        return count_blocks_opened(self, where)
+
+    def history(self, since: datetime | None = None) -> list[HistoryEntry]:
+        """Return every round of reclustering and every other commit, oldest first."""
+        return table_history(self, since)
+
+    def estimate(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterEstimate:
+        """Estimate what reclustering until nothing is left to do would cost and gain."""
+        return estimate_recluster(self, options)
+
+    def estimate_cost(
+        self, options: ReclusterOptions = _DEFAULTS, now: datetime | None = None
+    ) -> CostEstimate:
+        """Estimate the cost of the first clustering, and of each day of loads like those of the past week."""
+        return CostModel(self, options.policy, now).estimate()
+
+    def suggest(self, queries: Sequence[str] = (), options: ReclusterOptions = _DEFAULTS) -> Suggestion:
+        """Suggest a cluster key for queries with these predicates."""
+        return suggest_key(self, queries, options)
+
+    def report_data(self, options: ReclusterOptions = _DEFAULTS) -> ReportData:
+        """Collect the data of the table's report."""
+        return report_data(self, options)
+
+    def recluster(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterResult:
+        """Merge the block sets that make the table deep, until it is well clustered or a limit is reached.
+
+        The object then describes the table as it is afterwards.
+        """
+        return Recluster(self, options).run()
+
+    def suspend(self) -> str:
+        """Keep everybody from reclustering the table; return since when."""
+        return suspend(self.iceberg)
+
+    def resume(self) -> str | None:
+        """Allow reclustering again; return since when it was suspended, or None if it was not."""
+        return resume(self.iceberg)

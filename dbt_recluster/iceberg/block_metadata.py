@@ -1,0 +1,214 @@
+"""The blocks of a snapshot: where they are, what they hold and their bounds, read in one pass over the metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.exceptions import UnsupportedTableError
+from dbt_recluster.iceberg.bounds import key_bounds
+from dbt_recluster.iceberg.java_errors import short_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+_DROPPED_SOURCE = "Cannot find source column for partition field"
+
+
+@dataclass(frozen=True)
+class BlockMetadata:
+    """The blocks of one snapshot. All arrays have shape (n,) and the same order.
+
+    Attributes:
+        snapshot_id: The snapshot, or None if the table has none.
+        path: The location of each block.
+        partition: Equal numbers for blocks of the same partition of the same partition spec.
+        spec_id: The partition spec that each block was written under.
+        rows: Rows, including those that delete files delete.
+        bytes: Size of the file.
+        added_by: The snapshot that added the block; rewriting manifests does not change it.
+        sort_order_id: The sort order that the block's writer recorded, 0 if none.
+        lower, upper: The bounds: one Arrow array for each key item (see :func:`bounds.key_bounds`).
+        unbounded: Where the upper bound is unknown: one mask for each key item.
+    """
+
+    snapshot_id: int | None
+    path: pa.Array
+    partition: IntArray
+    spec_id: IntArray
+    rows: IntArray
+    bytes: IntArray
+    added_by: IntArray
+    sort_order_id: IntArray
+    lower: list[pa.Array]
+    upper: list[pa.Array]
+    unbounded: list[BoolArray]
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self.path)
+
+    def take(self, positions: npt.NDArray[Any]) -> BlockMetadata:
+        """Return the blocks at ``positions`` (indices or a mask), in that order."""
+        places = np.flatnonzero(positions) if positions.dtype == bool else positions
+        arrow_places = pa.array(places)
+        return BlockMetadata(
+            self.snapshot_id,
+            self.path.take(arrow_places),
+            self.partition[places],
+            self.spec_id[places],
+            self.rows[places],
+            self.bytes[places],
+            self.added_by[places],
+            self.sort_order_id[places],
+            [column.take(arrow_places) for column in self.lower],
+            [column.take(arrow_places) for column in self.upper],
+            [mask[places] for mask in self.unbounded],
+        )
+
+    def items(self, positions: Sequence[int]) -> BlockMetadata:
+        """Return the same blocks under a key of only the key items at ``positions``."""
+        return replace(
+            self,
+            lower=[self.lower[position] for position in positions],
+            upper=[self.upper[position] for position in positions],
+            unbounded=[self.unbounded[position] for position in positions],
+        )
+
+
+def read_blocks(table: IcebergTable, key: ClusterKey, snapshot_id: int | None = None) -> BlockMetadata:
+    """Read every live data file of the current snapshot, or of ``snapshot_id``, with its bounds under ``key``.
+
+    Spark reads the manifests once, and the result arrives through Arrow: no Java object is made per file.
+
+    Raises:
+        UnsupportedTableError: Iceberg cannot read the table's metadata tables.
+    """
+    snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
+    if snapshot_id is None:
+        return _empty(key)
+    return _read(table, table.metadata("entries", snapshot_id), key, snapshot_id)
+
+
+def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:
+    """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not.
+
+    Raises:
+        UnsupportedTableError: As :func:`read_blocks`.
+    """
+    from pyspark.sql import functions as F
+
+    entries = table.metadata("all_entries").where(F.col("snapshot_id").isin(list(map(int, snapshots))))
+    blocks = _read(table, entries, key, table.snapshot_id)
+    # The manifests of every snapshot list the files that it has in common with others again.
+    paths = np.asarray(blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False))
+    return blocks.take(np.sort(np.unique(paths, return_index=True)[1]))
+
+
+def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
+    try:
+        rows = collect_arrow(_select(entries, key))
+    except Exception as e:
+        if _DROPPED_SOURCE in str(e):
+            raise UnsupportedTableError(_dropped_source(table, short_message(e))) from e
+        raise
+    spec_id = _numbers(rows, "spec_id")
+    partition = _array(rows, "partition") if "partition" in rows.column_names else None
+    bounds = [key_bounds(_array(rows, f"metrics_{i}"), field) for i, field in enumerate(key.fields)]
+    return BlockMetadata(
+        snapshot_id=snapshot_id,
+        path=_array(rows, "path"),
+        partition=_partition_codes(spec_id, partition),
+        spec_id=spec_id,
+        rows=_numbers(rows, "rows"),
+        bytes=_numbers(rows, "bytes"),
+        added_by=_numbers(rows, "added_by"),
+        sort_order_id=_numbers(rows, "sort_order_id"),
+        lower=[lower for lower, _, _ in bounds],
+        upper=[upper for _, upper, _ in bounds],
+        unbounded=[mask for _, _, mask in bounds],
+    )
+
+
+def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
+    """Select the live data files among manifest entries, and the columns that :class:`BlockMetadata` holds."""
+    from pyspark.sql import functions as F
+
+    data_file = F.col("data_file")
+    columns = [
+        data_file["file_path"].alias("path"),
+        F.coalesce(data_file["spec_id"], F.lit(0)).cast("bigint").alias("spec_id"),
+        data_file["record_count"].alias("rows"),
+        data_file["file_size_in_bytes"].alias("bytes"),
+        F.coalesce(F.col("snapshot_id"), F.lit(0)).cast("bigint").alias("added_by"),
+        F.coalesce(data_file["sort_order_id"], F.lit(0)).cast("bigint").alias("sort_order_id"),
+    ]
+    if "partition" in entries.select("data_file.*").columns:
+        columns.append(data_file["partition"].alias("partition"))
+    for position, field in enumerate(key.fields):
+        columns.append(F.col("readable_metrics").getField(field.column).alias(f"metrics_{position}"))
+    # Status 2 is an entry that the manifest's own snapshot deleted; content 0 is data, the rest are delete files.
+    return entries.where((F.col("status") < 2) & (data_file["content"] == 0)).select(*columns)
+
+
+def _dropped_source(table: IcebergTable, message: str) -> str:
+    return (
+        f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot read its metadata tables "
+        f"({message}). To repair a table of format version 2 or later, rewrite the files of that spec, CALL "
+        f"system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true')), and then drop the "
+        f"spec, CALL system.expire_snapshots(table => '{table.name}', older_than => <now>, retain_last => 1, "
+        "clean_expired_metadata => true)."
+    )
+
+
+def collect_arrow(frame: DataFrame) -> pa.Table:
+    """Collect a DataFrame as Arrow, by Spark 4's public method or the private one of 3.5."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()  # type: ignore[operator]  # the stubs of 3.5 do not know it
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    batches = frame._collect_as_arrow()
+    if not batches:
+        return to_arrow_schema(frame.schema).empty_table()
+    return pa.Table.from_batches(batches)
+
+
+def _empty(key: ClusterKey) -> BlockMetadata:
+    none = np.zeros(0, dtype=np.int64)
+    bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
+    masks: list[BoolArray] = [np.zeros(0, dtype=bool) for _ in key.fields]
+    return BlockMetadata(
+        None, pa.array([], type=pa.string()), none, none, none, none, none, none, bounds, bounds, masks
+    )
+
+
+def _array(rows: pa.Table, name: str) -> pa.Array:
+    column = rows.column(name).combine_chunks()
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _numbers(rows: pa.Table, name: str) -> IntArray:
+    return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
+
+
+def _partition_codes(spec_id: IntArray, partition: pa.StructArray | None) -> IntArray:
+    """Number the partitions; blocks of different specs never share one, even if their values look alike."""
+    codes = spec_id
+    children = [] if partition is None else [partition.field(i) for i in range(partition.type.num_fields)]
+    for child in children:
+        encoded = child.dictionary_encode(null_encoding="encode")
+        values = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        pairs = np.stack([codes, values], axis=1)
+        codes = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return codes

@@ -1,0 +1,253 @@
+"""An Iceberg table, loaded through one of Spark's catalogs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.columns import Columns, quote
+from dbt_recluster.exceptions import NotAnIcebergTableError, UnsupportedTableError
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jvm import activate, java_class, java_map, jvm
+from dbt_recluster.iceberg.locks import canonical_name, table_lock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+# Iceberg's catalogs resolve these suffixes to a branch or an older snapshot of the table before them.
+_TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One commit.
+
+    Attributes:
+        id: The snapshot's id.
+        parent: The id of the snapshot before it, which may have expired; None for the first.
+        at: When it was committed, UTC.
+        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
+        summary: Iceberg's counts, and ours under ``recluster.``.
+    """
+
+    id: int
+    parent: int | None
+    at: datetime
+    operation: str
+    summary: Mapping[str, str]
+
+
+class IcebergTable:
+    """A table as of its last :meth:`refresh`; loading refreshes it.
+
+    Attributes:
+        spark: The session it was loaded through.
+        name: The identifier as the caller gave it.
+        identifier: The full identifier, each part in backquotes.
+        java: The ``org.apache.iceberg.Table``.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, identifier: str, java: Any) -> None:
+        self.spark = spark
+        self.name = name
+        self.identifier = identifier
+        self.java = java
+
+    @classmethod
+    def load(cls, spark: SparkSession, name: str) -> IcebergTable:
+        """Load the table ``name``; missing parts are those of the session's current catalog and namespace.
+
+        Raises:
+            NotAnIcebergTableError: There is no such table; it is a view or has another format; or the name is that of
+                a branch, a tag, an older snapshot, the change log or a metadata table.
+        """
+        if not isinstance(name, str):
+            raise NotAnIcebergTableError(f"a table name is a string such as 'schema.table', not {name!r}")
+        activate(spark)
+        spark3_util = jvm(spark).org.apache.iceberg.spark.Spark3Util
+        try:
+            resolved = spark3_util.catalogAndIdentifier(spark._jsparkSession, name)
+            parts = [*resolved.identifier().namespace(), resolved.identifier().name()]
+            loaded = resolved.catalog().loadTable(resolved.identifier())
+        except Exception as e:
+            raise NotAnIcebergTableError(_load_error(name, short_message(e))) from e
+        _check_is_main_branch(spark, name, parts, loaded)
+        if any("/" in part for part in parts):
+            raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
+        table = cls(spark, name, ".".join(map(quote, [resolved.catalog().name(), *parts])), loaded.table())
+        table.refresh()
+        return table
+
+    def refresh(self) -> None:
+        """Read the current metadata; a catalog may have returned a cached table."""
+        self.java.refresh()
+
+    @property
+    def iceberg(self) -> Any:
+        """The Java package ``org.apache.iceberg``."""
+        return jvm(self.spark).org.apache.iceberg
+
+    @property
+    def lock_name(self) -> str:
+        """The name of the lock that serialises this process's commits to the table."""
+        return canonical_name(self.identifier)
+
+    @property
+    def uuid(self) -> str:
+        """The table's uuid, which a table that was dropped and created again does not keep."""
+        return str(self.java.uuid())
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The id of the current snapshot, or None for a table that was never written."""
+        snapshot = self.java.currentSnapshot()
+        return int(snapshot.snapshotId()) if snapshot is not None else None
+
+    def current_snapshot(self) -> Snapshot | None:
+        """Return the current snapshot, or None for a table that was never written."""
+        snapshot = self.java.currentSnapshot()
+        return None if snapshot is None else self._snapshot(snapshot)
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the current snapshot and its ancestors that have not expired, oldest first."""
+        lists = self.iceberg.relocated.com.google.common.collect.Lists
+        ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
+        return [self._snapshot(snapshot) for snapshot in ancestors][::-1]
+
+    def has_snapshot(self, snapshot_id: int) -> bool:
+        """Whether the table's metadata contains this snapshot."""
+        return self.java.snapshot(snapshot_id) is not None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return java_map(self.spark, self.java.properties())
+
+    def set_property(self, name: str, value: str | None) -> None:
+        """Set one property and commit; None removes it."""
+        with table_lock(self.lock_name):
+            update = self.java.updateProperties()
+            (update.remove(name) if value is None else update.set(name, value)).commit()
+            self.refresh()
+
+    def commit(self, transaction: Any) -> None:
+        """Send a transaction to the catalog: the one call after which a recluster is part of the table."""
+        transaction.commitTransaction()
+
+    def columns(self) -> Columns:
+        """Return the columns and the fields of structs with Spark's types; Iceberg's ``uuid`` keeps its name.
+
+        Raises:
+            UnsupportedTableError: The table has a type that Spark does not know, such as Iceberg's ``time``.
+        """
+        try:
+            fields = self.spark.table(self.identifier).schema.fields
+        except Exception as e:
+            raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {short_message(e)}") from e
+        types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
+        types |= {path: "uuid" for path, kind in self.primitive_fields() if kind == "uuid" and path in types}
+        case_sensitive = self.spark.conf.get("spark.sql.caseSensitive") == "true"
+        return Columns(tuple(field.name for field in fields), types, case_sensitive)
+
+    def primitive_fields(self) -> dict[tuple[str, str], int]:
+        """Return the field id of each column and struct field of a primitive type, by path and Iceberg type."""
+        schema = json.loads(self.iceberg.SchemaParser.toJson(self.java.schema()))
+        return {(path, kind): field_id for path, kind, field_id in _primitive_fields(schema, "")}
+
+    def check_writes_reach_main(self) -> None:
+        """Make sure that the session writes to the main branch, which is the one that is reclustered.
+
+        Raises:
+            NotAnIcebergTableError: ``spark.wap.branch`` sends writes to another branch.
+        """
+        branch = self.spark.conf.get("spark.wap.branch", None)
+        if branch and self.properties.get("write.wap.enabled", "false").lower() == "true":
+            raise NotAnIcebergTableError(
+                f"spark.wap.branch sends writes to branch {branch} of {self.name}, and only the main branch can be "
+                "reclustered. Publish the branch and unset spark.wap.branch first."
+            )
+
+    def metadata(self, which: str, snapshot_id: int | None = None) -> DataFrame:
+        """Return a metadata table (``entries``, ``files``, ``snapshots``...), as of ``snapshot_id`` if given."""
+        reader = self.spark.read.format("iceberg")
+        if snapshot_id is not None:
+            reader = reader.option("snapshot-id", snapshot_id)
+        return reader.load(f"{self.identifier}.{which}")
+
+    def rows(self) -> DataFrame:
+        """Return the table's rows."""
+        # Not spark.table(): on v3 tables it drops the row ids silently.
+        return self.spark.read.format("iceberg").load(self.identifier)
+
+    def _snapshot(self, snapshot: Any) -> Snapshot:
+        parent = snapshot.parentId()
+        return Snapshot(
+            id=int(snapshot.snapshotId()),
+            parent=None if parent is None else int(parent),
+            at=datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc),
+            operation=str(snapshot.operation()),
+            summary=java_map(self.spark, snapshot.summary()),
+        )
+
+
+def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:
+    """Yield the path and type of a column and of the struct fields in it (see :class:`Columns`)."""
+    from pyspark.sql.types import StructType
+
+    if "." in name:
+        return
+    yield name, kind.simpleString()
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from ((f"{name}.{path}", inner) for path, inner in _paths(field.name, field.dataType))
+
+
+def _primitive_fields(struct: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, int]]:
+    for field in struct["fields"]:
+        path = f"{prefix}{field['name']}"
+        if isinstance(field["type"], str):
+            yield path, field["type"], field["id"]
+        elif field["type"]["type"] == "struct":
+            yield from _primitive_fields(field["type"], f"{path}.")
+
+
+def _load_error(name: str, message: str) -> str:
+    base, _, last = name.rpartition(".")
+    hint = ""
+    if base and _TIME_TRAVEL.fullmatch(last.strip("`")):
+        hint = f". Only the main branch of a table can be reclustered: name {base}"
+    return f"{name} cannot be loaded: {message.rstrip('.')}{hint}"
+
+
+def _check_is_main_branch(spark: SparkSession, name: str, parts: list[str], loaded: Any) -> None:
+    """Refuse everything that is not the main branch of an Iceberg table.
+
+    Raises:
+        NotAnIcebergTableError: With the name to use instead.
+    """
+    base, last = ".".join(parts[:-1]), parts[-1]
+    package = "org.apache.iceberg.spark.source"
+    if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
+        what = "the change log of a table"
+    elif not java_class(spark, f"{package}.SparkTable").isInstance(loaded):
+        raise NotAnIcebergTableError(
+            f"{name} is not an Iceberg table: it is a view, or a table of another format"
+        )
+    elif loaded.branch() is not None:
+        what = f"branch {loaded.branch()} of a table"
+    elif loaded.snapshotId() is not None:
+        tag = _TIME_TRAVEL.fullmatch(last)
+        is_tag = tag is not None and tag.group(1) == "tag"
+        what = f"{last.replace('_', ' ', 1)} of a table" if is_tag else "an older snapshot of a table"
+    elif java_class(spark, "org.apache.iceberg.BaseMetadataTable").isInstance(loaded.table()):
+        what = f"the metadata table {last} of a table"
+    else:
+        return
+    raise NotAnIcebergTableError(
+        f"{name} is {what}, and only the main branch of a table can be reclustered: name {base}"
+    )

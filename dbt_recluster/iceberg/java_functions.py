@@ -1,0 +1,115 @@
+"""Java functions made of Java's own method handles.
+
+A call from Python into the JVM takes a tenth of a millisecond, so Python never calls a method once per file. It
+describes the function with method handles and lets the JVM apply it to a whole collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.iceberg.jvm import java_array, java_class, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STRING = "java.lang.String"
+CONTENT_FILE = "org.apache.iceberg.ContentFile"
+_SCAN_TASK = "org.apache.iceberg.ContentScanTask"
+_OBJECT = "java.lang.Object"
+
+# Separators that no path and no number contains.
+_FIELDS, _LINES = "\1", "\0"
+
+
+class JavaFunctions:
+    """Builds Java functions in the JVM of a session; a handle is a ``java.lang.invoke.MethodHandle``."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._invoke = jvm(spark).java.lang.invoke
+        self._lookup = self._invoke.MethodHandles.publicLookup()
+
+    def method(self, owner: str, name: str, returns: str, *takes: str) -> Any:
+        """Return a handle of a public method; ``boolean`` and fully qualified class names are types."""
+        return self._lookup.findVirtual(self._class(owner), name, self._type(returns, *takes))
+
+    def location_of_task(self) -> Any:
+        """Return a handle that takes a scan task to the location of its file."""
+        return self.chain(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
+
+    def file_of_task(self) -> Any:
+        """Return a handle that takes a scan task to its file."""
+        return self.method(_SCAN_TASK, "file", CONTENT_FILE)
+
+    def chain(self, first: Any, second: Any) -> Any:
+        """Return a handle that applies ``first`` and then ``second``."""
+        return self._invoke.MethodHandles.filterReturnValue(first, second)
+
+    def fields(self, owner: str, handles: Sequence[Any]) -> Any:
+        """Return a handle that writes an ``owner`` as the text of each handle's result (see :func:`split_fields`)."""
+        handles_class = self._invoke.MethodHandles
+        text = self._lookup.findStatic(
+            self._class(STRING), "format", self._type(STRING, STRING, "[Ljava.lang.Object;")
+        )
+        text = text.bindTo(_FIELDS.join(["%s"] * len(handles)))
+        text = text.asCollector(self._class("[Ljava.lang.Object;"), len(handles))
+        as_objects = [handle.asType(self._type(_OBJECT, owner)) for handle in handles]
+        text = handles_class.filterArguments(
+            text, 0, java_array(self._spark, self._invoke.MethodHandle, as_objects)
+        )
+        same_argument = java_array(self._spark, jvm(self._spark).int, [0] * len(handles))
+        return handles_class.permuteArguments(text, self._type(STRING, owner), same_argument)
+
+    def is_in(self, values: Any, handle: Any) -> Any:
+        """Return a handle that tells whether a Java set contains the string that ``handle`` returns."""
+        contains = self.method("java.util.Set", "contains", "boolean", _OBJECT).bindTo(values)
+        contains = contains.asType(contains.type().changeParameterType(0, self._class(STRING)))
+        arguments = java_array(self._spark, self._invoke.MethodHandle, [handle])
+        return self._invoke.MethodHandles.filterArguments(contains, 0, arguments)
+
+    def function(self, handle: Any) -> Any:
+        """Return a ``java.util.function.Function``."""
+        return self._interface("java.util.function.Function", handle)
+
+    def predicate(self, handle: Any) -> Any:
+        """Return a ``java.util.function.Predicate``."""
+        return self._interface("java.util.function.Predicate", handle)
+
+    def lines(self, stream: Any) -> str:
+        """Collect a Java stream of strings into one string (see :func:`split_lines`)."""
+        return str(stream.collect(jvm(self._spark).java.util.stream.Collectors.joining(_LINES)))
+
+    def lines_of(self, iterable: Any) -> str:
+        """Collect a Java iterable of strings likewise."""
+        guava = jvm(self._spark).org.apache.iceberg.relocated.com.google.common
+        return str(guava.base.Joiner.on(_LINES).join(iterable))
+
+    def _interface(self, name: str, handle: Any) -> Any:
+        return self._invoke.MethodHandleProxies.asInterfaceInstance(self._class(name), handle)
+
+    def _class(self, name: str) -> Any:
+        if name == "boolean":
+            return java_class(self._spark, "java.lang.Boolean").getField("TYPE").get(None)
+        return java_class(self._spark, name)
+
+    def _type(self, returns: str, *takes: str) -> Any:
+        arguments = java_array(self._spark, jvm(self._spark).java.lang.Class, [self._class(t) for t in takes])
+        return self._invoke.MethodType.methodType(self._class(returns), arguments)
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the strings that :meth:`JavaFunctions.lines` collected."""
+    return text.split(_LINES) if text else []
+
+
+def split_fields(line: str) -> list[str]:
+    """Return the fields that :meth:`JavaFunctions.fields` wrote."""
+    return line.split(_FIELDS)
+
+
+def parse_counts(text: str) -> dict[int, int]:
+    """Read the text of a Java map of integers, ``{1=20, 2=20}`` or ``null``."""
+    pairs = (pair.split("=") for pair in text.strip("{}").split(", ")) if "=" in text else ()
+    return {int(key): int(value) for key, value in pairs}

@@ -1,0 +1,179 @@
+"""File groups: the files of a block set, the Spark partitions that read them, and the files that replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dbt_recluster.exceptions import ConcurrentChangeError
+
+_FILES_PER_PARTITION = 64
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """A block to be merged.
+
+    Attributes:
+        task: Its Java scan task, which knows its delete files.
+        rows: Rows in the file, including deleted ones.
+        bytes: Size of the file.
+        deletes: Delete files that apply to it.
+        deleted_rows: Rows that they delete, or None if only reading them would tell.
+        row_groups: Row groups of the file, which are what a reader can skip.
+    """
+
+    task: Any
+    rows: int
+    bytes: int
+    deletes: int
+    deleted_rows: int | None
+    row_groups: int
+
+    @property
+    def path(self) -> str:
+        """The file's location."""
+        return str(self.task.file().location())
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """The files of one block set, all of one partition.
+
+    Attributes:
+        files: The files.
+        spec_id: Their partition spec, which the new files keep.
+        level: The level of the new blocks.
+        run: Groups of one round with equal numbers become one run (see :mod:`dbt_recluster.iceberg.commit`).
+        counted_rows: Rows that the delete files leave, if they were counted by reading.
+    """
+
+    files: tuple[BlockFile, ...]
+    spec_id: int
+    level: int
+    run: int
+    counted_rows: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows to read, including deleted ones."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def live_rows(self) -> int | None:
+        """Rows that the delete files leave, or None if they have not been counted."""
+        deleted = [file.deleted_rows for file in self.files]
+        if None in deleted:
+            return self.counted_rows
+        return self.rows - sum(count or 0 for count in deleted)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to read."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether any delete file applies."""
+        return any(file.deletes for file in self.files)
+
+
+@dataclass(frozen=True)
+class RewrittenGroup:
+    """A file group and the files that replace it.
+
+    Attributes:
+        source: The group.
+        files: The new Java data files, not yet part of the table.
+    """
+
+    source: FileGroup
+    files: tuple[Any, ...]
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows in the new files."""
+        return sum(int(file.recordCount()) for file in self.files)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes of the new files."""
+        return sum(int(file.fileSizeInBytes()) for file in self.files)
+
+
+@dataclass(frozen=True)
+class ScanPartition:
+    """Files that one Spark partition reads.
+
+    Attributes:
+        files: The files.
+        spec_id: Their partition spec.
+        filter: An Iceberg expression, or None for all rows. Readers skip row groups without a matching row, and return
+            whole row groups otherwise.
+        group: Position of their file group among the groups of the job.
+    """
+
+    files: tuple[BlockFile, ...]
+    spec_id: int
+    filter: Any | None = None
+    group: int = 0
+
+
+def file_group(
+    tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
+) -> FileGroup:
+    """Return the group of the files at ``paths``.
+
+    Args:
+        tasks: Scan tasks by path (see :func:`dbt_recluster.iceberg.scan.scan_tasks`).
+        paths: The files.
+        spec_id: Their partition spec.
+        level: The level of the new blocks.
+        run: The run of the new blocks.
+
+    Raises:
+        ConcurrentChangeError: One of the files is no longer part of the table.
+    """
+    for path in paths:
+        if path not in tasks:
+            raise ConcurrentChangeError(f"{path} is no longer part of the table")
+    return FileGroup(tuple(_block_file(tasks[path]) for path in paths), spec_id, level, run)
+
+
+def scan_partitions(groups: Sequence[FileGroup], parallelism: int) -> list[ScanPartition]:
+    """Pack the files of each group, in order, into partitions that read every file once and keep all cores busy."""
+    limit = sum(group.bytes for group in groups) // (4 * parallelism)
+    partitions: list[ScanPartition] = []
+    for number, group in enumerate(groups):
+        files: list[BlockFile] = []
+        for file in group.files:
+            full = sum(packed.bytes for packed in files) + file.bytes > limit
+            if files and (full or len(files) == _FILES_PER_PARTITION):
+                partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
+                files = []
+            files.append(file)
+        partitions.append(ScanPartition(tuple(files), group.spec_id, group=number))
+    return partitions
+
+
+def _block_file(task: Any) -> BlockFile:
+    file, deletes = task.file(), task.deletes()
+    count = int(deletes.size())
+    offsets = file.splitOffsets()
+    return BlockFile(
+        task,
+        rows=int(file.recordCount()),
+        bytes=int(file.fileSizeInBytes()),
+        deletes=count,
+        deleted_rows=_deleted_rows(deletes) if count else 0,
+        row_groups=max(1, offsets.size()) if offsets is not None else 1,
+    )
+
+
+def _deleted_rows(deletes: Any) -> int | None:
+    """Deletion vectors record how many rows they delete; other delete files may delete rows of several blocks."""
+    if any(delete.contentOffset() is None for delete in deletes):
+        return None
+    return sum(int(delete.recordCount()) for delete in deletes)

@@ -1,0 +1,136 @@
+"""Values of a cluster key as Spark SQL literals and as arguments of Iceberg's expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dbt_recluster.cluster_key import KeyField
+from dbt_recluster.iceberg.jvm import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MICROS_PER_HOUR = 3_600_000_000
+_MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
+_INT_MAX = 2**31
+
+
+def sql_array(values: Sequence[pa.Scalar | None], spark_type: str) -> str:
+    """Return an array of a Spark type as SQL, which Spark folds into a constant."""
+    items = ", ".join(sql_literal(value, spark_type) for value in values)
+    return f"cast(array({items}) as array<{spark_type}>)"
+
+
+def sql_literal(value: pa.Scalar | None, spark_type: str) -> str:
+    """Return a value as SQL that does not depend on quoting rules, time zones or rounding."""
+    if value is None or not value.is_valid:
+        return f"cast(null as {spark_type})"
+    kind = value.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return f"cast(X'{value.as_py().encode().hex()}' as string)"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return f"X'{value.as_py().hex()}'"
+    if pa.types.is_date32(kind):
+        return f"date_from_unix_date({value.cast(pa.int32()).as_py()})"
+    if pa.types.is_timestamp(kind):
+        micros = value.cast(pa.int64()).as_py()
+        if spark_type == "timestamp_ntz":
+            return f"timestamp_ntz'{np.datetime64(micros, 'us')}'"
+        return f"timestamp_micros({micros}L)"
+    if pa.types.is_boolean(kind):
+        return str(value.as_py()).lower()
+    number = value.as_py()
+    if isinstance(number, float):
+        return f"cast('{number!r}' as {spark_type})"
+    return (
+        f"cast('{number:f}' as {spark_type})" if isinstance(number, Decimal) else _integer(number, spark_type)
+    )
+
+
+def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
+    """Return values as Spark prints them, whatever their year and the session's time zone; binary as hex.
+
+    Args:
+        spark: The session.
+        values: Values of one type; times may be given as microseconds since 1970.
+        spark_type: Their Spark type.
+    """
+    if not values:
+        return []
+    if spark_type in ("timestamp", "timestamp_ntz"):
+        values = [value.cast(pa.int64()).cast(pa.timestamp("us")) for value in values]
+    show = "lower(hex({}))" if spark_type == "binary" else "cast({} as string)"
+    items = ", ".join(f"coalesce({show.format(sql_literal(value, spark_type))}, 'NULL')" for value in values)
+    row = spark.sql(f"select array({items})").first()
+    return [str(text) for text in row[0]] if row is not None else []
+
+
+def is_nan(value: pa.Scalar) -> bool:
+    """Whether a value is NaN, which no comparison of Iceberg's matches."""
+    return bool(pa.types.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py())
+
+
+def source_value(spark: SparkSession, value: pa.Scalar, field: KeyField, source: Any, up: bool) -> Any | None:
+    """Return the least value of the column for which a key item reaches ``value``, for Iceberg's expressions.
+
+    Args:
+        spark: The session.
+        value: A value of the key item, neither NULL nor NaN.
+        field: The key item.
+        source: The Java type of the column.
+        up: Whether to round up a value that py4j cannot pass on exactly.
+
+    Returns:
+        The value, or None if no constant of this type can be passed to Iceberg from Python.
+    """
+    name = source.typeId().toString()
+    if name in ("BOOLEAN", "UUID", "TIMESTAMP_NANO"):
+        return None
+    if field.transform in ("hour", "day", "month", "year"):
+        micros = _start_micros(value, field.transform)
+        return micros // _MICROS_PER_DAY if name == "DATE" else _micros(micros, up)
+    if name == "TIMESTAMP":
+        return _micros(int(value.cast(pa.int64()).as_py()), up)
+    if name == "DATE":
+        return int(value.cast(pa.int32()).as_py())
+    plain = value.as_py()
+    if isinstance(plain, bytes):
+        return jvm(spark).java.nio.ByteBuffer.wrap(plain)
+    return plain
+
+
+def next_value(value: pa.Scalar, field: KeyField) -> pa.Scalar | None:
+    """Return the next value of a key item, or None if there is no telling."""
+    if field.transform in ("hour", "day", "month", "year"):
+        return pa.scalar(value.cast(pa.int32()).as_py() + 1, pa.int64())
+    if pa.types.is_integer(value.type) and value.type != pa.int64():
+        return pa.scalar(value.as_py() + field.width, pa.int64())
+    return None
+
+
+def _integer(number: int, spark_type: str) -> str:
+    return f"cast('{number}' as {spark_type})"
+
+
+def _micros(micros: int, up: bool) -> int:
+    """Avoid numbers that py4j would pass as an Integer, which Iceberg does not accept as a time."""
+    if -_INT_MAX <= micros < _INT_MAX:
+        return _INT_MAX if up else -_INT_MAX - 1
+    return micros
+
+
+def _start_micros(value: pa.Scalar, transform: str) -> int:
+    """Return the start of an hour, day, month or year that is counted from 1970."""
+    number = value.cast(pa.int32()).as_py()
+    if transform == "hour":
+        return int(number) * _MICROS_PER_HOUR
+    if transform == "day":
+        return int(number) * _MICROS_PER_DAY
+    unit = {"month": "M", "year": "Y"}[transform]
+    days = int(np.datetime64(int(number), unit).astype("datetime64[D]").astype(np.int64))  # type: ignore[call-overload]
+    return days * _MICROS_PER_DAY

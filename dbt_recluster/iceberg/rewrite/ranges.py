@@ -1,0 +1,162 @@
+"""Merge by ranges: each new block reads the row groups that it overlaps. Nothing is shuffled.
+
+This pays for sorted files, of which a block needs a few row groups. Unsorted files would be read whole for every block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.iceberg.java_functions import CONTENT_FILE, STRING, JavaFunctions, split_lines
+from dbt_recluster.iceberg.jvm import java_list
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
+from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows, KeyValue, key_array, key_value
+from dbt_recluster.iceberg.rewrite.literals import is_nan, next_value, source_value
+from dbt_recluster.iceberg.rewrite.sample import GroupSample
+
+if TYPE_CHECKING:
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+_METRICS_EVALUATOR = "org.apache.iceberg.expressions.InclusiveMetricsEvaluator"
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """A new block: the rows of ``partition`` with a key from ``lower`` to below ``upper``; None is unbounded."""
+
+    partition: ScanPartition
+    lower: KeyValue | None = None
+    upper: KeyValue | None = None
+
+
+def key_ranges(
+    table: IcebergTable, group: FileGroup, number: int, key: ClusterKey, starts: Sequence[KeyValue]
+) -> list[KeyRange]:
+    """Return the new blocks of a group, which begin at its least key and at ``starts``, and the files each reads.
+
+    Args:
+        table: The table.
+        group: The group.
+        number: Its position among the groups of the job.
+        key: The cluster key.
+        starts: Keys, ascending.
+    """
+    if not starts:
+        return [KeyRange(ScanPartition(group.files, group.spec_id, group=number))]
+    by_path = {file.path: file for file in group.files}
+    finder = _FileFinder(table, group)
+    ranges = []
+    for lower, upper in pairwise([None, *starts, None]):
+        wanted = _range_expression(table, key, lower, upper)
+        files = tuple(by_path[path] for path in finder.paths(wanted))
+        if files:
+            ranges.append(KeyRange(ScanPartition(files, group.spec_id, wanted, number), lower, upper))
+    return ranges
+
+
+def bytes_read(group: FileGroup, ranges: Sequence[KeyRange], sample: GroupSample | None) -> float:
+    """Estimate the bytes that reading these ranges takes.
+
+    A range reads the row groups that it overlaps. So every cut within a sorted file makes two blocks read the same row
+    group, and every block reads the whole of an unsorted file.
+    """
+    readers = Counter(id(file) for key_range in ranges for file in key_range.partition.files)
+    flags = sample.is_sorted if sample is not None else [True] * len(group.files)
+    total = 0.0
+    for file, is_sorted in zip(group.files, flags, strict=True):
+        count = readers[id(file)]
+        total += file.bytes * (min(count, 1 + (count - 1) / file.row_groups) if is_sorted else count)
+    return total
+
+
+def rows_in_ranges(rows: KeyedRows, ranges: Sequence[KeyRange]) -> KeyedRows:
+    """Keep the rows of Spark partition i whose key is in range i.
+
+    One condition serves all partitions: it looks up the bounds by the number of the partition.
+    """
+    if all(key_range.lower is None and key_range.upper is None for key_range in ranges):
+        return rows
+    lower = f"get({key_array([r.lower for r in ranges], rows.types)}, spark_partition_id())"
+    upper = f"get({key_array([r.upper for r in ranges], rows.types)}, spark_partition_id())"
+    value = key_value(rows.names)
+    # A NULL key precedes every other key, but comparisons with it are neither true nor false.
+    return rows.with_frame(
+        rows.frame.where(
+            f"({lower} is null or coalesce({value} >= {lower}, false)) "
+            f"and ({upper} is null or coalesce({value} < {upper}, true))"
+        )
+    )
+
+
+class _FileFinder:
+    """Finds the files of a group that may hold a row matching an expression, by their bounds."""
+
+    def __init__(self, table: IcebergTable, group: FileGroup) -> None:
+        self._table = table
+        self._functions = JavaFunctions(table.spark)
+        self._files = java_list(table.spark, (file.task.file() for file in group.files))
+        self._location = self._functions.function(self._functions.method(CONTENT_FILE, "location", STRING))
+        self._evaluate = self._functions.method(_METRICS_EVALUATOR, "eval", "boolean", CONTENT_FILE)
+
+    def paths(self, expression: Any) -> list[str]:
+        """Return their paths."""
+        evaluators = self._table.iceberg.expressions
+        evaluator = evaluators.InclusiveMetricsEvaluator(self._table.java.schema(), expression, True)
+        may_match = self._functions.predicate(self._evaluate.bindTo(evaluator))
+        matching = self._files.stream().filter(may_match).map(self._location)
+        return split_lines(self._functions.lines(matching))
+
+
+def _range_expression(
+    table: IcebergTable, key: ClusterKey, lower: KeyValue | None, upper: KeyValue | None
+) -> Any:
+    """Return an Iceberg expression that is true for every row of a range. It considers only the first key item."""
+    expressions = table.iceberg.expressions.Expressions
+    result = expressions.alwaysTrue()
+    field = key.fields[0]
+    source = table.java.schema().findField(field.column).type()
+    if lower is not None and lower[0].is_valid:
+        # To Spark, NaN is above all numbers; to Iceberg, it is in no range.
+        to_the_end = upper is None or is_nan(upper[0])
+        with_nans = to_the_end and source.typeId().toString() in ("FLOAT", "DOUBLE")
+        result = _at_least(table, field, source, lower[0], with_nans)
+    if upper is not None:
+        # With a compound key, rows below the bound may share its first item.
+        below = _below(table, field, source, upper[0], or_equal=len(key.fields) > 1)
+        if lower is None or not lower[0].is_valid:
+            below = getattr(expressions, "or")(below, expressions.isNull(field.column))
+        result = getattr(expressions, "and")(result, below)
+    return result
+
+
+def _at_least(table: IcebergTable, field: KeyField, source: Any, value: pa.Scalar, with_nans: bool) -> Any:
+    expressions = table.iceberg.expressions.Expressions
+    if is_nan(value):
+        return expressions.isNaN(field.column)
+    constant = source_value(table.spark, value, field, source, up=False)
+    if constant is None:
+        return expressions.alwaysTrue()
+    condition = expressions.greaterThanOrEqual(field.column, constant)
+    return getattr(expressions, "or")(condition, expressions.isNaN(field.column)) if with_nans else condition
+
+
+def _below(table: IcebergTable, field: KeyField, source: Any, value: pa.Scalar, or_equal: bool) -> Any:
+    expressions = table.iceberg.expressions.Expressions
+    if not value.is_valid:
+        return expressions.alwaysFalse()  # nothing is below NULL; the caller adds NULL itself
+    if is_nan(value):
+        return expressions.alwaysTrue()
+    bound = next_value(value, field) if or_equal and field.transform != "identity" else value
+    constant = None if bound is None else source_value(table.spark, bound, field, source, up=True)
+    if constant is None:
+        return expressions.alwaysTrue()
+    if or_equal and field.transform == "identity":
+        return expressions.lessThanOrEqual(field.column, constant)
+    return expressions.lessThan(field.column, constant)

@@ -1,0 +1,91 @@
+"""Where to split a sorted block set into new blocks. NumPy only.
+
+A new block is neither larger than its limit nor, unless it is the last of its set, smaller than half of it. The rows of
+one key value stay together, unless they do not fit into one block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbt_recluster.iceberg.block_metadata import IntArray
+
+# Rows of one value are split by where they are read, which is effectively random. The size of such a part then varies
+# by the square root of its rows, and four standard deviations keep it within the limit.
+_DEVIATIONS = 4
+
+
+@dataclass(frozen=True)
+class SplitPoint:
+    """The start of a block: at a value of the key, or within the rows of one value.
+
+    Attributes:
+        value: Position among the distinct values of the sample, ascending.
+        share: Share of the value's rows that lies before the block: 0 unless the value fills several blocks.
+    """
+
+    value: int
+    share: float = 0.0
+
+
+def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[SplitPoint]:
+    """Choose the starts of all blocks but the first.
+
+    Args:
+        counts: How often each distinct value was sampled, shape (n,), in the order of the key.
+        rows: The rows that the sample represents.
+        limit: The most rows in a block.
+
+    Returns:
+        Split points, ascending. As far as the sample can tell, blocks hold at most ``limit`` rows and, except for the
+        last one, at least half of that.
+    """
+    if not len(counts):
+        return []
+    ends = np.cumsum(counts, dtype=np.float64)
+    ends *= rows / ends[-1]
+    points: list[SplitPoint] = []
+    done, total = 0.0, float(ends[-1])
+    slack = 1e-9 * total
+    while total - done > limit + slack:
+        # Blocks of equal size instead of full ones and a rest: they take equal time.
+        target = done + (total - done) / math.ceil((total - done - slack) / limit)
+        following = int(np.searchsorted(ends, target + slack, side="right"))
+        below = float(ends[following - 1]) if following else 0.0
+        above = float(ends[following])
+        fits_above = above - done <= limit + slack
+        fits_below = below - done >= limit / 2 - slack
+        if fits_above and (not fits_below or above - target < target - below):
+            done = above
+        elif fits_below:
+            done = below
+        else:
+            points += _split_value(following, below - done, above - below, limit)
+            done = above
+        if total - done > slack:
+            points.append(SplitPoint(int(np.searchsorted(ends, done + slack, side="right"))))
+    return points
+
+
+def rows_of_one_value(limit: float) -> float:
+    """Return how many rows of a split value to put into a block that may hold ``limit``."""
+    half = _DEVIATIONS / 2
+    return max(min(1.0, limit), (math.sqrt(limit + half**2) - half) ** 2)
+
+
+def _split_value(value: int, before: float, rows: float, limit: float) -> list[SplitPoint]:
+    """Split a value of ``rows`` rows that does not fit into the current block, which holds ``before`` rows already."""
+    most = rows_of_one_value(limit)
+    blocks = math.ceil((before + rows) / most)
+    size = (before + rows) / blocks
+    if size > before:
+        return [SplitPoint(value, (size * block - before) / rows) for block in range(1, blocks)]
+    # The rows before the value fill an equal block by themselves. That block takes just enough of the value's rows to
+    # be half full and to leave no more than the other blocks can hold.
+    room = rows_of_one_value(limit - before)
+    blocks = math.ceil((rows - room) / most)
+    first = min(room, max(limit / 2 - before, rows - blocks * most))
+    return [SplitPoint(value, (first + (rows - first) * block / blocks) / rows) for block in range(blocks)]

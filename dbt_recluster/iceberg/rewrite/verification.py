@@ -1,0 +1,104 @@
+"""Verify before the commit that the new files hold the rows of the files they replace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.exceptions import MergeFailedError
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
+from dbt_recluster.iceberg.scan import ColumnCounts, column_counts, written_counts
+
+if TYPE_CHECKING:
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+
+def assign_files(
+    table: IcebergTable, files: Sequence[Any], groups: Sequence[FileGroup]
+) -> list[RewrittenGroup]:
+    """Assign the new files of one job to the file groups that they replace.
+
+    Spark returns files in the order of the partitions that wrote them, and partitions are in the order of the groups.
+    So the files of a group end where its rows do. File names would tell the same only under Iceberg's own location
+    providers.
+
+    Args:
+        table: The table.
+        files: The Java data files, in order.
+        groups: The groups that the job merged, in order.
+
+    Raises:
+        MergeFailedError: The rows do not add up.
+    """
+    rewritten = []
+    remaining = iter(files)
+    for group in groups:
+        own: list[Any] = []
+        rows, expected = 0, group.live_rows or 0
+        while rows < expected and (file := next(remaining, None)) is not None:
+            own.append(file)
+            rows += int(file.recordCount())
+        if rows != expected:
+            raise _error(table, group, f"read {expected} rows and wrote {rows}")
+        rewritten.append(RewrittenGroup(group, tuple(own)))
+    if surplus := sum(int(file.recordCount()) for file in remaining):
+        raise _error(table, groups[-1], f"wrote {surplus} rows that no block had")
+    return rewritten
+
+
+def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[RewrittenGroup]) -> None:
+    """Compare the new files' partitions and counts of values and NULLs with those of the files they replace.
+
+    Counts are compared for every column that all files of a group have counts of, old and new, in groups without
+    deletes.
+
+    Args:
+        table: The table.
+        snapshot_id: The snapshot that the old files belong to.
+        groups: What the round has written.
+
+    Raises:
+        MergeFailedError: They differ.
+    """
+    for group in groups:
+        partition = group.source.files[0].task.file().partition()
+        if partition.size() and not all(file.partition().equals(partition) for file in group.files):
+            raise _error(table, group.source, "wrote rows into another partition")
+    comparable = [group for group in groups if group.files and not group.source.has_deletes]
+    if not comparable:
+        return
+    columns = {field_id: path for (path, _), field_id in table.primitive_fields().items()}
+    old_paths = [file.path for group in comparable for file in group.source.files]
+    old = column_counts(table, snapshot_id, old_paths)
+    new = written_counts(table, [file for group in comparable for file in group.files])
+    for group in comparable:
+        before = [old[file.path] for file in group.source.files]
+        after = [new[str(file.location())] for file in group.files]
+        if difference := _difference(columns, before, after):
+            raise _error(table, group.source, difference)
+
+
+def _difference(
+    columns: Mapping[int, str], before: Sequence[ColumnCounts], after: Sequence[ColumnCounts]
+) -> str | None:
+    """Return the first difference of two groups of files in words, or None."""
+    for what in ("values", "nulls"):
+        old, new = (_totals([getattr(file, what) for file in files]) for files in (before, after))
+        for field_id in columns.keys() & old.keys() & new.keys():
+            if old[field_id] != new[field_id]:
+                noun = "NULLs" if what == "nulls" else what
+                return f"read {old[field_id]} {noun} in column {columns[field_id]} and wrote {new[field_id]}"
+    return None
+
+
+def _totals(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """Return the sum for each column that every file has a count of."""
+    known = set.intersection(*map(set, counts))
+    return {field_id: sum(file[field_id] for file in counts) for field_id in known}
+
+
+def _error(table: IcebergTable, group: FileGroup, what: str) -> MergeFailedError:
+    return MergeFailedError(
+        f"Merging {len(group.files)} blocks of {table.name} {what}. This round changed nothing. It is a fault of "
+        "dbt-recluster, or of the writer that counted the blocks' rows; please report it."
+    )

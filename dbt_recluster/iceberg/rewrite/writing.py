@@ -1,0 +1,91 @@
+"""Write rows as data files of a table without a snapshot, and delete such files again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.exceptions import OrphanFilesError, orphan_note
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jobs import cancel_tagged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+# Blocks are split by rows. The writer's own limit is an estimate that starts new files too early (twice as many in one
+# trial), so it is put out of reach.
+_NO_LIMIT_BYTES = 1 << 50
+
+
+def write_files(table: IcebergTable, rows: DataFrame, set_id: str, spec_id: int) -> list[Any]:
+    """Write one data file for each partition of ``rows``.
+
+    Args:
+        table: The table.
+        rows: Rows with the table's columns, sorted within partitions; each partition belongs to one partition of the
+            table.
+        set_id: The id under which the files that they come from are staged; also the tag of the Spark jobs.
+        spec_id: The partition spec to write under.
+
+    Returns:
+        The Java data files, in the order of the partitions that wrote them. If this raises, the files are deleted.
+    """
+    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+    try:
+        (
+            rows.write.format("iceberg")
+            .option("rewritten-file-scan-task-set-id", set_id)
+            .option("use-table-distribution-and-ordering", "false")
+            .option("target-file-size-bytes", str(_NO_LIMIT_BYTES))
+            .option("output-spec-id", str(spec_id))
+            .mode("append")
+            .save(table.identifier)
+        )
+        return list(coordinator.fetchNewFiles(table.java, set_id))
+    except BaseException as e:
+        # Spark deletes what a failed job has written. Ctrl-C is raised in Python only: it leaves the job running, or
+        # its files staged.
+        written: list[Any] = []
+        with suppress(Exception):  # if Spark itself is gone, ``e`` says why
+            cancel_tagged(table.spark, set_id)
+            if coordinator.fetchSetIds(table.java).contains(set_id):
+                written = list(coordinator.fetchNewFiles(table.java, set_id))
+        discard_files(table, written, e)
+        raise
+
+
+def delete_files(table: IcebergTable, files: Iterable[Any]) -> list[str]:
+    """Delete files that never became part of the table; return the paths of those that could not be deleted."""
+    io = table.java.io()
+    orphans = []
+    for file in files:
+        path = str(file.location())
+        try:
+            io.deleteFile(path)
+        except Exception:
+            orphans.append(path)
+    return orphans
+
+
+def discard_files(table: IcebergTable, files: Sequence[Any], error: BaseException) -> None:
+    """Delete the files that were written before ``error``, which the caller raises again.
+
+    Raises:
+        OrphanFilesError: Some could not be deleted. ``error`` is the cause, and its message is part of this one.
+    """
+    try:
+        orphans = delete_files(table, files)
+    except Exception:
+        return  # if Spark itself is gone, ``error`` says why
+    if not orphans or not isinstance(error, Exception):  # Ctrl-C stays Ctrl-C
+        return
+    if isinstance(error, OrphanFilesError) and error.__cause__ is not None:
+        orphans, error = [*error.orphans, *orphans], error.__cause__
+    raise OrphanFilesError(
+        f"Reclustering {table.name} failed: {short_message(error)}. This round changed nothing. "
+        f"{orphan_note(table.name, orphans)}.",
+        orphans=orphans,
+    ) from error

@@ -1,0 +1,110 @@
+"""A table's sort order, which is its cluster key."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg.locks import table_lock
+
+if TYPE_CHECKING:
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+METRICS_PREFIX = "write.metadata.metrics.column."
+ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
+_ROW_GROUP_BYTES = 4 * 1024 * 1024
+_COLUMN_CHUNK_BYTES = 128 * 1024
+
+_TRUNCATE = re.compile(r"truncate\[(\d+)\]")
+_PLAIN_TRANSFORMS = ("identity", "hour", "day", "month", "year")
+
+
+def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
+    """Return the cluster key that the table's sort order describes, or None if the table is unsorted.
+
+    Raises:
+        ClusterKeyError: The order has a direction, a null order or a transform that no cluster key has.
+    """
+    order = table.java.sortOrder()
+    if order.isUnsorted():
+        return None
+    items = order.fields()
+    # Not iterated over: the iteration would end with a Java exception, which is expensive.
+    return ClusterKey(tuple(_key_field(table, items.get(position)) for position in range(items.size())))
+
+
+def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
+    """Whether the table is sorted by exactly this key."""
+    try:
+        return table_cluster_key(table) == key
+    except ClusterKeyError:
+        return False
+
+
+def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
+    """Make ``key``, which has been checked, the table's sort order and set the properties that belong to it.
+
+    Commits only if something differs.
+    """
+    with table_lock(table.lock_name):
+        table.refresh()
+        actual = table.properties
+        properties = clustering_properties(key, len(table.java.schema().columns()))
+        missing = {name: value for name, value in properties.items() if name not in actual}
+        reordered = not is_cluster_key(table, key)
+        if not missing and not reordered:
+            return
+        transaction = table.java.newTransaction()
+        if reordered:
+            order = transaction.replaceSortOrder()
+            for field in key.fields:
+                order.asc(_term(table, field), table.iceberg.NullOrder.NULLS_FIRST)
+            order.commit()
+        if missing:
+            update = transaction.updateProperties()
+            for name, value in missing.items():
+                update.set(name, value)
+            update.commit()
+        transaction.commitTransaction()
+        table.refresh()
+
+
+def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
+    """Return the table properties that clustering works best with; a value that users have set is kept.
+
+    - Full bounds of the key's columns. By default Iceberg truncates string bounds to 16 characters, so that keys with a
+      common prefix all seem to overlap, and keeps no bounds beyond the first 100 columns.
+    - Small row groups. A merge can skip row groups of a sorted file; by default a file has a single one.
+
+    Args:
+        key: The cluster key.
+        columns: The table's number of columns; each column's share of a row group should be worth a read.
+    """
+    bounds = {f"{METRICS_PREFIX}{field.column}": "full" for field in key.fields}
+    return {**bounds, ROW_GROUP_BYTES: str(max(_ROW_GROUP_BYTES, columns * _COLUMN_CHUNK_BYTES))}
+
+
+def _key_field(table: IcebergTable, field: Any) -> KeyField:
+    column = str(table.java.schema().findColumnName(field.sourceId()))
+    transform = field.transform().toString()
+    ascending = field.direction().toString() == "ASC" and field.nullOrder().toString() == "NULLS FIRST"
+    truncate = _TRUNCATE.fullmatch(transform)
+    if ascending and truncate:
+        return KeyField(column, "truncate", int(truncate.group(1)))
+    if ascending and transform in _PLAIN_TRANSFORMS:
+        return KeyField(column, transform)
+    raise ClusterKeyError(
+        f"{table.name} is sorted by {table.java.sortOrder()}, which is not a cluster key: every item of a key is "
+        "ascending, nulls first, by a column or a monotonic expression. Set another key with cluster_by."
+    )
+
+
+def _term(table: IcebergTable, field: KeyField) -> Any:
+    expressions = table.iceberg.expressions.Expressions
+    if field.transform == "identity":
+        return expressions.ref(field.column)
+    if field.transform == "truncate":
+        return expressions.truncate(field.column, field.width)
+    return getattr(expressions, field.transform)(field.column)

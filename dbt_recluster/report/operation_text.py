@@ -1,0 +1,221 @@
+"""The results of operations as text for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dbt_recluster.report.text import count_noun, size, table
+
+_BAR_WIDTH = 40
+_MOST_KEYS = 12
+
+_HISTORY_HEADER = (
+    "time (UTC)",
+    "what",
+    "by",
+    "level",
+    "blocks",
+    "size",
+    "rows",
+    "depth",
+    "seconds",
+    "conflicts",
+    "amplification",
+)
+_HISTORY_NOTE = (
+    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
+    "~: expected by the planner; another commit came before it was measured."
+)
+
+
+def information(values: Mapping[str, Any]) -> str:
+    """Write a table's metrics: figures, then the number of blocks of each depth and level."""
+    where = f" where {values['where']}" if values["where"] else ""
+    heading = f"{values['table']} by {values['cluster_key']}{where}"
+    if values["snapshot_id"] is None:
+        return f"{heading}: never written, so there is nothing to measure"
+    figures = [
+        ("snapshot", f"{values['snapshot_id']} of {values['snapshot_at'][:19].replace('T', ' ')} UTC"),
+        ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
+        ("rows", f"{values['total_rows']:,}"),
+        ("size", size(values["total_bytes"])),
+        ("average depth", f"{values['average_depth']:g}"),
+        ("average overlaps", f"{values['average_overlaps']:g}"),
+        ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
+        ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),
+        ("relative clustering ratio", f"{values['relative_clustering_ratio']:g}"),
+        ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
+    ]
+    width = max(len(name) for name, _ in figures)
+    lines = [heading, *(f"  {name.ljust(width)}  {value}" for name, value in figures)]
+    depths = {_depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
+    lines += _bars("depth", depths)
+    if list(values["level_histogram"]) != ["0"]:
+        lines += _bars("level", values["level_histogram"])
+    return "\n".join(lines)
+
+
+def measure(name: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that writes a single metric of a table."""
+    return lambda values: f"{values['table']} by {values['cluster_key']}: {values[name]:g}"
+
+
+def suspended(values: Mapping[str, Any]) -> str:
+    """Write that a table is suspended, and how to resume it."""
+    resume = f"dbt run-operation resume_recluster --args '{{table: {values['table']}}}'"
+    return f"{values['table']}: suspended since {values['suspended']}; to resume: {resume}"
+
+
+def resumed(values: Mapping[str, Any]) -> str:
+    """Write that a table is resumed, or was not suspended."""
+    since = values["was_suspended"]
+    return f"{values['table']}: {f'resumed, was suspended since {since}' if since else 'was not suspended'}"
+
+
+def history(values: Mapping[str, Any]) -> str:
+    """Write a table's history, one line for each round and other commit."""
+    entries = values["entries"]
+    if not entries:
+        return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
+    lines = table(_HISTORY_HEADER, [_history_line(entry) for entry in entries])
+    return "\n".join((values["table"], lines, _HISTORY_NOTE))
+
+
+def cost(values: Mapping[str, Any]) -> str:
+    """Write what the first clustering and each day after it would cost, and how certain that is."""
+    low, high = values["bytes_per_day"]
+    first = f"nothing to do, average depth is {values['depth']:.1f}"
+    if values["first_bytes"]:
+        first = (
+            f"{size(values['first_bytes'])} read and written, average depth "
+            f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
+        )
+    lines = [f"{values['table']} by {values['cluster_key']}", f"  first clustering  {first}"]
+    if not values["loads"]:
+        lines.append("  each day          unknown: the snapshots record no load of the past seven days")
+    else:
+        days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
+        per_day = f"{_range(size(low), size(high))} to stay clustered{_seconds(values['seconds_per_day'])}"
+        replayed = (
+            f"{count_noun(values['loads'], 'load')} in {days}, {size(values['loaded_bytes_per_day'])} a day"
+        )
+        lines += [f"  each day          {per_day}", f"  replayed          {replayed}"]
+    if values["actual_bytes_per_day"] is not None:
+        actual = f"{size(values['actual_bytes_per_day'])} a day in that time, by the table's history"
+        lines.append(f"  in fact           {actual}")
+    if values["first_seconds"] is None:
+        lines.append("  duration          unknown: the snapshots record no recluster of this table")
+    lines.append(
+        "  certainty         rows are assumed to be spread evenly within each block; from one round after each load to "
+        "rounds until nothing is left"
+    )
+    return "\n".join(lines)
+
+
+def suggestion(values: Mapping[str, Any]) -> str:
+    """Write the keys that were tried as a table, and what to do."""
+    heading = f"{values['table']}: {values['blocks']:,} blocks"
+    not_tried = ", ".join(f"{name} ({kind})" for name, kind in values["not_tried"])
+    ending = f"\nNot tried, because they cannot be a key: {not_tried}." if not_tried else ""
+    if not values["candidates"]:
+        return f"{heading}\n{values['advice']}.{ending}"
+    queries = values["queries"]
+    basis = (
+        count_noun(len(queries), "predicate")
+        if queries
+        else "queries for one value of the key's first column"
+    )
+    rows = [
+        (
+            ", ".join(key["cluster_by"]),
+            f"{key['distinct']:,}",
+            f"{key['skipped_now']:.0%}",
+            f"{key['skipped_then']:.0%}",
+            size(key["first_bytes"]),
+            _sizes(key["bytes_per_day"]),
+        )
+        for key in values["candidates"][:_MOST_KEYS]
+    ]
+    header = ("key", "distinct", "skipped now", "skipped then", "to cluster", "to keep a day")
+    lines = table(header, rows)
+    return (
+        f"{heading}, by {values['sampled']:,} sampled rows and {basis}\n{lines}\n{values['advice']}.{ending}"
+    )
+
+
+def _history_line(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    start = (entry["at"][:19].replace("T", " "), entry["kind"], entry["by"] or "-")
+    amplification = f"{entry['write_amplification']:.2f}"
+    if entry["kind"] != "recluster":
+        blocks = _added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
+        sizes = _added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
+        rows = _added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
+        return (*start, "", blocks, sizes, rows, "", "", "", amplification)
+    return (
+        *start,
+        ", ".join(map(str, entry["levels"])),
+        f"{entry['blocks_in']:,} -> {entry['blocks_out']:,}",
+        f"{size(entry['bytes_in'])} -> {size(entry['bytes_out'])}",
+        f"{entry['rows_in']:,}",
+        _depths(entry),
+        "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
+        str(entry["conflicts"]),
+        amplification,
+    )
+
+
+def _depths(entry: Mapping[str, Any]) -> str:
+    if entry["depth_before"] is None or entry["depth_after"] is None:
+        return ""
+    expected = "~" if entry["depth_after_is"] == "expected" else ""
+    return f"{entry['depth_before']:.1f} -> {expected}{entry['depth_after']:.1f}"
+
+
+def _added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
+    """Return ``+3``, ``-2`` or ``-2 +3``."""
+    return " ".join([*([f"-{text(removed)}"] if removed else []), *([f"+{text(added)}"] if added else [])])
+
+
+def _seconds(span: Sequence[float] | None) -> str:
+    if span is None:
+        return ""
+    return f", {_range(f'{span[0]:.1f}', f'{span[1]:.1f}')} s at the speeds of this table's reclusters"
+
+
+def _sizes(span: Sequence[int] | None) -> str:
+    return "unknown" if span is None else _range(size(span[0]), size(span[1]))
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _depth_bucket(name: str) -> str:
+    """Return the name of a histogram bucket: exact up to 16, above that a range that doubles."""
+    depth = int(name)
+    return str(depth) if depth <= 16 else f"{depth // 2 + 1} to {depth}"
+
+
+def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
+    if not counts:
+        return []
+    most = max(counts.values())
+    label = max(len(title), *map(len, counts))
+    number = max(len("blocks"), *(len(f"{count:,}") for count in counts.values()))
+    bar = _bar_character()
+    lines = ["", f"  {title.rjust(label)}  {'blocks'.rjust(number)}"]
+    for name, count in counts.items():
+        length = max(1, round(_BAR_WIDTH * count / most)) if count else 0
+        lines.append(f"  {name.rjust(label)}  {f'{count:,}'.rjust(number)}  {bar * length}".rstrip())
+    return lines
+
+
+def _bar_character() -> str:
+    """Return a full block, or a number sign if standard output cannot encode it."""
+    try:
+        "█".encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return "#"
+    return "█"

@@ -1,0 +1,174 @@
+"""`method: embedded`, each dbt in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt_command import Project
+
+EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
+select id, pmod(hash(id), 100) as k, '%s' as v from range(1000)"""
+# The word that tells that the warehouse answers, from a process that did not build the table.
+ASK = "{% macro ask() %}{% do log('rows: ' ~ run_query('select count(*), count(distinct v) from analytics.events')"
+ASK += ".rows[0].values() | join(' '), info=true) %}{% endmacro %}"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(
+        tmp_path / "a project", {"method": "embedded", "path": "the lake"}, {"events.sql": EVENTS % "a"}
+    )
+    (made.root / "macros").mkdir()
+    (made.root / "macros" / "ask.sql").write_text(ASK)
+    return made
+
+
+def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) -> None:
+    code, out, err = project.run("run")
+    assert (code, err) == (0, "")
+    assert "OK created sql incremental model analytics.events" in out
+    assert not [line for line in out.splitlines() if "WARN" in line and "PASS=1" not in line]
+    code, out, err = project.run("run")
+    assert (code, err) == (0, ""), out
+    assert "[OK (reclustered" in out
+    assert project.files() == {
+        "dbt_project.yml",
+        "profiles.yml",
+        "models",
+        "macros",
+        "logs",
+        "target",
+        ".user.yml",
+        "the lake",
+    } - ({".user.yml"} - project.files())
+    _, out, _ = project.run("run-operation", "ask")
+    assert "rows: 2000 1" in out
+
+
+def test_debug_and_settings(project: Project) -> None:
+    profile = {"type": "recluster", "method": "embedded", "path": "the lake", "schema": "analytics"}
+    settings = {"spark.app.name": "mine", "spark.sql.shuffle.partitions": 7, "spark.ui.enabled": False}
+    target = {**profile, "spark_log_level": "INFO", "server_side_parameters": settings}
+    project.write("profiles.yml", {"p": {"target": "dev", "outputs": {"dev": target}}})
+    code, out, err = project.run("debug")
+    assert code == 0, out
+    assert "All checks passed!" in out
+    assert " INFO " in err
+    question = "run_query('set spark.sql.shuffle.partitions').rows[0][1]"
+    macro = "{% macro ask() %}{% do log(" + question + ", info=true) %}{% endmacro %}"
+    (project.root / "macros" / "ask.sql").write_text(macro)
+    _, out, _ = project.run("run-operation", "ask")
+    assert out.splitlines()[-1].endswith(" 7")
+
+
+def contents(lake: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(lake)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in lake.rglob("*")
+        if path.is_file() and "logs" not in path.parts
+    }
+
+
+def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(project: Project) -> None:
+    project.run("run")
+    slow = '{{ config(pre_hook="select count(*) from range(1000000000000000L) where id % 7 = 3") }} select 1 as n'
+    (project.root / "models" / "slow.sql").write_text(slow)
+    first = project.start("run", "--select", "slow")
+    lake = project.root / "the lake"
+    wait_until_running(lake, first.pid)
+    before = contents(lake / "warehouse")
+    code, out, _ = project.run("run", "--target-path", "target2", "--log-path", "logs2")
+    assert code != 0
+    assert f"process {first.pid} works in the lake {lake}" in out
+    assert "Nothing was changed" in out
+    assert contents(lake / "warehouse") == before
+
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    code, out, _ = project.run("run", "--select", "events")
+    assert code == 0, out
+
+
+def wait_until_running(lake: Path, pid: int) -> None:
+    deadline = time.monotonic() + 60
+    owner = lake / ".owner.json"
+    while time.monotonic() < deadline:
+        if owner.exists() and str(pid) in owner.read_text():
+            time.sleep(3)
+            return
+        time.sleep(0.2)
+    raise AssertionError("dbt did not start")
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Press Ctrl-C, and see that dbt ends soon and says that it failed."""
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert time.monotonic() - started < 30
+    assert process.returncode != 0, out
+
+
+def test_ctrl_c_ends_soon_and_leaves_the_lake_usable(project: Project) -> None:
+    slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
+    (project.root / "models" / "slow.sql").write_text(slow)
+    process = project.start("run", "--select", "slow")
+    wait_until_running(project.root / "the lake", process.pid)
+    time.sleep(5)
+    interrupt(process)
+    code, out, _ = project.run("run", "--select", "events")
+    assert code == 0, out
+
+
+def test_ctrl_c_in_the_middle_of_a_merge_leaves_the_table_as_it_was(project: Project) -> None:
+    """The data of the run is there, and nothing of the recluster that came after it."""
+    (project.root / "models" / "big.sql").write_text(
+        "{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=100000) }}"
+        "select id, xxhash64(id, '{{ invocation_id }}') as k, sha2(string(id), 512) as v from range(2000000)"
+    )
+    code, out, _ = project.run("run", "--select", "big")
+    assert code == 0, out
+    log = project.root / "logs" / "dbt.log"
+    log.unlink()
+    process = project.start("run", "--select", "big")
+    deadline = time.monotonic() + 240
+    while not (log.exists() and "big: round 1 merges" in log.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(2)
+    interrupt(process)
+    macro = "{% macro look() %}{% do log('found: ' ~ run_query(\"select count(*), count(distinct k), "
+    macro += (
+        "(select count(*) from analytics.big.snapshots where operation = 'replace') from analytics.big\")"
+    )
+    macro += ".rows[0].values() | join(' '), info=true) %}{% endmacro %}"
+    (project.root / "macros" / "look.sql").write_text(macro)
+    _, out, _ = project.run("run-operation", "look")
+    assert "found: 4000000 4000000 0" in out
+    code, out, _ = project.run("run-operation", "recluster", "--args", "{table: big}")
+    assert code == 0, out
+    _, out, _ = project.run("run-operation", "look")
+    assert "found: 4000000 4000000 1" in out
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("s3://bucket/lake", "is not a local directory"),
+        ("dbt_project.yml", "is a file; the embedded method needs"),
+    ],
+)
+def test_paths_that_cannot_be(project: Project, path: str, message: str) -> None:
+    target: dict[str, Any] = {"type": "recluster", "method": "embedded", "path": path, "schema": "analytics"}
+    project.write("profiles.yml", {"p": {"target": "dev", "outputs": {"dev": target}}})
+    code, out, _ = project.run("run")
+    assert code != 0
+    assert message in out

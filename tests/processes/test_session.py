@@ -1,0 +1,94 @@
+"""`method: session`: the user's own Spark settings and catalogs, in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dbt_command import Project
+
+from dbt_recluster.adapter.embedded import iceberg_jar
+
+EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
+select id, pmod(hash(id), 100) as k from range(1000)"""
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+
+
+def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "spark.jars": str(iceberg_jar()),
+        "spark.ui.enabled": False,
+        "spark.sql.shuffle.partitions": 2,
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={tmp_path}",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
+        **more,
+    }
+
+
+def test_a_catalog_of_iceberg_tables_only(tmp_path: Path) -> None:
+    """A catalog of the user's own, set as the default one: here Iceberg's Hadoop catalog."""
+    (tmp_path / "lake").mkdir()
+    catalog = {
+        "spark.sql.defaultCatalog": "lake",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(tmp_path / "lake"),
+    }
+    profile = {"method": "session", "server_side_parameters": settings(tmp_path, **catalog)}
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("debug")
+    assert code == 0, out
+    for _ in range(2):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+    assert "(reclustered" in out
+    code, out, _ = project.run("run-operation", "recluster", "--args", "{table: events, final: true}")
+    assert code == 0, out
+    assert "1 of 1 analytics.events: " in out
+
+
+def test_debug_says_what_is_missing(tmp_path: Path) -> None:
+    bare = {
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+        "spark.ui.enabled": False,
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={tmp_path}",
+    }
+    project = Project(
+        tmp_path / "p", {"method": "session", "server_side_parameters": bare}, {"events.sql": EVENTS}
+    )
+    code, out, _ = project.run("debug")
+    assert code != 0
+    assert (
+        "Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime for Spark 3.5 on spark.jars"
+        in out
+    )
+    assert f"Start the session with spark.sql.extensions={EXTENSIONS}" in out
+    assert "the default catalog spark_catalog is Spark's built-in one, which holds no Iceberg tables" in out
+
+
+def test_debug_says_that_a_metastore_of_its_own_cannot_lock(tmp_path: Path) -> None:
+    catalog = {
+        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        "spark.sql.catalog.spark_catalog.type": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
+    }
+    profile = {"method": "session", "server_side_parameters": settings(tmp_path, **catalog)}
+    code, out, _ = Project(tmp_path / "p", profile, {"events.sql": EVENTS}).run("debug")
+    assert code != 0
+    assert "has a Hive metastore of its own in this session, which cannot lock tables" in out
+
+
+def test_debug_says_that_the_catalog_does_not_answer(tmp_path: Path) -> None:
+    catalog = {
+        "spark.sql.defaultCatalog": "lake",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.sql.catalog.lake.uri": "http://127.0.0.1:9/",
+    }
+    profile = {"method": "session", "server_side_parameters": settings(tmp_path, **catalog)}
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("debug")
+    assert code != 0
+    assert "lake does not answer" in out

@@ -1,0 +1,148 @@
+"""Real tables for tests, and what is in them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.jvm import java_array, jvm
+
+
+def append(
+    spark: Any, table: str, start: int, rows: int, *, files: int = 1, seed: int = 0, keys: int = 1000
+) -> None:
+    """Append rows with random keys: ``id`` unique, ``k`` between 0 and ``keys``, ``v`` a word."""
+    spark.sql(
+        f"insert into {table} select /*+ repartition({files}) */ id, cast(rand({seed + start}) * {keys} as int) k, "
+        f"concat('row ', id) v from range({start}, {start + rows})"
+    )
+
+
+def make_table(
+    spark: Any,
+    schema: str,
+    *,
+    files: int = 6,
+    rows: int = 1000,
+    keys: int = 1000,
+    name: str = "t",
+    partitioned: str | None = None,
+    properties: dict[str, Any] | None = None,
+) -> str:
+    """Make a table of ``id, k, v`` with overlapping files of about ``rows`` rows each, loaded by one commit."""
+    table = f"{schema}.{name}"
+    listed = ", ".join(
+        f"'{key}' = '{value}'"
+        for key, value in {"write.distribution-mode": "none", **(properties or {})}.items()
+    )
+    clause = f"partitioned by ({partitioned})" if partitioned else ""
+    spark.sql(
+        f"create table {table} (id bigint, k int, v string) using iceberg {clause} tblproperties ({listed})"
+    )
+    if files:
+        append(spark, table, 0, files * rows, files=files, keys=keys)
+    return table
+
+
+def checksum(spark: Any, table: str) -> tuple[int, int]:
+    """Return the number of rows, and a checksum that does not depend on their order."""
+    row = spark.sql(f"select count(*), sum(cast(xxhash64(*) as decimal(38, 0))) from {table}").first()
+    return int(row[0]), int(row[1] or 0)
+
+
+class Meanwhile:
+    """A progress callback with which another writer changes a table in the middle of a recluster.
+
+    Args:
+        step: ``merge``: before the blocks are read; ``commit``: after they are merged.
+        change: What the other writer does.
+        times: In how many rounds.
+    """
+
+    def __init__(self, step: str, change: Callable[[], Any], times: int = 1) -> None:
+        self._step = step
+        self._change = change
+        self._left = times
+        self.errors: list[BaseException] = []
+
+    def __call__(self, progress: Progress) -> None:
+        starts = progress.merged is None and not (progress.committed or progress.failed)
+        if self._left and (starts if self._step == "merge" else progress.merged == 1):
+            self._left -= 1
+            try:
+                self._change()
+            except BaseException as e:
+                self.errors.append(e)
+                raise
+
+
+def delete_by_equality(spark: Any, name: str, column: str, values: Iterable[str]) -> None:
+    """Delete rows of an unpartitioned table as streaming engines do: by a file of the values of a column."""
+    table = IcebergTable.load(spark, name)
+    schema, iceberg = table.java.schema(), table.iceberg
+    selected = jvm(spark).java.util.ArrayList()
+    selected.add(column)
+    deleted = schema.select(selected)
+    ids = java_array(spark, jvm(spark).int, [schema.findField(column).fieldId()])
+    factory = iceberg.data.GenericAppenderFactory(schema, table.java.spec(), ids, deleted, None)
+    file = table.java.io().newOutputFile(f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet")
+    encrypted = iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
+    writer = factory.newEqDeleteWriter(encrypted, iceberg.FileFormat.PARQUET, None)
+    for value in values:
+        record = iceberg.data.GenericRecord.create(deleted)
+        record.set(0, value)
+        writer.write(record)
+    writer.close()
+    table.java.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    spark.sql(f"refresh table {name}")
+
+
+def local_path(location: str) -> Path:
+    """Return the path of a file URI."""
+    return Path(unquote(urlparse(location).path))
+
+
+def data_files(spark: Any, name: str) -> set[Path]:
+    """Return the data files on disk."""
+    root = local_path(IcebergTable.load(spark, name).java.location())
+    return {path for path in (root / "data").rglob("*.parquet") if "-deletes" not in path.name}
+
+
+def orphans(spark: Any, name: str) -> set[Path]:
+    """Return the data and delete files in the table's directory that no snapshot refers to."""
+    root = local_path(IcebergTable.load(spark, name).java.location()) / "data"
+    known = {
+        local_path(row[0])
+        for which in ("all_data_files", "all_delete_files")
+        for row in spark.sql(f"select file_path from {name}.{which}").collect()
+    }
+    return {path for path in root.rglob("*") if path.suffix in (".parquet", ".puffin") and path not in known}
+
+
+def metadata_file(spark: Any, name: str) -> str:
+    """The table's current metadata file: it is another one after every change."""
+    return str(IcebergTable.load(spark, name).java.operations().current().metadataFileLocation())
+
+
+def staged_sets(spark: Any, name: str) -> tuple[int, int]:
+    """Task sets and rewrites that a merge has left behind in the JVM."""
+    table = IcebergTable.load(spark, name)
+    manager = table.iceberg.spark.ScanTaskSetManager.get()
+    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+    return len(manager.fetchSetIds(table.java)), len(coordinator.fetchSetIds(table.java))
+
+
+def raise_java(spark: Any, name: str, message: str) -> None:
+    """Raise an exception of ``org.apache.iceberg.exceptions``, as a catalog would."""
+    package = jvm(spark).org.apache.iceberg
+    cause = jvm(spark).java.net.SocketTimeoutException(message)
+    exceptions = {
+        "CommitFailedException": lambda: package.exceptions.CommitFailedException(cause),
+        "CommitStateUnknownException": lambda: package.exceptions.CommitStateUnknownException(cause),
+    }
+    package.relocated.com.google.common.base.Throwables.throwIfUnchecked(exceptions[name]())

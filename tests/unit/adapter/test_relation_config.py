@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from typing import Any
+
+from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.adapter.relation_config import (
+    ClusteringChange,
+    TableClustering,
+    clustering_change,
+    creation_properties,
+    restored_order,
+)
+from dbt_recluster.columns import Columns
+
+TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
+METRICS = "write.metadata.metrics.column."
+ROW_GROUPS = "write.parquet.row-group-size-bytes"
+
+
+def desired(**config: Any) -> ClusteringConfig:
+    return ClusteringConfig.parse(config.get, config).resolve(Columns.parse(TYPES))
+
+
+def apply(table: TableClustering, change: ClusteringChange) -> TableClustering:
+    """What Iceberg does with a change, as seen in a session: `write ordered by` sets the distribution mode to range."""
+    properties = dict(table.properties)
+    order = table.sort_order
+    if change.order == "unordered":
+        order, properties["write.distribution-mode"] = "", "none"
+    elif change.order:
+        items = change.order.removeprefix("locally ").removeprefix("ordered by ").replace("`", "")
+        order = ", ".join(item if "ASC" in item else f"{item} ASC NULLS FIRST" for item in items.split(", "))
+        if not change.order.startswith("locally"):
+            properties["write.distribution-mode"] = "range"
+    properties.update(change.set_properties)
+    for name in change.unset_properties:
+        properties.pop(name, None)
+    return TableClustering(order, properties)
+
+
+def test_a_new_table() -> None:
+    config = desired(cluster_by=["to_date(ts)", "id"])
+    created = TableClustering("", creation_properties(config))
+    change = clustering_change(config, created)
+    assert change == ClusteringChange(order="ordered by days(`ts`), `id`")
+    assert apply(created, change).sort_order == "days(ts) ASC NULLS FIRST, id ASC NULLS FIRST"
+
+
+def test_nothing_is_altered_twice() -> None:
+    for config in (
+        desired(cluster_by="name"),
+        desired(cluster_by=["name", "id"], sort_on_load=False),
+        desired(),
+    ):
+        table = apply(TableClustering(), clustering_change(config, TableClustering()))
+        assert not clustering_change(config, table)
+
+
+def test_a_table_that_was_not_clustered_gets_the_same_properties() -> None:
+    change = clustering_change(desired(cluster_by="name"), TableClustering())
+    assert change.set_properties == {
+        "recluster.cluster_by": "name",
+        f"{METRICS}name": "full",
+        ROW_GROUPS: str(4 * 2**20),
+    }
+
+
+def test_metrics_that_somebody_set_stay() -> None:
+    own = {f"{METRICS}name": "truncate(64)"}
+    assert (
+        f"{METRICS}name"
+        not in clustering_change(desired(cluster_by="name"), TableClustering("", own)).set_properties
+    )
+    assert (
+        f"{METRICS}name"
+        not in clustering_change(desired(cluster_by="name"), TableClustering(), own).set_properties
+    )
+
+
+def test_row_groups_that_somebody_set_stay() -> None:
+    own = {ROW_GROUPS: "1048576"}
+    for change in (
+        clustering_change(desired(cluster_by="name"), TableClustering("", own)),
+        clustering_change(desired(cluster_by="name"), TableClustering(), own),
+    ):
+        assert ROW_GROUPS not in change.set_properties
+
+
+def test_row_groups_of_wide_tables_are_larger() -> None:
+    types = {f"c{i}": "int" for i in range(200)}
+    config = ClusteringConfig.parse({"cluster_by": "c7"}.get, ["cluster_by"]).resolve(Columns.parse(types))
+    assert creation_properties(config)[ROW_GROUPS] == str(200 * 128 * 2**10)
+
+
+def test_a_changed_key() -> None:
+    table = apply(TableClustering(), clustering_change(desired(cluster_by="name"), TableClustering()))
+    change = clustering_change(desired(cluster_by=["id", "name"]), table)
+    assert change.order == "ordered by `id`, `name`"
+    assert change.set_properties == {"recluster.cluster_by": "id, name", f"{METRICS}id": "full"}
+
+
+def test_loads_are_not_distributed_without_sort_on_load() -> None:
+    change = clustering_change(desired(cluster_by="id", sort_on_load=False), TableClustering())
+    assert change.order == "locally ordered by `id`"
+    assert change.set_properties["write.distribution-mode"] == "none"
+    back = clustering_change(desired(cluster_by="id"), apply(TableClustering(), change))
+    assert back == ClusteringChange(set_properties={"write.distribution-mode": "range"})
+
+
+def test_a_distribution_mode_of_the_model_wins() -> None:
+    own = {"write.distribution-mode": "hash"}
+    change = clustering_change(desired(cluster_by="id"), TableClustering("", own), own)
+    assert change.order == "locally ordered by `id`"
+    assert "write.distribution-mode" not in change.set_properties
+
+
+def test_a_key_taken_away_is_cleared() -> None:
+    table = apply(TableClustering(), clustering_change(desired(cluster_by="id"), TableClustering()))
+    table = TableClustering(table.sort_order, {**table.properties, "recluster.level.77": "2"})
+    change = clustering_change(desired(), table)
+    assert change.order == "unordered"
+    assert set(change.unset_properties) == {
+        "recluster.cluster_by",
+        "write.distribution-mode",
+        "recluster.level.77",
+    }
+    assert not clustering_change(desired(), apply(table, change))
+
+
+def test_an_order_that_somebody_set_by_hand_stays() -> None:
+    by_hand = TableClustering("id DESC NULLS LAST", {"write.distribution-mode": "none"})
+    assert not clustering_change(desired(), by_hand)
+
+
+def test_a_replaced_table_gets_its_order_back() -> None:
+    before = TableClustering(
+        "id DESC NULLS LAST, days(ts) ASC NULLS FIRST", {"write.distribution-mode": "range"}
+    )
+    after = TableClustering("", {"write.distribution-mode": "range"})
+    assert restored_order(before, after) == ClusteringChange(
+        "locally ordered by `id` DESC NULLS LAST, days(`ts`) ASC NULLS FIRST"
+    )
+    assert restored_order(before, TableClustering()).set_properties == {"write.distribution-mode": "range"}
+    odd = TableClustering("order date ASC NULLS FIRST, truncate(a`b, 4) DESC NULLS LAST, s.f ASC NULLS LAST")
+    assert restored_order(odd, TableClustering()).order == (
+        "locally ordered by `order date` ASC NULLS FIRST, truncate(4, `a``b`) DESC NULLS LAST, `s`.`f` ASC NULLS LAST"
+    )
+    assert not restored_order(TableClustering(), after)
+    assert not restored_order(before, before)
+
+
+def test_reading_show_tblproperties() -> None:
+    table = TableClustering.from_properties(
+        [("format", "iceberg/parquet"), ("sort-order", "id ASC NULLS FIRST")]
+    )
+    assert table == TableClustering("id ASC NULLS FIRST", {"format": "iceberg/parquet"})
