@@ -1,12 +1,13 @@
-"""Write amplification against scan: every strategy, a full sort, and for uniform loads the optimum.
+"""Write amplification against scan, for every strategy, a full sort, and the optimum for uniform loads.
 
     python benchmarks/frontier.py            # all workloads; writes benchmarks/results/frontier.{json,png}
-    python benchmarks/frontier.py --quick    # a few of them, short; writes nothing
-    python benchmarks/frontier.py --seeds 1 2       # measures these seeds, keeps the figures of others
-    python benchmarks/frontier.py --only payback    # measures this one again, keeps the others' figures
-    python benchmarks/frontier.py --only            # measures nothing, prints and draws what is stored
+    python benchmarks/frontier.py --quick    # a few short workloads; writes nothing
+    python benchmarks/frontier.py --seeds 1 2         # measures these seeds, keeps the figures of others
+    python benchmarks/frontier.py --only payback      # measures this strategy again, keeps the others' figures
+    python benchmarks/frontier.py --only              # measures nothing, prints and draws the stored figures
+    python benchmarks/frontier.py --only --output after.json --against before.json    # payback of two files
 
-Scan is the mean number of blocks that a read of one random key opens. A strategy is a curve: one point for each
+Scan is the mean number of blocks that a read of one random key opens. A strategy is a curve with one point for each
 threshold. At a given scan it counts with the least write amplification of its points of equal or smaller scan.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 
-from frontier_report import OURS, Curves, draw, print_summary, print_table
+from frontier_report import OURS, Curves, draw, print_against, print_summary, print_table
 from optimum import optimum
 from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, simulate
 
@@ -30,19 +31,18 @@ THRESHOLDS = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 5, 6, 7, 8, 10, 12
 
 
 def strategy(
-    name: str, repeat: bool = True, max_blocks: int | None = None
+    name: str, repeat: bool = True, blocks_of_set: int | None = None
 ) -> Callable[[float], Callable[[Table], None]]:
-    """A step that plans and merges, once or until nothing is left to do."""
+    """Return a step that plans and merges, once or until the plan is empty, with limited sets or not."""
 
     def at(threshold: float) -> Callable[[Table], None]:
-        policy = Policy(depth=threshold, strategy=name, block_rows=BLOCK_ROWS, max_blocks=max_blocks)
+        policy = Policy(depth=threshold, strategy=name, block_rows=BLOCK_ROWS, max_merge_bytes=blocks_of_set)
 
         def step(table: Table) -> None:
             while True:
-                found = plan(table.blocks(), policy)
-                if found.tasks:
-                    table.merge(found)
-                if not repeat or not found.tasks:
+                next_plan = plan(table.blocks(), policy)
+                table.merge(next_plan)
+                if not repeat or not next_plan.block_sets:
                     return
 
         return step
@@ -51,7 +51,7 @@ def strategy(
 
 
 def full_sort(threshold: float) -> Callable[[Table], None]:
-    """A step that rewrites the whole table when its average depth is above the threshold."""
+    """Return a step that rewrites the whole table when its average depth is above the threshold."""
 
     def step(table: Table) -> None:
         if block_depths(table.blocks()).mean() > threshold:
@@ -60,7 +60,7 @@ def full_sort(threshold: float) -> Callable[[Table], None]:
     return step
 
 
-# Strategies in two forms each, as a user can run them: once after each load, or until nothing is left to do.
+# The strategies of the sources run in two forms, as a user can run them: once after a load, or until the plan is empty.
 STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
     OURS: strategy("payback"),
     "payback, no level or run": strategy("payback"),
@@ -68,8 +68,8 @@ STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
     "peak, once": strategy("peak", repeat=False),
     "above_average": strategy("above_average"),
     "above_average, once": strategy("above_average", repeat=False),
-    "width": strategy("width", max_blocks=8),
-    "width, once": strategy("width", repeat=False, max_blocks=8),
+    "width": strategy("width", blocks_of_set=8),
+    "width, once": strategy("width", repeat=False, blocks_of_set=8),
     "width, whole bucket": strategy("width"),
     "full sort": full_sort,
 }
@@ -78,9 +78,9 @@ STEPS: dict[str, Callable[[float], Callable[[Table], None]]] = {
 def measure(
     workload: str, names: list[str], thresholds: list[float], loads: int, seed: int
 ) -> dict[str, list[Point]]:
-    """All points of these strategies."""
+    """Measure the curves of these strategies."""
     began = time.monotonic()
-    found = {
+    curves = {
         name: [
             simulate(workload, threshold, STEPS[name](threshold), loads, seed, known="no level" not in name)
             for threshold in thresholds
@@ -88,36 +88,38 @@ def measure(
         for name in names
     }
     print(f"{workload}, seed {seed}: measured in {time.monotonic() - began:.0f} s", flush=True)
-    return found
+    return curves
 
 
 def stored(path: Path) -> Curves:
-    """What was measured before, by seed, workload and strategy."""
+    """Read the stored curves, by seed, workload and strategy."""
     if not path.exists():
         return {}
     curves = json.loads(path.read_text())["curves"]
     return {
         int(seed): {
-            w: {name: [Point(*p) for p in points] for name, points in of.items()} for w, of in all.items()
+            workload: {name: [Point(*point) for point in points] for name, points in strategies.items()}
+            for workload, strategies in workloads.items()
         }
-        for seed, all in curves.items()
+        for seed, workloads in curves.items()
     }
 
 
 def store(path: Path, curves: Curves, loads: int, best: list[tuple[float, float]]) -> None:
-    """Write all that is known."""
+    """Write all curves."""
     path.parent.mkdir(exist_ok=True)
     content = {
         str(seed): {
-            w: {name: [astuple(p) for p in points] for name, points in of.items()} for w, of in all.items()
+            workload: {name: [astuple(point) for point in points] for name, points in strategies.items()}
+            for workload, strategies in workloads.items()
         }
-        for seed, all in sorted(curves.items())
+        for seed, workloads in sorted(curves.items())
     }
     text = json.dumps({"loads": loads, "optimum": best, "curves": content}, separators=(",", ":"))
     path.write_text(text + "\n")
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -129,7 +131,14 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=100)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--output", type=Path, default=RESULTS, help="JSON; the plot goes beside it")
-    options = parser.parse_args()
+    parser.add_argument(
+        "--against", type=Path, help="JSON to compare payback with, instead of other strategies"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
     names = list(STEPS) if options.only is None else options.only
     if options.quick:
         workloads = ["uniform, sorted", "late 10 %, sorted", "tenants, unsorted"]
@@ -140,13 +149,20 @@ def main() -> None:
     best = optimum(options.loads)
     for seed in options.seeds if names else []:
         for workload in options.workloads:
-            fresh = measure(workload, names, THRESHOLDS, options.loads, seed)
-            of = curves.setdefault(seed, {})
-            known = {**of.get(workload, {}), **fresh}
-            of[workload] = {name: known[name] for name in STEPS if name in known}
-            curves[seed] = {w: of[w] for w in WORKLOADS if w in of}
+            measured = measure(workload, names, THRESHOLDS, options.loads, seed)
+            workloads = curves.setdefault(seed, {})
+            known = {**workloads.get(workload, {}), **measured}
+            workloads[workload] = {name: known[name] for name in STEPS if name in known}
+            curves[seed] = {name: workloads[name] for name in WORKLOADS if name in workloads}
             store(options.output, curves, options.loads, best)
-    complete = {seed: of for seed, of in curves.items() if all(OURS in names for names in of.values())}
+    if options.against:
+        print_against(curves, stored(options.against))
+        return
+    complete = {
+        seed: workloads
+        for seed, workloads in curves.items()
+        if all(OURS in strategies for strategies in workloads.values())
+    }
     print_table(complete, best)
     print_summary(complete, best)
     draw(complete, best, options.output.with_suffix(".png"))

@@ -1,13 +1,13 @@
-"""Whether quality decays: the curve after 1,000 loads against the one after 100.
+"""Decay: the curve of `payback` after 1,000 loads against its curve after 100.
 
     python benchmarks/frontier_decay.py            # writes benchmarks/results/decay.json
     python benchmarks/frontier_decay.py --quick    # 20 against 100 loads; writes nothing
 
-For uniform loads the least work for a mean number of sorted runs is known, and the figure is how many times that
-`payback` rewrites. The schedule of least work knows at which load it will be asked; `payback` does not, and a large
-merge may come just before. So the figure is also given as a mean over ends, evenly between half of the loads and all of
-them: 21 of 100 loads, and 6 of 1,000. Other workloads have no known optimum: their work may grow as the optimum for
-uniform loads does, between the same scans.
+For uniform loads the least work for a mean number of sorted runs is known, and the figure is the work of `payback` as a
+multiple of it. The optimal schedule knows the last load in advance. `payback` does not, and may have made a large merge
+just before it. So the figure is also given as a mean over several last loads, evenly spaced from half of the loads to
+all of them: 21 for 100 loads, 6 for 1,000. Other workloads have no known optimum. Their work may grow as the optimum
+for uniform loads does between the same scans.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OTHERS = [
 def times_optimum(
     scans: np.ndarray, work: np.ndarray, best: dict[int, list[tuple[float, float]]]
 ) -> list[float]:
-    """Work to that of the optimum of as many runs, at each of these ends."""
+    """Work as a multiple of the optimum of as many runs, at each last load."""
     return [float(work[end - 1] / optimum_at(best[end], float(scans[:end].mean()))) for end in best]
 
 
@@ -66,15 +66,15 @@ def main() -> None:
                     f"at most {max(times):.2f}",
                     flush=True,
                 )
-    for nth, workload in enumerate(OTHERS):
+    for number, workload in enumerate(OTHERS):
         for depth in (2, 4):
-            found = []
+            figures = []
             for loads in (few, many):
                 scans, work = simulate_each(workload, STEPS[OURS](depth), loads, options.seeds[0])
-                found.append((float(scans.mean()), float(work[-1])))
-            before, after = found
+                figures.append((float(scans.mean()), float(work[-1])))
+            before, after = figures
             grown = optimum_at(best[many][many], after[0]) / optimum_at(best[few][few], before[0])
-            results["others"].append([nth, depth, *before, *after, grown])
+            results["others"].append([number, depth, *before, *after, grown])
             print(
                 f"{workload}, depth {depth}: scan {before[0]:.2f} and {after[0]:.2f}, write amplification "
                 f"{before[1]:.2f} and {after[1]:.2f}, {after[1] / before[1]:.2f} times; "

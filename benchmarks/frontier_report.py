@@ -10,14 +10,14 @@ from workloads import Point
 
 SCANS = np.arange(1.5, 8.01, 0.5)
 OURS = "payback"
-# The patent limits a set; without a limit its strategy is a different one, and a better one.
+# The patent limits a set. Without a limit its strategy is a different one, and a better one.
 WHOLE = "width, whole bucket"
-# No write amplification below this is compared: whoever does nothing is as good.
+# Below this write amplification nothing is compared: a strategy that does nothing would be as good.
 LEAST = 0.05
 
-# By strategy; by workload; by seed.
-Of = dict[str, list[Point]]
-Curves = dict[int, dict[str, Of]]
+# Points by strategy; then by workload; then by seed.
+Strategies = dict[str, list[Point]]
+Curves = dict[int, dict[str, Strategies]]
 
 
 def best_at(points: list[Point], scan: float) -> float:
@@ -25,36 +25,36 @@ def best_at(points: list[Point], scan: float) -> float:
     return min((point.write_amplification for point in points if point.scan <= scan), default=np.inf)
 
 
-def best_other(of: Of, scan: float, whole: bool = True) -> float:
-    """The least of all strategies but ours."""
-    others = [name for name in of if not name.startswith(OURS) and (whole or name != WHOLE)]
-    return min((best_at(of[name], scan) for name in others), default=np.inf)
+def best_other(strategies: Strategies, scan: float, whole: bool = True) -> float:
+    """Least write amplification of all strategies but ours."""
+    others = [name for name in strategies if not name.startswith(OURS) and (whole or name != WHOLE)]
+    return min((best_at(strategies[name], scan) for name in others), default=np.inf)
 
 
-def ratios(of: Of, whole: bool = True, ours: str = OURS) -> list[float | None]:
+def ratios(strategies: Strategies, whole: bool = True) -> list[float | None]:
     """Ours to the best of the others at each of `SCANS`; None where there is nothing to compare."""
-    found: list[float | None] = []
+    values: list[float | None] = []
     for scan in SCANS:
-        other, mine = best_other(of, scan, whole), best_at(of[ours], scan)
-        found.append(mine / other if np.isfinite(mine) and LEAST < other < np.inf else None)
-    return found
+        other, mine = best_other(strategies, scan, whole), best_at(strategies[OURS], scan)
+        values.append(mine / other if np.isfinite(mine) and LEAST < other < np.inf else None)
+    return values
 
 
 def geometric_mean(values: list[float | None]) -> float:
-    """Of the values that are not None."""
+    """Geometric mean of the values that are not None."""
     logs = [np.log(max(value, 1e-3)) for value in values if value is not None]
     return float(np.exp(np.mean(logs))) if logs else float("nan")
 
 
 def greatest(values: list[float | None]) -> float:
-    """Of the values that are not None."""
+    """Greatest of the values that are not None."""
     return max((value for value in values if value is not None), default=float("nan"))
 
 
-def compared(curves: Curves, workload: str) -> list[Of]:
-    """A workload's curves, of the seeds with which the others have been measured too."""
-    found = [of[workload] for of in curves.values() if workload in of]
-    return [of for of in found if any(not name.startswith(OURS) for name in of)]
+def compared(curves: Curves, workload: str) -> list[Strategies]:
+    """A workload's curves for the seeds with which the other strategies have been measured too."""
+    measured = [workloads[workload] for workloads in curves.values() if workload in workloads]
+    return [strategies for strategies in measured if any(not name.startswith(OURS) for name in strategies)]
 
 
 def shown(value: float) -> str:
@@ -63,23 +63,28 @@ def shown(value: float) -> str:
 
 
 def print_table(curves: Curves, best: list[tuple[float, float]]) -> None:
-    """Mean write amplification at each scan, and the ratio of ours to the best of the others."""
+    """Print the mean write amplification at each scan, and the ratio of ours to the best of the others."""
     for workload in next(iter(curves.values())):
         seeds = compared(curves, workload)
+        if not seeds:
+            continue
         print(f"\n{workload:<32}" + "".join(f"{scan:7.1f}" for scan in SCANS))
         for name in seeds[0]:
-            means = [np.mean([best_at(of[name], scan) for of in seeds if name in of]) for scan in SCANS]
+            means = [
+                np.mean([best_at(strategies[name], scan) for strategies in seeds if name in strategies])
+                for scan in SCANS
+            ]
             print(f"  {name:<30}" + "".join(f"{mean:7.2f}" for mean in means))
         if workload == "uniform, sorted":
             print(f"  {'optimum':<30}" + "".join(f"{optimum_at(best, scan):7.2f}" for scan in SCANS))
-        rows = [ratios(of) for of in seeds]
+        rows = [ratios(strategies) for strategies in seeds]
         for title, figure in (("mean", geometric_mean), ("worst", greatest)):
-            cells = [shown(figure([row[nth] for row in rows])) for nth in range(len(SCANS))]
+            cells = [shown(figure([row[column] for row in rows])) for column in range(len(SCANS))]
             print(f"  {f'ours / best other, {title}':<30}" + "".join(f"{cell:>7}" for cell in cells))
 
 
 def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
-    """The same in short, as Markdown."""
+    """Print a summary as Markdown."""
     scans = [2.0, 3.0, 4.0, 6.0, 8.0]
     workloads = list(next(iter(curves.values())))
     print(f"\nMeans over seeds {', '.join(map(str, curves))}; the worst is over all scans and seeds\n")
@@ -89,55 +94,62 @@ def print_summary(curves: Curves, best: list[tuple[float, float]]) -> None:
         + " ratio | worst | without whole buckets | worst |"
     )
     print("|---" * (len(scans) + 5) + "|")
-    everything: list[float | None] = []
-    described: list[float | None] = []
+    with_whole: list[float | None] = []
+    without_whole: list[float | None] = []
     for workload in workloads:
         seeds = compared(curves, workload)
+        if not seeds:
+            continue
         cells = [
-            f" {shown(float(np.mean([best_at(of[OURS], scan) for of in seeds])))} / "
-            f"{shown(float(np.mean([best_other(of, scan) for of in seeds])))} |"
+            f" {shown(float(np.mean([best_at(strategies[OURS], scan) for strategies in seeds])))} / "
+            f"{shown(float(np.mean([best_other(strategies, scan) for strategies in seeds])))} |"
             for scan in scans
         ]
-        row = [ratio for of in seeds for ratio in ratios(of)]
-        without = [ratio for of in seeds for ratio in ratios(of, whole=False)]
-        everything += row
-        described += without
-        figures = (geometric_mean(row), greatest(row), geometric_mean(without), greatest(without))
-        print(f"| {workload} |" + "".join(cells) + "".join(f" {shown(figure)} |" for figure in figures))
+        row = [ratio for strategies in seeds for ratio in ratios(strategies)]
+        row_without = [ratio for strategies in seeds for ratio in ratios(strategies, whole=False)]
+        with_whole += row
+        without_whole += row_without
+        print(f"| {workload} |" + "".join(cells) + _figures(row, row_without))
     print(
         "| optimum for uniform loads |"
         + "".join(f" {optimum_at(best, scan):.2f} |" for scan in scans)
         + " | | | |"
     )
-    figures = (
-        geometric_mean(everything),
-        greatest(everything),
-        geometric_mean(described),
-        greatest(described),
-    )
-    print(f"| all |{' |' * len(scans)}" + "".join(f" {shown(figure)} |" for figure in figures))
-    for seed, of in curves.items():
-        with_whole = geometric_mean([ratio for names in of.values() for ratio in ratios(names)])
-        without_whole = geometric_mean(
-            [ratio for names in of.values() for ratio in ratios(names, whole=False)]
-        )
-        print(f"seed {seed}: {with_whole:.3f}, without whole buckets {without_whole:.3f}")
-    seeds_of = {workload: len(compared(curves, workload)) for workload in workloads}
-    fewer = [f"{name} ({count})" for name, count in seeds_of.items() if count < len(curves)]
-    print(f"compared with fewer than {len(curves)} seeds: {', '.join(fewer) or 'none'}")
+    print(f"| all |{' |' * len(scans)}" + _figures(with_whole, without_whole))
+    print_seeds(curves)
     print_bound(curves, best)
     print_unknown(curves, f"{OURS}, no level or run")
     print_thresholds(curves)
 
 
+def _figures(*rows: list[float | None]) -> str:
+    """Geometric mean and greatest of each row, as cells of a table."""
+    return "".join(f" {shown(geometric_mean(row))} | {shown(greatest(row))} |" for row in rows)
+
+
+def print_seeds(curves: Curves) -> None:
+    """Print the ratio of ours to the best of the others by seed, and the workloads that not all seeds cover."""
+    for seed, workloads in curves.items():
+        with_whole, without_whole = (
+            geometric_mean(
+                [ratio for strategies in workloads.values() for ratio in ratios(strategies, whole)]
+            )
+            for whole in (True, False)
+        )
+        print(f"seed {seed}: {with_whole:.3f}, without whole buckets {without_whole:.3f}")
+    seeds_of = {workload: len(compared(curves, workload)) for workload in next(iter(curves.values()))}
+    fewer = [f"{name} ({count})" for name, count in seeds_of.items() if count < len(curves)]
+    print(f"compared with fewer than {len(curves)} seeds: {', '.join(fewer) or 'none'}")
+
+
 def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
-    """Where uniform loads are, and the optimum itself, to the best of the others."""
+    """Print ours and the optimum against the best of the others, for uniform loads."""
     for whole in (True, False):
         bound: list[float | None] = []
         ours: list[float | None] = []
-        for of in compared(curves, "uniform, sorted"):
-            ours += ratios(of, whole)
-            bound += [optimum_at(best, scan) / best_other(of, scan, whole) for scan in SCANS]
+        for strategies in compared(curves, "uniform, sorted"):
+            ours += ratios(strategies, whole)
+            bound += [optimum_at(best, scan) / best_other(strategies, scan, whole) for scan in SCANS]
         print(
             f"uniform, sorted, {'with' if whole else 'without'} whole buckets: "
             f"ours {geometric_mean(ours):.2f}, at most {greatest(ours):.2f}; "
@@ -146,29 +158,52 @@ def print_bound(curves: Curves, best: list[tuple[float, float]]) -> None:
 
 
 def print_unknown(curves: Curves, name: str) -> None:
-    """What it costs to know no level: ours without it to ours with it, at equal scan."""
-    by_workload: dict[str, list[float | None]] = {}
-    for of in curves.values():
-        for workload, names in of.items():
-            if name in names:
-                pairs = [
-                    (best_at(names[name], scan), best_at(names[OURS], scan)) for scan in SCANS if scan >= 2
-                ]
-                by_workload.setdefault(workload, []).extend(
-                    without / known for without, known in pairs if known > LEAST and np.isfinite(without)
-                )
-    means = {workload: geometric_mean(values) for workload, values in by_workload.items() if values}
+    """Print the work of ours without levels and runs as a multiple of the work with them, at equal scan."""
+    pairs = [
+        (workload, strategies[name], strategies[OURS])
+        for workloads in curves.values()
+        for workload, strategies in workloads.items()
+        if name in strategies
+    ]
+    print_multiples("without level and run", pairs, SCANS[SCANS >= 2])
+
+
+def print_against(curves: Curves, before: Curves) -> None:
+    """Print the work of ours as a multiple of its work in other curves, at equal scan."""
+    pairs = [
+        (workload, strategies[OURS], before[seed][workload][OURS])
+        for seed, workloads in curves.items()
+        for workload, strategies in workloads.items()
+        if OURS in strategies and OURS in before.get(seed, {}).get(workload, {})
+    ]
+    by_workload = print_multiples("against the other file", pairs, SCANS)
+    for workload, value in by_workload.items():
+        print(f"  {workload:<34} {value:.3f}")
+
+
+def print_multiples(
+    title: str, pairs: list[tuple[str, list[Point], list[Point]]], scans: np.ndarray
+) -> dict[str, float]:
+    """Print and return geometric means, by workload, of the work of one curve to that of another at equal scan."""
+    values: dict[str, list[float | None]] = {}
+    for workload, points, others in pairs:
+        works = [(best_at(points, scan), best_at(others, scan)) for scan in scans]
+        values.setdefault(workload, []).extend(
+            work / other for work, other in works if other > LEAST and np.isfinite(work)
+        )
+    means = {workload: geometric_mean(ratios) for workload, ratios in values.items() if ratios}
     if means:
-        everything = geometric_mean([value for values in by_workload.values() for value in values])
+        everything = geometric_mean([ratio for ratios in values.values() for ratio in ratios])
         low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
         print(
-            f"\nwithout level and run: {everything:.2f} times the work, "
-            f"from {means[low]:.2f} ({low}) to {means[high]:.2f} ({high})"
+            f"\n{title}: {everything:.3f} times the work, "
+            f"from {means[low]:.3f} ({low}) to {means[high]:.3f} ({high})"
         )
+    return means
 
 
 def print_thresholds(curves: Curves) -> None:
-    """What each threshold comes to, mean scan / write amplification over seeds, as Markdown."""
+    """Print mean scan / write amplification over seeds at each threshold, as Markdown."""
     thresholds = [1.5, 2, 3, 4, 6, 8, 12]
     print("\n| workload |" + "".join(f" depth {threshold:g} |" for threshold in thresholds))
     print("|---" * (len(thresholds) + 1) + "|")
@@ -177,9 +212,9 @@ def print_thresholds(curves: Curves) -> None:
         for threshold in thresholds:
             points = [
                 point
-                for of in curves.values()
-                if workload in of
-                for point in of[workload][OURS]
+                for workloads in curves.values()
+                if workload in workloads
+                for point in workloads[workload][OURS]
                 if point.threshold == threshold
             ]
             scan = np.mean([point.scan for point in points])
@@ -188,7 +223,7 @@ def print_thresholds(curves: Curves) -> None:
 
 
 def draw(curves: Curves, best: list[tuple[float, float]], path: Path) -> None:
-    """One panel for each workload, means over seeds."""
+    """Draw one panel for each workload, with means over seeds."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -201,16 +236,7 @@ def draw(curves: Curves, best: list[tuple[float, float]], path: Path) -> None:
     scans = np.arange(1.0, 9.0, 0.05)
     for panel, workload in zip(panels.flat, workloads, strict=False):
         for name, colour in colours.items():
-            lines = []
-            for of in curves.values():
-                forms = [
-                    point
-                    for form in of.get(workload, {})
-                    if form.split(",")[0] == name and "no level" not in form
-                    for point in of[workload][form]
-                ]
-                lines.append([max(best_at(forms, scan), 0.01) for scan in scans])
-            panel.plot(scans, np.mean(lines, axis=0), color=colour, label=name)
+            panel.plot(scans, _mean_curve(curves, workload, name, scans), color=colour, label=name)
         if workload == "uniform, sorted":
             panel.plot(*zip(*best, strict=True), "k--", label="optimum")
         panel.set(
@@ -226,3 +252,18 @@ def draw(curves: Curves, best: list[tuple[float, float]], path: Path) -> None:
     panels.flat[0].legend()
     figure.tight_layout()
     figure.savefig(path, dpi=70)
+
+
+def _mean_curve(curves: Curves, workload: str, name: str, scans: np.ndarray) -> np.ndarray:
+    """Write amplification of a strategy's best form at each scan, as a mean over seeds."""
+    lines = []
+    for workloads in curves.values():
+        forms = [
+            point
+            for form, points in workloads.get(workload, {}).items()
+            if form.split(",")[0] == name and "no level" not in form
+            for point in points
+        ]
+        lines.append([max(best_at(forms, scan), 0.01) for scan in scans])
+    mean: np.ndarray = np.mean(lines, axis=0)
+    return mean

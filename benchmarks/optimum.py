@@ -1,4 +1,4 @@
-"""The least write amplification for a mean number of sorted runs, when every load covers all keys."""
+"""Least write amplification for a mean number of sorted runs, when every load covers all keys."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import numpy as np
 
 
 def optimum(loads: int, prices: int = 60) -> list[tuple[float, float]]:
-    """The lower convex hull of what any schedule of merges can reach.
+    """Lower convex hull of the figures that any schedule of merges can reach.
 
-    A schedule decides, after each load, how many of the youngest runs to merge. Let C(n) be the least cost of n
-    loads on top of an older run, where a run costs its price after each load and a merge its rows. The oldest of
-    these runs was last merged at some load s, when it held s loads; what came after is n - s loads on top of
-    it, again C(n - s). Dynamic programming over s, as in Mathieu, Staelin, Young and Yousefi, "Bigtable merge
-    compaction" (2014), with a price for runs instead of a limit.
+    After each load a schedule decides how many of the youngest runs to merge. Let C(n) be the least cost of n loads on
+    top of an older run, where a merge costs its rows and every run costs a price after each load. The oldest of these
+    runs was last merged at some load s, when it held s loads. The n - s loads after it cost C(n - s). The least cost
+    is found by dynamic programming over s, as in Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction"
+    (2014), with a price for runs instead of a limit on them.
 
     Args:
-        loads: number of loads, of one size.
-        prices: how many prices to try.
+        loads: Number of loads, all of one size.
+        prices: Number of prices to try.
 
     Returns:
         (mean number of runs, rows rewritten for each row loaded), ascending by runs.
     """
-    found = set()
+    schedules = set()
     for price in np.geomspace(0.01, 2.0 * loads, prices):
         cost, work, runs = np.zeros(loads + 1), np.zeros(loads + 1), np.zeros(loads + 1)
-        # The same for an oldest run that was merged at exactly this load, from the loads before it.
+        # The same if the oldest run was merged at exactly this load.
         merged = np.full(loads + 1, np.inf)
         merged_work, merged_runs = np.zeros(loads + 1), np.zeros(loads + 1)
         merged[1] = 0.0
@@ -42,14 +42,14 @@ def optimum(loads: int, prices: int = 60) -> list[tuple[float, float]]:
             cost[n] = price * n + total[best]
             work[n] = merged_work[last[best]] + work[n - last[best]]
             runs[n] = n + merged_runs[last[best]] + runs[n - last[best]]
-        found.add((float(runs[loads] / loads), float(work[loads] / loads)))
-    return sorted(found)
+        schedules.add((float(runs[loads] / loads), float(work[loads] / loads)))
+    return sorted(schedules)
 
 
 def optimum_at(points: list[tuple[float, float]], scan: float) -> float:
-    """Write amplification of the optimum at this mean number of runs: linear between schedules.
+    """Write amplification of the optimum at a mean number of runs.
 
-    Switching from one schedule to another part of the way reaches about what lies between them.
+    It is linear between two schedules, because switching from one to the other reaches about the points between them.
     """
     runs, work = zip(*points, strict=True)
     return float(np.interp(scan, runs, work))

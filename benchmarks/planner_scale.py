@@ -3,9 +3,9 @@
     python benchmarks/planner_scale.py            # 10^4 to 10^7 blocks; writes results/planner_scale.json
     python benchmarks/planner_scale.py --quick    # up to 10^5; writes nothing
 
-Times are processor seconds, and ratios are to ``np.argsort(kind="stable")`` on the 2n bounds, measured in the same
-process right before. Each is the least of several repeats. Memory is the most that NumPy held at once during the
-call, beyond the blocks themselves.
+Times are processor seconds, the least of several repeats. Ratios are to ``np.argsort(kind="stable")`` on the 2n bounds,
+measured right before in the same process. Memory is the most that NumPy held at once during the call, in addition to
+the blocks themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results" / "planner_scale.json"
 
 
 def seconds(call: Callable[[], object], repeats: int) -> float:
-    """Least processor time of some calls."""
+    """Least processor time of repeated calls."""
     best = float("inf")
     for _ in range(repeats):
         began = time.process_time()
@@ -35,7 +35,7 @@ def seconds(call: Callable[[], object], repeats: int) -> float:
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """Most memory allocated at once during a call, beyond what was allocated before."""
+    """Most memory allocated at once during a call, in addition to memory allocated before it."""
     tracemalloc.start()
     call()
     _, peak = tracemalloc.get_traced_memory()
@@ -47,17 +47,17 @@ def bounds(blocks: int, random: np.random.Generator) -> tuple[np.ndarray, np.nda
     """Six sorted runs of descending size over one domain, in random order: lower, upper, level."""
     parts, levels = np.array([0.7, 0.2, 0.05, 0.025, 0.0125, 0.0125]), [12, 6, 3, 1, 0, 0]
     lower, upper, level = [], [], []
-    for part, of_run in zip((parts * blocks).astype(int), levels, strict=True):
+    for part, run_level in zip((parts * blocks).astype(int), levels, strict=True):
         ends = np.sort(random.random(part + 1))
         lower.append(ends[:-1])
         upper.append(ends[1:])
-        level.append(np.full(part, of_run))
+        level.append(np.full(part, run_level))
     order = random.permutation(sum(map(len, level)))
     return np.concatenate(lower)[order], np.concatenate(upper)[order], np.concatenate(level)[order]
 
 
 def measure(blocks: int, strategies: list[str], repeats: int) -> dict[str, object]:
-    """All figures for one number of blocks."""
+    """Measure all figures for one number of blocks."""
     random = np.random.default_rng(blocks)
     lower, upper, level = bounds(blocks, random)
     rows = np.full(len(lower), 1_000_000)
@@ -65,7 +65,7 @@ def measure(blocks: int, strategies: list[str], repeats: int) -> dict[str, objec
     sort = seconds(lambda: np.argsort(ends, kind="stable"), repeats)
     build = seconds(lambda: Blocks.build(lower, upper, rows=rows, level=level), repeats)
     table = Blocks.build(lower, upper, rows=rows, level=level)
-    found: dict[str, object] = {
+    figures: dict[str, object] = {
         "blocks": len(table),
         "argsort_seconds": sort,
         "build_ratio": build / sort,
@@ -76,15 +76,15 @@ def measure(blocks: int, strategies: list[str], repeats: int) -> dict[str, objec
     }
     for name in strategies:
         policy = Policy(depth=4, strategy=name)
-        found["plan_ratio"][name] = seconds(lambda policy=policy: plan(table, policy), repeats) / sort  # type: ignore[index,misc]
-        found["plan_bytes_per_block"][name] = peak_bytes(lambda policy=policy: plan(table, policy)) / len(
+        figures["plan_ratio"][name] = seconds(lambda policy=policy: plan(table, policy), repeats) / sort  # type: ignore[index,misc]
+        figures["plan_bytes_per_block"][name] = peak_bytes(lambda policy=policy: plan(table, policy)) / len(
             table
         )  # type: ignore[index,misc]
-    return found
+    return figures
 
 
 def text_seconds(blocks: int, random: np.random.Generator, repeats: int) -> dict[str, float]:
-    """Processor seconds to rank keys of other types: text, and a compound key of text and number."""
+    """Processor seconds to build blocks from text, and from a compound key of text and number."""
     text = np.char.add("customer-", random.integers(0, 10**9, blocks).astype(str)).tolist()
     number = random.integers(0, 1000, blocks)
     return {
@@ -104,13 +104,13 @@ def main() -> None:
     results = []
     for blocks in (10**4, 10**5) if options.quick else (10**4, 10**5, 10**6, 10**7):
         repeats = 1 if options.quick else 3 if blocks > 10**6 else 5
-        found = measure(blocks, list(STRATEGIES), repeats)
-        results.append(found)
+        figures = measure(blocks, list(STRATEGIES), repeats)
+        results.append(figures)
         print(
-            f"{found['blocks']:>9} {found['argsort_seconds']:>10.4f} {found['build_ratio']:>6.1f} "
-            f"{found['information_ratio']:>8.2f} {found['information_bytes_per_block']:>6.0f}"
+            f"{figures['blocks']:>9} {figures['argsort_seconds']:>10.4f} {figures['build_ratio']:>6.1f} "
+            f"{figures['information_ratio']:>8.2f} {figures['information_bytes_per_block']:>6.0f}"
             + "".join(
-                f" {found['plan_ratio'][name]:>14.2f} {found['plan_bytes_per_block'][name]:>6.0f}"  # type: ignore[index]
+                f" {figures['plan_ratio'][name]:>14.2f} {figures['plan_bytes_per_block'][name]:>6.0f}"  # type: ignore[index]
                 for name in STRATEGIES
             ),
             flush=True,

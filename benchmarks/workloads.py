@@ -1,7 +1,6 @@
-"""Loads that tables receive, and a table of real keys that receives them; for benchmarks/frontier.py.
+"""Workloads of benchmarks/frontier.py: series of loads, and a table of real keys that receives them.
 
-Keys are floats. A compound key of tenant and time is tenant + time / (last time + 1), which has the tuples'
-order.
+Keys are floats. A compound key of tenant and time is tenant + time / (last time + 1), which orders like the tuples.
 """
 
 from __future__ import annotations
@@ -22,7 +21,13 @@ LOAD_ROWS = BLOCK_ROWS * BLOCKS_PER_LOAD
 
 @dataclass(frozen=True)
 class Load:
-    """Keys that arrive together, and where in the table's domain, (0, 1) to key, random reads go."""
+    """Keys that arrive together.
+
+    Attributes:
+        keys: The keys.
+        read: Maps numbers from 0 to 1 to the keys that random reads ask for.
+        is_backlog: Whether the load arrives unsorted even if loads are sorted.
+    """
 
     keys: FloatArray
     read: Callable[[FloatArray], FloatArray]
@@ -36,7 +41,7 @@ def uniform(random: np.random.Generator, loads: int) -> Iterator[Load]:
 
 
 def time_ordered(random: np.random.Generator, loads: int, late: float, lag: float | None) -> Iterator[Load]:
-    """Load t brings times from t to t + 1 and a part of late rows: from any time before, or by a mean lag."""
+    """Load t brings times from t to t + 1, and a share of late rows: of any earlier time, or late by a mean lag."""
     for t in range(loads):
         keys = t + random.random(LOAD_ROWS)
         is_late = (random.random(LOAD_ROWS) < late) & (t > 0)
@@ -49,7 +54,7 @@ def time_ordered(random: np.random.Generator, loads: int, late: float, lag: floa
 
 
 def hot_range(random: np.random.Generator, loads: int) -> Iterator[Load]:
-    """Of each load 80 % fall into a tenth of the domain, which moves through it three times."""
+    """80 % of every load lie in a tenth of the domain, which moves through it three times."""
     for t in range(loads):
         keys = random.random(LOAD_ROWS)
         is_hot = random.random(LOAD_ROWS) < 0.8
@@ -88,10 +93,16 @@ WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name
 
 @dataclass
 class Table:
-    """Blocks of real keys.
+    """A table of real keys, as lists of blocks.
 
     Attributes:
-        known: whether levels and runs are kept.
+        known: Whether the planner is given levels and runs.
+        keys: Sorted keys of every block.
+        level: Level of every block.
+        run: Run of every block.
+        runs: Number of runs so far.
+        loaded: Rows loaded so far.
+        rewritten: Rows rewritten so far.
     """
 
     known: bool = True
@@ -103,17 +114,19 @@ class Table:
     rewritten: int = 0
 
     def blocks(self) -> Blocks:
-        """The planner's view."""
+        """Describe the blocks to the planner."""
         return Blocks.build(
             np.array([part[0] for part in self.keys]),
             np.array([part[-1] for part in self.keys]),
             rows=np.array([len(part) for part in self.keys]),
+            # One byte a block, so that a limit on bytes limits the number of blocks.
+            bytes=np.ones(len(self.keys), np.int64),
             level=np.array(self.level if self.known else [0] * len(self.level)),
             run=np.array(self.run if self.known else [0] * len(self.run)),
         )
 
     def load(self, load: Load, is_sorted: bool, random: np.random.Generator) -> None:
-        """Append a load, as one sorted run, or cut into blocks as the rows come."""
+        """Append a load as one sorted run, or cut into blocks in the order of arrival."""
         self.loaded += len(load.keys)
         count = len(load.keys) // BLOCK_ROWS
         if is_sorted and not load.is_backlog:
@@ -122,12 +135,12 @@ class Table:
             for part in np.array_split(random.permutation(load.keys), count):
                 self._add([np.sort(part)], 0)
 
-    def merge(self, found: Plan) -> None:
-        """Carry out a plan."""
-        self.merge_sets([(task.blocks.tolist(), task.level) for task in found.tasks])
+    def merge(self, plan: Plan) -> None:
+        """Merge the block sets of a plan."""
+        self.merge_sets([(s.blocks.tolist(), s.level) for s in plan.block_sets])
 
     def merge_sets(self, sets: list[tuple[list[int], int]]) -> None:
-        """Merge block sets, each to a level."""
+        """Merge block sets, given as positions and the level to write."""
         gone = {place for members, _ in sets for place in members}
         old = self.keys
         kept = [place for place in range(len(old)) if place not in gone]
@@ -140,7 +153,7 @@ class Table:
             self._add(np.array_split(keys, -(-len(keys) // BLOCK_ROWS)), level)
 
     def scan(self, points: FloatArray) -> float:
-        """Mean number of blocks whose bounds hold each of some points."""
+        """Mean number of blocks whose bounds include a point."""
         lower, upper = np.sort([part[0] for part in self.keys]), np.sort([part[-1] for part in self.keys])
         return float((np.searchsorted(lower, points, "right") - np.searchsorted(upper, points)).mean())
 
@@ -153,12 +166,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Point:
-    """What one threshold came to.
+    """Figures of one threshold.
 
     Attributes:
         threshold: `Policy.depth`.
-        scan: mean over loads of the blocks that a read of one random key opens, after reclustering.
-        write_amplification: rows rewritten for each row loaded.
+        scan: Mean number of blocks that a read of one random key opens, after reclustering, over all loads.
+        write_amplification: Rows rewritten for each row loaded.
     """
 
     threshold: float
@@ -169,7 +182,7 @@ class Point:
 def simulate(
     workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> Point:
-    """Load by load, recluster after each."""
+    """Load and recluster in turn, and measure the mean over all loads."""
     scans, work = simulate_each(workload, step, loads, seed, known)
     return Point(threshold, float(scans.mean()), float(work[-1]))
 
@@ -177,7 +190,7 @@ def simulate(
 def simulate_each(
     workload: str, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> tuple[FloatArray, FloatArray]:
-    """The scan after each load, and the rows rewritten by then for each row loaded by then."""
+    """Load and recluster in turn. Return the scan and the write amplification after every load, float64 (loads,)."""
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
     table, scans, work = Table(known), [], []

@@ -96,3 +96,15 @@ def orphan_note(table: str, files: Sequence[str], *, kept: bool = False) -> str:
         f"{count} {fate}: {', '.join(files[:_NAMED_ORPHANS])}{more}. Iceberg's remove_orphan_files(table => '{table}') "
         "removes files that the table does not use once they are three days old"
     )
+
+
+class PlannerError(ReclusterError, ValueError):
+    """The planner cannot work with its input. Nothing has been planned."""
+
+
+class BoundsError(PlannerError):
+    """The arrays that describe blocks have different lengths or values that cannot be compared."""
+
+
+class PolicyError(PlannerError):
+    """A policy's value is out of range, or needs figures that the blocks lack."""

@@ -1,8 +1,8 @@
-"""Planner: how well clustered a table is, and which blocks to rewrite. Pure functions of arrays."""
+"""Planner: measures how well a table is clustered and plans which blocks to merge. Pure functions of arrays."""
 
+from dbt_recluster.exceptions import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import block_depths, block_overlaps, depth_curve
-from dbt_recluster.planner.errors import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information
 from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import STRATEGIES, Policy

@@ -1,4 +1,4 @@
-"""Array types of the planner, and the few array operations that several of its files need."""
+"""Array types of the planner, and array operations that several of its modules share."""
 
 from __future__ import annotations
 
@@ -10,64 +10,61 @@ import numpy.typing as npt
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-# Half the memory, where there are many arrays of places or of figures that need not be exact.
-PlaceArray: TypeAlias = npt.NDArray[np.int32]
-FigureArray: TypeAlias = npt.NDArray[np.float32]
-# Either, and the same out as in.
-Whole = TypeVar("Whole", IntArray, PlaceArray)
+# Half the memory, for arrays that a plan of ten million blocks holds many of.
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+# The same type out as in.
+IntegerArray = TypeVar("IntegerArray", IntArray, Int32Array)
 
-# A table of presence is cheaper than a sort while it has at most this many places a value.
-_PLACES_PER_VALUE = 4
+# `dense_ranks` marks keys in a table of presence instead of sorting them, up to this many entries for each key. For a
+# million random keys both take the same time at 4: the table 18 ms at 1, 50 ms at 4 and 80 ms at 8, the sort 55 ms.
+_TABLE_ENTRIES_PER_KEY = 4
 
 
-def narrow(values: IntArray) -> PlaceArray:
-    """The same whole numbers in half the memory: int32 (n,), or as they are where some would not fit.
-
-    No table has so many blocks; but a level is what a caller says.
-    """
+def narrow(values: IntArray) -> Int32Array:
+    """Cast to int32 (n,) if every value fits; otherwise return the int64 array as it is."""
     limit = np.iinfo(np.int32)
     fits = len(values) == 0 or (limit.min <= int(values.min()) and int(values.max()) <= limit.max)
     return values.astype(np.int32 if fits else np.int64)
 
 
-def dense_ranks(keys: Whole) -> tuple[Whole, int]:
-    """Replace each key by its place among the distinct keys.
+def dense_ranks(keys: IntegerArray) -> tuple[IntegerArray, int]:
+    """Replace each key by its rank among the distinct keys.
 
     Args:
-        keys: int64 or int32 (n,), any values whose differences are of the same type.
+        keys: int64 or int32 (n,). Differences of any two must fit the type.
 
     Returns:
-        Ranks of that type, (n,), from 0, equal for equal keys and in the order of the keys; and the number of
-        distinct keys.
+        Ranks from 0 in the order of the keys, of the same type and shape, and the number of distinct keys.
     """
     if len(keys) == 0:
         return keys.copy(), 0
     least, greatest = int(keys.min()), int(keys.max())
-    places = greatest - least + 1
-    if places <= _PLACES_PER_VALUE * len(keys):
+    entries = greatest - least + 1
+    if entries <= _TABLE_ENTRIES_PER_KEY * len(keys):
         offset = keys - least
-        place = np.zeros(places, np.bool_)
-        place[offset] = True
-        rank_of_place = np.cumsum(place, dtype=keys.dtype)
-        count = int(rank_of_place[-1])
-        rank_of_place -= 1
-        return rank_of_place[offset], count
+        present = np.zeros(entries, np.bool_)
+        present[offset] = True
+        rank_of_entry = np.cumsum(present, dtype=keys.dtype)
+        count = int(rank_of_entry[-1])
+        rank_of_entry -= 1
+        return rank_of_entry[offset], count
     order = np.argsort(keys)
-    arranged = keys[order]
+    ordered = keys[order]
     rank_in_order = np.zeros(len(keys), keys.dtype)
-    np.cumsum(arranged[1:] != arranged[:-1], out=rank_in_order[1:])
-    del arranged
+    np.cumsum(ordered[1:] != ordered[:-1], out=rank_in_order[1:])
+    del ordered
     ranks = np.empty_like(keys)
     ranks[order] = rank_in_order
     return ranks, int(rank_in_order[-1]) + 1
 
 
 def combined_ranks(codes: list[IntArray], sizes: list[int]) -> tuple[IntArray, int]:
-    """Rank tuples, compared left to right, given one array of codes for each of their places.
+    """Rank tuples, compared left to right, given one array of codes for each position in the tuple.
 
     Args:
-        codes: one int64 (n,) for each place, values from 0.
-        sizes: for each place, a number greater than all its codes.
+        codes: For each position, int64 (n,), values from 0.
+        sizes: For each position, a number greater than all of its codes.
 
     Returns:
         Dense ranks of the tuples, int64 (n,), and the number of distinct tuples.
@@ -82,13 +79,13 @@ def combined_ranks(codes: list[IntArray], sizes: list[int]) -> tuple[IntArray, i
 
 
 def group_starts(keys: IntArray) -> IntArray:
-    """Positions at which a new value begins, in keys that stand in groups of equal values.
+    """Positions at which a new value begins.
 
     Args:
-        keys: int64 (n,).
+        keys: int64 (n,), equal values next to each other.
 
     Returns:
-        int64 (groups,): 0 and every i with keys[i] != keys[i - 1]; empty when there are no keys.
+        int64 (groups,): 0 and every i with keys[i] != keys[i - 1]; empty without keys.
     """
     if len(keys) == 0:
         return np.zeros(0, np.int64)

@@ -1,18 +1,20 @@
-"""Block sets: what a strategy chose, made fit to be merged: connected, within budget, worth a rewrite."""
+"""Block sets: selected blocks made fit to be merged, that is connected, within limits and worth a rewrite."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 
-# From this level on, blocks with equal bounds are given up: two rewrites have not told them apart. Databend
-# has the same guard for two blocks (databend#19151).
-_STUBBORN_LEVEL = 2
+# Blocks of this level that still have equal bounds stay as they are: two merges have not separated them. Strings that
+# Iceberg has cut to one common prefix would otherwise be merged until they reach `Policy.max_level`. Databend gives
+# pairs of blocks up at the same level (databend#19151).
+GIVE_UP_LEVEL = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +22,8 @@ class BlockSets:
     """Disjoint block sets, best first.
 
     Attributes:
-        member: places in the candidates, int64 (m,), set after set, each set in the order of the candidates.
-        start: place in `member` at which each set begins, int64 (sets,).
+        member: Positions in the candidates, int64 (m,), set after set, each set in the order of the candidates.
+        start: Position in ``member`` at which each set begins, int64 (sets,).
     """
 
     member: IntArray
@@ -33,21 +35,21 @@ class BlockSets:
 
     @property
     def size(self) -> IntArray:
-        """Number of blocks of each set: int64 (sets,)."""
+        """Number of blocks in each set: int64 (sets,)."""
         return np.diff(np.append(self.start, len(self.member)))
 
-    def total(self, values: IntArray | PlaceArray) -> IntArray:
-        """Sum over each set's blocks of a value that candidates have: int64 (sets,)."""
+    def total(self, values: IntArray | Int32Array) -> IntArray:
+        """Sum of a candidates' value over each set: int64 (sets,)."""
         if len(self) == 0:
             return np.zeros(0, np.int64)
         return np.add.reduceat(values[self.member], self.start, dtype=np.int64)
 
-    def least(self, values: PlaceArray) -> PlaceArray:
-        """Least over each set's blocks of a value that candidates have: int32 (sets,)."""
+    def least(self, values: Int32Array) -> Int32Array:
+        """Least of a candidates' value in each set: int32 (sets,)."""
         return np.minimum.reduceat(values[self.member], self.start) if len(self) else values[:0]
 
-    def greatest(self, values: PlaceArray) -> PlaceArray:
-        """Greatest over each set's blocks of a value that candidates have: int32 (sets,)."""
+    def greatest(self, values: Int32Array) -> Int32Array:
+        """Greatest of a candidates' value in each set: int32 (sets,)."""
         return np.maximum.reduceat(values[self.member], self.start) if len(self) else values[:0]
 
     def only(self, kept: BoolArray) -> BlockSets:
@@ -58,30 +60,40 @@ class BlockSets:
         return BlockSets(self.member[np.repeat(kept, size)], (np.cumsum(size[kept]) - size[kept]))
 
     def then(self, later: BlockSets) -> BlockSets:
-        """These sets, and after them some others."""
+        """These sets followed by others."""
         start = np.concatenate([self.start, later.start + len(self.member)])
         return BlockSets(np.concatenate([self.member, later.member]), start)
 
 
+class Selection(NamedTuple):
+    """Result of a strategy.
+
+    Attributes:
+        sets: The block sets, best first.
+        average_depth: Greatest average depth that the strategy compared with a threshold; 0 without candidates.
+    """
+
+    sets: BlockSets
+    average_depth: float
+
+
 def no_sets() -> BlockSets:
-    """No sets at all."""
+    """An empty selection of block sets."""
     return BlockSets(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy: Policy) -> BlockSets:
-    """Make block sets of what a strategy chose.
+    """Make block sets of the blocks that a strategy selected.
 
-    Blocks of one label become one set, or several: one for each stretch of cells they cover without a gap, so
-    that no merge writes a block across a gap, where it would add depth; and one for each part that the
-    policy's limits on a single set ask for, cut along the key. Sets of a single block are dropped, and so are
-    those that a rewrite has been shown not to help.
+    The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
+    a gap would add depth in the gap, and one for each part within the policy's limits, cut along the key. Sets of one
+    block and sets that a merge cannot help are dropped.
 
     Args:
         candidates: c candidates.
-        member: places in the candidates, int64 (m,), each at most once.
-        label: int64 (m,), the sets chosen; lower labels are better and come first.
-        policy: its `max_merge_bytes`, `max_blocks` and, as no set can be larger than the whole plan,
-            `max_bytes`.
+        member: Positions in the candidates, int64 (m,), each at most once.
+        label: int64 (m,). Sets of lower labels are better and come first.
+        policy: Its `max_merge_bytes` and `max_bytes` both limit a set.
 
     Returns:
         The sets, in the order of their labels and then along the key.
@@ -89,24 +101,22 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy:
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])
     limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
-    if limits or policy.max_blocks is not None:
-        parts = _parts(sets, candidates.bytes, min(limits, default=None), policy.max_blocks)
-        sets = _connected(candidates, sets.member, parts)
-    kept = sets.size > 1
+    if limits:
+        sets = _connected(candidates, sets.member, _parts(sets, candidates.bytes, min(limits)))
     same = (sets.least(candidates.first) == sets.greatest(candidates.first)) & (
         sets.least(candidates.last) == sets.greatest(candidates.last)
     )
-    kept &= ~same | (sets.least(candidates.level) < _STUBBORN_LEVEL)
-    sets = sets.only(kept)
-    return sets.only(own_depth(candidates, sets) > policy.overlap_threshold)
+    given_up = same & (sets.least(candidates.level) >= GIVE_UP_LEVEL)
+    sets = sets.only((sets.size > 1) & ~given_up)
+    return sets.only(own_depth(candidates, sets) > 1)
 
 
 def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
     """Most blocks of each set that cover one cell: int64 (sets,)."""
     if len(sets) == 0:
         return np.zeros(0, np.int64)
-    # The cells of each set get a stretch of their own. Depth is greatest where some block starts: there it is
-    # the number of blocks started less that of blocks ended, of which earlier sets have as many of both.
+    # Offsets give every set a range of cells of its own. Depth is greatest where some block starts. There it is the
+    # number of blocks started less the number ended, and blocks of earlier sets count equally in both.
     offset = np.repeat(np.arange(len(sets)), sets.size) * (int(candidates.last.max()) + 1)
     first = candidates.first[sets.member] + offset
     started = np.searchsorted(first, first, side="right")
@@ -115,7 +125,7 @@ def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
 
 
 def within_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BlockSets:
-    """The sets that fit into a budget, taken in order; one that does not fit leaves its room to others."""
+    """Take sets in order while they fit into the budget. A set that does not fit is skipped."""
     size = sets.total(candidates.bytes)
     if max_bytes is None or int(size.sum()) <= max_bytes:
         return sets
@@ -129,39 +139,29 @@ def within_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None)
 
 
 def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> BlockSets:
-    """Split labels, given in order, where the cells of their blocks leave a gap."""
+    """Split labels, which ascend, where the cells of their blocks leave a gap."""
     if len(member) == 0:
         return no_sets()
+    # The cells of a label lie above those of all labels before it, so a new label always begins a set.
     offset = label * (int(candidates.last.max()) + 1)
     first, last = candidates.first[member] + offset, candidates.last[member] + offset
     begins = np.ones(len(member), np.bool_)
-    # A label's cells lie above those of all labels before it, so a new label always begins a set.
     begins[1:] = first[1:] > np.maximum.accumulate(last)[:-1]
     return BlockSets(member, np.flatnonzero(begins))
 
 
-def _parts(
-    sets: BlockSets, size: IntArray | PlaceArray, max_bytes: int | None, max_blocks: int | None
-) -> IntArray:
-    """Labels that cut sets, along the key, into parts within the limits; int64 (m,), ascending."""
-    blocks = len(sets.member) if max_blocks is None else max_blocks
+def _parts(sets: BlockSets, size: IntArray | Int32Array, max_bytes: int) -> IntArray:
+    """Cut sets along the key into parts of at most ``max_bytes``, or of one block: labels, int64 (m,), ascending."""
     size = size[sets.member].astype(np.int64)
-    large = sets.size > blocks
-    if max_bytes is not None:
-        large |= np.add.reduceat(size, sets.start) > max_bytes if len(sets) else False
+    large = np.add.reduceat(size, sets.start) > max_bytes if len(sets) else np.zeros(0, np.bool_)
     begins = np.zeros(len(sets.member), np.bool_)
     begins[sets.start] = True
-    filled = np.cumsum(size)
+    total = np.cumsum(size)
     ends = np.append(sets.start[1:], len(sets.member))
     for start, end in zip(sets.start[large].tolist(), ends[large].tolist(), strict=True):
         place = start
         while place < end:
             begins[place] = True
-            before = int(filled[place - 1]) if place else 0
-            fits = (
-                end
-                if max_bytes is None
-                else int(np.searchsorted(filled[:end], before + max_bytes, side="right"))
-            )
-            place = max(place + 1, min(fits, place + blocks))
+            before = int(total[place - 1]) if place else 0
+            place = max(place + 1, int(np.searchsorted(total[:end], before + max_bytes, side="right")))
     return np.cumsum(begins)

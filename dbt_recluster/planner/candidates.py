@@ -1,10 +1,9 @@
-"""Candidates: the blocks that planning may choose, and where on the key axis they count.
+"""Candidates: the blocks that a plan may rewrite, and the cells of the key axis that they cover.
 
-Reported depth counts touching bounds as overlap; planning must not, or a perfectly sorted table whose blocks
-share boundary values would never come to rest. So planning works on cells. Every distinct bound is a cell,
-and so is every gap between two neighbouring bounds. A block covers the cells strictly between its bounds, a
-constant block the cell of its only key. Two blocks that share one boundary value thus have no cell in common,
-however many of them meet there.
+Reported depth counts touching bounds as overlap. Planning must not, or a perfectly sorted table whose blocks share
+boundary values would never come to rest. Planning therefore works on cells: every distinct bound is a cell, and so is
+every gap between neighbouring bounds. A block covers the cells strictly between its bounds; a constant block covers the
+cell of its only key. So blocks that only share a boundary value have no cell in common.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray, dense_ranks, narrow
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, narrow
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
@@ -21,99 +20,93 @@ from dbt_recluster.planner.policy import Policy
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Blocks that may be rewritten, in an order that does not depend on the order in which they were given.
+    """Blocks that a plan may rewrite, in an order that does not depend on the order of the input.
 
     Attributes:
-        position: where each stands in the `Blocks` they come from, int32 (c,).
-        first: its first cell, int32 (c,), ascending.
-        last: its last cell, int32 (c,), at least first.
+        position: Positions in the `Blocks` they come from, int32 (c,).
+        first: First cells, int32 (c,), ascending.
+        last: Last cells, int32 (c,), at least ``first``.
         level: int32 (c,).
-        rows: int32 (c,), or int64 where one does not fit; where rows are not known, a full block's.
-        bytes: as rows, (c,); 0 where not known.
+        rows: int32 (c,), int64 if one does not fit; a full block's rows if unknown.
+        bytes: int32 (c,), int64 if one does not fit; 0 if unknown.
         partition: int32 (c,).
     """
 
-    position: PlaceArray
-    first: PlaceArray
-    last: PlaceArray
-    level: PlaceArray
-    rows: IntArray | PlaceArray
-    bytes: IntArray | PlaceArray
-    partition: PlaceArray
+    position: Int32Array
+    first: Int32Array
+    last: Int32Array
+    level: Int32Array
+    rows: IntArray | Int32Array
+    bytes: IntArray | Int32Array
+    partition: Int32Array
 
     def __len__(self) -> int:
         """Number of candidates."""
         return len(self.position)
 
-    def sweep(self, members: IntArray) -> Sweep:
-        """Sweep over some candidates, by cells made dense.
-
-        Args:
-            members: int64 (m,), places in these candidates.
-
-        Returns:
-            A sweep over m intervals.
-        """
-        cells, points = dense_ranks(np.concatenate([self.first[members], self.last[members]]))
-        return Sweep.over(cells[: len(members)], cells[len(members) :], points)
-
-
-def full_constants(blocks: Blocks, policy: Policy) -> BoolArray:
-    """Constant blocks with full row count, level -1 of the RFC: rewriting them gains nothing.
-
-    Full means at least half of `Policy.block_rows`: two such blocks of one key would not fit into one.
-    Databend's code asks for 0.8 of it, with blocks cut no smaller. Blocks whose rows are not known count as
-    full.
-
-    Returns:
-        bool (n,).
-    """
-    return blocks.constant & (True if blocks.rows is None else 2 * blocks.rows >= policy.block_rows)
+    def sweep(self, member: IntArray | None = None) -> Sweep:
+        """Sweep over the cells of all candidates, or of those at these positions, int64 (m,)."""
+        if member is None:
+            return Sweep.over_cells(np.concatenate([self.first, self.last]))
+        return Sweep.over_cells(np.concatenate([self.first[member], self.last[member]]))
 
 
 def candidates(blocks: Blocks, policy: Policy) -> Candidates:
-    """Choose the blocks that planning may rewrite.
+    """Find the blocks that a plan may rewrite.
 
-    Left out are levels below 0 and of `Policy.max_level` and above, full constant blocks, and blocks whose
-    upper bound is still not known after they have been reclustered: rewriting has not given them bounds, so
-    it never will.
+    It excludes levels below 0 and from `Policy.max_level` up, full constant blocks, blocks without an extent in their
+    run, and blocks with an unknown upper bound after a merge: a merge that did not give them a bound never will.
     """
-    eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~full_constants(blocks, policy)
+    eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~_full_constants(blocks, policy)
     eligible &= ~blocks.unbounded | (blocks.level == 0)
     eligible &= blocks.extent_lower <= blocks.extent_upper
     position = narrow(np.flatnonzero(eligible))
-    inside = (blocks.extent_lower < blocks.extent_upper)[position]
-    first = narrow(2 * blocks.extent_lower[position] + inside)
-    last = narrow(2 * blocks.extent_upper[position] - inside)
-    others = [array for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run) if array is not None]
-    order = _order(first, last, position, others)
+    wide = (blocks.extent_lower < blocks.extent_upper)[position]
+    first = narrow(2 * blocks.extent_lower[position] + wide)
+    last = narrow(2 * blocks.extent_upper[position] - wide)
+    tie_breakers = [
+        array for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run) if array is not None
+    ]
+    order = _order(first, last, position, tie_breakers)
     position = position[order]
-    # Where nothing is known, one number stands for all, and takes no memory.
     return Candidates(
         position,
         first[order],
         last[order],
         narrow(blocks.level[position]),
-        np.broadcast_to(np.int64(policy.block_rows), len(position))
-        if blocks.rows is None
-        else narrow(blocks.rows[position]),
-        np.broadcast_to(np.int64(0), len(position))
-        if blocks.bytes is None
-        else narrow(blocks.bytes[position]),
+        _values(blocks.rows, position, policy.block_rows),
+        _values(blocks.bytes, position, 0),
+        # A value that all blocks share takes no memory for each.
         narrow(blocks.partition[position])
         if blocks.partition.any()
         else np.broadcast_to(np.int32(0), len(position)),
     )
 
 
-def _order(first: PlaceArray, last: PlaceArray, position: PlaceArray, others: list[IntArray]) -> IntArray:
-    """Order by first, last and then the others, which are only looked at where first and last tie.
+def _full_constants(blocks: Blocks, policy: Policy) -> BoolArray:
+    """Constant blocks that a merge could not make fuller, bool (n,): Databend's level -1.
+
+    Two constant blocks of one key with at least half of `Policy.block_rows` each do not fit into one block. A block
+    whose rows are unknown counts as full. Source: Databend's RFC "recluster" (databend#6905).
+    """
+    return blocks.constant & (True if blocks.rows is None else 2 * blocks.rows >= policy.block_rows)
+
+
+def _values(values: IntArray | None, position: Int32Array, default: int) -> IntArray | Int32Array:
+    """Values at these positions, or the default if they are unknown."""
+    return np.broadcast_to(np.int64(default), len(position)) if values is None else narrow(values[position])
+
+
+def _order(
+    first: Int32Array, last: Int32Array, position: Int32Array, tie_breakers: list[IntArray]
+) -> IntArray:
+    """Order blocks by first and last cell, then by the tie breakers, which only tied blocks read.
 
     Args:
         first: int32 (c,).
         last: int32 (c,).
-        position: of the c candidates in n blocks, int32 (c,).
-        others: each int64 (n,).
+        position: Positions of the c candidates in n blocks, int32 (c,).
+        tie_breakers: int64 (n,) each.
 
     Returns:
         int64 (c,).
@@ -124,14 +117,14 @@ def _order(first: PlaceArray, last: PlaceArray, position: PlaceArray, others: li
     key *= int(last.max()) + 1
     key += last
     order = np.argsort(key)
-    arranged = key[order]
-    same = arranged[1:] == arranged[:-1]
-    del arranged
+    ordered = key[order]
+    same = ordered[1:] == ordered[:-1]
+    del ordered
     if same.any():
         tied = np.zeros(len(order), np.bool_)
         tied[1:] |= same
         tied[:-1] |= same
         block = order[tied]
-        keys = [*(other[position[block]] for other in reversed(others)), key[block]]
+        keys = [*(values[position[block]] for values in reversed(tie_breakers)), key[block]]
         order[tied] = block[np.lexsort(keys)]
     return order

@@ -1,4 +1,4 @@
-"""Depth and overlap: one sweep over the sorted bounds, closed intervals, touching counts."""
+"""Depth and overlap of closed intervals, by one sweep over the sorted bounds. Touching counts as overlap."""
 
 from __future__ import annotations
 
@@ -6,56 +6,63 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray
+from dbt_recluster.planner.arrays import Int32Array, IntArray, dense_ranks
 from dbt_recluster.planner.blocks import Blocks
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """What a sweep over closed intervals of ranks finds.
+    """Result of a sweep over closed intervals of ranks.
 
     Attributes:
-        lower: int64 or int32 (n,), the intervals' first ranks.
-        upper: of the same type, (n,), their last ranks, each at least its lower.
-        started: int32 (points,), intervals that start at this rank or before.
-        ended: int32 (points + 1,), intervals that end before this rank.
+        lower: First ranks of the intervals, int64 or int32 (n,).
+        upper: Last ranks of the intervals, of the same type, (n,), at least ``lower``.
+        started: Number of intervals that start at each rank or before it, int32 (points,).
+        ended: Number of intervals that end before each rank, int32 (points + 1,).
     """
 
-    lower: IntArray | PlaceArray
-    upper: IntArray | PlaceArray
-    started: PlaceArray
-    ended: PlaceArray
+    lower: IntArray | Int32Array
+    upper: IntArray | Int32Array
+    started: Int32Array
+    ended: Int32Array
 
     @classmethod
-    def over(cls, lower: IntArray | PlaceArray, upper: IntArray | PlaceArray, points: int) -> Sweep:
-        """Sweep n closed intervals of ranks below ``points``, in O(n + points)."""
+    def over(cls, lower: IntArray | Int32Array, upper: IntArray | Int32Array, points: int) -> Sweep:
+        """Sweep over n closed intervals of ranks below ``points``, in O(n + points)."""
         started = np.cumsum(np.bincount(lower, minlength=points), dtype=np.int32)
         ended = np.cumsum(np.bincount(upper + 1, minlength=points + 1), dtype=np.int32)
         return cls(lower, upper, started, ended)
 
+    @classmethod
+    def over_cells(cls, cells: Int32Array) -> Sweep:
+        """Sweep over n closed intervals of numbers that need not be dense: first and then last cells, int32 (2n,)."""
+        ranks, points = dense_ranks(cells)
+        n = len(cells) // 2
+        return cls.over(ranks[:n], ranks[n:], points)
+
     def point_depth(self) -> IntArray:
-        """How many intervals cover each rank: int64 (points,)."""
+        """Number of intervals that cover each rank: int64 (points,)."""
         return np.subtract(self.started, self.ended[:-1], dtype=np.int64)
 
-    def overlaps(self) -> PlaceArray:
-        """For each interval the number of others it has a rank in common with: int32 (n,)."""
+    def overlaps(self) -> Int32Array:
+        """Number of other intervals that share a rank with each interval: int32 (n,)."""
         return self.started[self.upper] - self.ended[self.lower] - 1
 
-    def depths(self, first: int | None = None) -> PlaceArray:
-        """For each of the first so many intervals the greatest depth of a rank inside it: int32 (first,)."""
+    def depths(self, first: int | None = None) -> Int32Array:
+        """Greatest depth of a rank inside each interval, or each of the ``first`` ones only: int32."""
         return range_max(self.started - self.ended[:-1], self.lower[:first], self.upper[:first])
 
 
-def range_max(values: PlaceArray, first: IntArray | PlaceArray, last: IntArray | PlaceArray) -> PlaceArray:
+def range_max(values: Int32Array, first: IntArray | Int32Array, last: IntArray | Int32Array) -> Int32Array:
     """Greatest of ``values[first[i]:last[i] + 1]`` for each i.
 
-    A sparse table, one row of which is enough at a time: queries are answered in the order of their lengths'
-    powers of two while the rows are made, so memory stays O(points + n).
+    A sparse table answers such queries from two of its rows. Queries are taken in the order of the rows they need, so
+    only one row exists at a time and memory stays O(points + n).
 
     Args:
         values: int32 (points,).
-        first: int64 or int32 (n,), places in values.
-        last: of the same type, (n,), places in values, each at least its first.
+        first: Positions in ``values``, int64 or int32 (n,).
+        last: Positions in ``values``, of the same type, (n,), at least ``first``.
 
     Returns:
         int32 (n,).
@@ -72,31 +79,26 @@ def range_max(values: PlaceArray, first: IntArray | PlaceArray, last: IntArray |
         if exponent:
             half = 1 << (exponent - 1)
             row = np.maximum(row[:-half], row[half:])
-        chosen = by_power[borders[exponent] : borders[exponent + 1]]
-        result[chosen] = np.maximum(row[first[chosen]], row[last[chosen] - (1 << exponent) + 1])
+        query = by_power[borders[exponent] : borders[exponent + 1]]
+        result[query] = np.maximum(row[first[query]], row[last[query] - (1 << exponent) + 1])
     return result
 
 
 def block_overlaps(blocks: Blocks) -> IntArray:
-    """For each block the number of others whose bounds intersect its own, touching included: int64 (n,)."""
+    """Number of other blocks whose bounds intersect each block's, touching included: int64 (n,)."""
     return Sweep.over(blocks.lower, blocks.upper, blocks.points).overlaps().astype(np.int64)
 
 
 def block_depths(blocks: Blocks) -> IntArray:
-    """For each block the most blocks that cover any one bound inside it, itself included: int64 (n,)."""
+    """Most blocks that cover any one bound inside each block, itself included: int64 (n,)."""
     return Sweep.over(blocks.lower, blocks.upper, blocks.points).depths().astype(np.int64)
 
 
 def depth_curve(blocks: Blocks) -> tuple[IntArray, IntArray]:
-    """The curve that plots of clustering draw: how many blocks cover each bound.
+    """Depth at each bound, for plots.
 
     Returns:
-        Points and depths, int64 (points,) each. A point is a rank of `Blocks.lower` and `Blocks.upper`;
-        partitions follow one another.
+        Points and depths, int64 (points,) each. A point is a rank of `Blocks.lower` and `Blocks.upper`; partitions
+        follow one another.
     """
     return np.arange(blocks.points), Sweep.over(blocks.lower, blocks.upper, blocks.points).point_depth()
-
-
-def covering(blocks: Blocks, point: int) -> BoolArray:
-    """Which blocks cover this rank: bool (n,)."""
-    return (blocks.lower <= point) & (blocks.upper >= point)

@@ -1,4 +1,4 @@
-"""Clustering metrics: the numbers that say how well a table is clustered."""
+"""Clustering metrics: how well a table is clustered, in numbers."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray, PlaceArray
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 
+# Snowflake's and Databend's histograms show depths up to 16 one by one.
 _EXACT_BUCKETS = 16
 
 
 @dataclass(frozen=True)
 class ClusteringInformation:
-    """How well blocks are clustered. Touching bounds overlap, and constant blocks count like others.
+    """Clustering metrics. Touching bounds overlap, and constant blocks count like others.
 
     Attributes:
-        total_block_count: number of blocks.
-        constant_block_count: blocks whose lower and upper bound are equal.
-        average_overlaps: mean over blocks of how many others each one overlaps (Snowflake, Databend).
-        average_depth: mean over blocks of each one's depth (Snowflake, Databend).
-        p95_depth: depth that 95 % of the blocks do not exceed, nearest rank (Databend); 0 without blocks.
-        p99_depth: likewise for 99 %.
-        max_depth: greatest depth; 0 without blocks.
-        block_depth_histogram: number of blocks for each depth, exact up to 16, above that in buckets named by
-            the next power of two.
-        clustering_ratio: 0 to 100, 100 for no overlap: 100 * (1 - mean of log10 depth) (the patent's figure
-            5).
-        relative_clustering_ratio: the patent's equation 1, for which see `relative_clustering_ratio`.
-        overlap_point_depth: mean depth of the bounds where at least two blocks meet (the article's average
-            depth); 1 if none.
-        level_histogram: number of blocks of each level.
-        total_rows: rows in all blocks; 0 when they are not known.
-        total_bytes: bytes in all blocks; 0 when they are not known.
+        total_block_count: Number of blocks.
+        constant_block_count: Number of blocks whose lower and upper bounds are equal.
+        average_overlaps: Mean overlap of the blocks (Snowflake, Databend).
+        average_depth: Mean depth of the blocks (Snowflake, Databend).
+        p95_depth: Depth that 95 % of the blocks do not exceed, by nearest rank (Databend); 0 without blocks.
+        p99_depth: Depth that 99 % of the blocks do not exceed.
+        max_depth: Greatest depth; 0 without blocks.
+        block_depth_histogram: Number of blocks by depth: exact up to 16, then in buckets named by the next power of
+            two (Snowflake, Databend).
+        clustering_ratio: 0 to 100, where 100 means no overlap: 100 * (1 - mean of log10 depth) (US patent
+            10,817,540, "Incremental clustering maintenance of a table", figure 5).
+        relative_clustering_ratio: How even the depths are: 1 - sum(log d) / (c + n log(mean d)) over n overlapping and
+            c constant blocks (US patent 10,817,540, equation 1).
+        overlap_point_depth: Mean depth of the bounds where at least two blocks meet, 1 if there are none
+            (sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/).
+        level_histogram: Number of blocks by level.
+        total_rows: Rows in all blocks; 0 if unknown.
+        total_bytes: Bytes in all blocks; 0 if unknown.
     """
 
     total_block_count: int
@@ -55,28 +57,21 @@ class ClusteringInformation:
     total_bytes: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name, as JSON can hold them."""
+        """Return the fields by name, with values that JSON can hold."""
         return asdict(self)
 
 
 def clustering_information(blocks: Blocks) -> ClusteringInformation:
-    """Measure how well these blocks are clustered.
+    """Measure how well blocks are clustered, in O(n log n).
 
-    To try another key, build blocks from that key's bounds. For a range of keys, see ``between`` of
-    `Blocks.build`.
-
-    Args:
-        blocks: n blocks.
-
-    Returns:
-        All metrics, averages rounded to 4 decimals, half away from zero.
+    Averages are rounded to 4 decimals, half away from zero. To try another key, build blocks from that key's bounds.
     """
     sweep = Sweep.over(blocks.lower, blocks.upper, blocks.points)
     depths, overlaps, constant = sweep.depths(), sweep.overlaps(), blocks.constant
     n = len(blocks)
     counts = np.bincount(depths)
-    met = sweep.point_depth()
-    met = met[met >= 2]
+    shared = sweep.point_depth()
+    shared = shared[shared >= 2]
     return ClusteringInformation(
         total_block_count=n,
         constant_block_count=int(np.count_nonzero(constant)),
@@ -88,7 +83,7 @@ def clustering_information(blocks: Blocks) -> ClusteringInformation:
         block_depth_histogram=_depth_histogram(counts),
         clustering_ratio=_clustering_ratio(counts),
         relative_clustering_ratio=_relative_clustering_ratio(depths, constant),
-        overlap_point_depth=_average(int(met.sum()), len(met)) if len(met) else 1.0,
+        overlap_point_depth=_average(int(shared.sum()), len(shared)) if len(shared) else 1.0,
         level_histogram=_level_histogram(blocks.level),
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
         total_bytes=0 if blocks.bytes is None else int(blocks.bytes.sum()),
@@ -96,18 +91,18 @@ def clustering_information(blocks: Blocks) -> ClusteringInformation:
 
 
 def rounded(value: float | Decimal) -> float:
-    """Rounded to 4 decimals, half away from zero, as every reported average is."""
-    # Adding 0 makes 0 of -0, which a difference of sums may come to.
+    """Round to 4 decimals, half away from zero, as every reported average is."""
+    # A difference of sums may be -0.0; adding 0.0 makes it 0.0.
     return float(Decimal(value).quantize(Decimal("0.0001"), ROUND_HALF_UP)) + 0.0
 
 
 def _average(total: int, count: int) -> float:
-    # In decimals: a float quotient of exactly half a unit may fall to the wrong side.
+    # A float quotient of exactly half a unit may be rounded the wrong way.
     return rounded(Decimal(total) / Decimal(count)) if count else 0.0
 
 
 def _percentile(counts: IntArray, percent: int) -> int:
-    """Nearest rank: the smallest depth up to which at least this part of the blocks lie; 0 without blocks."""
+    """Smallest depth that at least this share of the blocks do not exceed; 0 without blocks."""
     blocks = int(counts.sum())
     return int(np.searchsorted(np.cumsum(counts), -(-blocks * percent // 100))) if blocks else 0
 
@@ -134,12 +129,8 @@ def _clustering_ratio(counts: IntArray) -> float:
     return rounded(max(0.0, 100 * (1 - float(counts[depths] @ np.log10(depths)) / blocks)))
 
 
-def _relative_clustering_ratio(depths: PlaceArray, constant: BoolArray) -> float:
-    """The patent's equation 1: how even the depths are, 1 - sum(log d) / (c + n log(mean d)).
-
-    The sum runs over the n blocks that overlap others; the c constant blocks are well clustered by definition
-    and counted apart.
-    """
+def _relative_clustering_ratio(depths: Int32Array, constant: BoolArray) -> float:
+    """Equation 1 of US patent 10,817,540. Constant blocks count as well clustered, apart from the sum of logs."""
     overlapping = depths[~constant & (depths > 1)]
     divisor = np.count_nonzero(constant) + (
         len(overlapping) * np.log(overlapping.mean()) if len(overlapping) else 0.0

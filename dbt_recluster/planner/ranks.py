@@ -1,10 +1,9 @@
-"""Ranks: every bound of whatever type becomes an integer, once, and nothing later sees the key itself.
+"""Ranks: integers in the order of the bounds. Nothing after this step sees a key itself.
 
-Order of a key column, least first: NULL, the values (booleans, numbers, text and bytes by byte, dates,
-timestamps, decimals, or anything Python can sort), NaN, and last an upper bound that is not known. This is
-Spark's order with NULLS FIRST.
+Order of a key column: NULL, the values (booleans, numbers, text and binary by byte, dates, timestamps, decimals, or
+anything that Python can sort), NaN, unknown upper bounds. This is Spark's order with NULLS FIRST.
 
-Arrow arrays are read through their own methods and buffers, so that Arrow itself is not needed here.
+Arrow arrays are read through their own methods and buffers, so this module does not import Arrow.
 """
 
 from __future__ import annotations
@@ -17,18 +16,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, IntArray, dense_ranks
-from dbt_recluster.planner.errors import BoundsError
 
 Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
 
+# A float64 holds every whole number up to this one.
 _EXACT_IN_FLOAT = 2**53
+# Maps uint64, read as int64, to int64 in the same order.
 _FLIP_SIGN = np.int64(-(2**63))
 
 
 @dataclass(frozen=True)
 class _Text:
-    """Byte strings end to end: string i is ``data[offsets[i]:offsets[i] + lengths[i]]``."""
+    """Byte strings: string i is ``data[offsets[i]:offsets[i] + lengths[i]]``."""
 
     data: npt.NDArray[np.uint8]
     offsets: IntArray
@@ -37,45 +38,42 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Column:
-    """One sequence of keys: which are NULL, and those that are not, as numbers, text or Python objects."""
+    """Keys of one column: a mask of the NULLs, and the other keys as numbers, text or Python objects."""
 
     null: BoolArray
     values: npt.NDArray[Any] | _Text
 
 
-def rank_column(
-    lower: Keys, upper: Keys, unbounded: BoolArray, others: Sequence[Any] = ()
-) -> tuple[IntArray, int]:
-    """Give one key column's lower and upper bounds, and other keys, their common codes.
+def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray) -> tuple[IntArray, int]:
+    """Encode the bounds of one key column as integers.
 
     Args:
-        lower: the lower bounds, length n.
-        upper: the upper bounds, length n, of the same type.
-        unbounded: bool (n,), where the upper bound is not known or lies above every value.
-        others: more keys of the column, length k.
+        lower: The lower bounds, length n.
+        upper: The upper bounds, length n, of the same type.
+        unbounded: bool (n,), true where the upper bound is unknown or above every value.
 
     Returns:
-        Codes, int64 (2n + k,), first those of the lower bounds, then those of the upper ones, then the
-        others'; and a number greater than all codes. Code 0 is NULL's, the greatest that of unknown bounds.
+        Codes of the lower and then of the upper bounds, int64 (2n,), and a number greater than all of them. Code 0
+        is NULL, the greatest code an unknown upper bound.
 
     Raises:
-        BoundsError: the lengths differ, or the keys cannot be compared with each other.
+        BoundsError: The lengths differ, or the keys cannot be compared with each other.
     """
-    low, high, more = _column(lower), _column(upper), _column(others)
+    low, high = _column(lower), _column(upper)
     n = len(unbounded)
     if len(low.null) != n or len(high.null) != n:
         raise BoundsError(
             f"bounds must be of one length: {len(low.null)} lower, {len(high.null)} upper, {n} blocks"
         )
-    ranks, distinct = _rank_values([low.values, high.values, more.values])
-    known = ~np.concatenate([low.null, high.null, more.null])
+    ranks, distinct = _rank_values([low.values, high.values])
+    known = ~np.concatenate([low.null, high.null])
     if known.all():
         codes = ranks
         codes += 1
     else:
         codes = np.zeros(len(known), np.int64)
         codes[known] = ranks + 1
-    codes[n : 2 * n][unbounded] = distinct + 1
+    codes[n:][unbounded] = distinct + 1
     return codes, distinct + 2
 
 
@@ -172,31 +170,29 @@ def _text(values: list[bytes]) -> _Text:
 
 
 def _rank_values(parts: list[npt.NDArray[Any] | _Text]) -> tuple[IntArray, int]:
-    """Dense ranks of the keys that are not NULL, part after part, and how many are distinct."""
-    # A part without any value has no type.
+    """Dense ranks of the keys that are not NULL, in the order of the parts, and the number of distinct keys."""
+    # An empty part has no type.
     parts = [part for part in parts if _count(part)]
     texts = [part for part in parts if isinstance(part, _Text)]
     arrays = [part for part in parts if not isinstance(part, _Text)]
     if texts and arrays:
         raise BoundsError("bounds cannot be compared: text in some of them, something else in others")
     if texts:
-        before = np.cumsum([0, *(len(text.data) for text in texts)]).tolist()
-        return dense_ranks(
-            _text_order(
-                _Text(
-                    np.concatenate([text.data for text in texts]),
-                    np.concatenate([text.offsets + at for text, at in zip(texts, before[:-1], strict=True)]),
-                    np.concatenate([text.lengths for text in texts]),
-                )
-            )
-        )
+        return dense_ranks(_text_order(_joined(texts)))
     if not arrays:
         return np.zeros(0, np.int64), 0
     keys = _sortable(arrays)
-    return (
-        dense_ranks(keys)
-        if keys is not None
-        else _rank_objects([value for array in arrays for value in array.tolist()])
+    if keys is None:
+        return _rank_objects([value for array in arrays for value in array.tolist()])
+    return dense_ranks(keys)
+
+
+def _joined(texts: list[_Text]) -> _Text:
+    starts = np.cumsum([0, *(len(text.data) for text in texts)]).tolist()
+    return _Text(
+        np.concatenate([text.data for text in texts]),
+        np.concatenate([text.offsets + start for text, start in zip(texts, starts[:-1], strict=True)]),
+        np.concatenate([text.lengths for text in texts]),
     )
 
 
@@ -205,7 +201,7 @@ def _count(values: npt.NDArray[Any] | _Text) -> int:
 
 
 def _sortable(parts: list[npt.NDArray[Any]]) -> IntArray | None:
-    """The same order as int64, or None where only Python can compare these types without loss."""
+    """Convert to int64 in the same order, or return None where only Python compares these types without loss."""
     kinds = {part.dtype.kind for part in parts}
     if kinds <= set("bi"):
         return np.concatenate(parts).astype(np.int64, copy=False)
@@ -222,8 +218,8 @@ def _sortable(parts: list[npt.NDArray[Any]]) -> IntArray | None:
 
 
 def _float_order(values: npt.NDArray[np.float64]) -> IntArray:
-    """Bits of floats, arranged so that integers compare as the floats do; NaN is one value, the greatest."""
-    values += 0.0  # -0.0 and 0.0 are one value
+    """Convert floats to integers in the same order. All NaN become one integer, the greatest."""
+    values += 0.0  # makes 0.0 of -0.0
     values[np.isnan(values)] = np.nan
     bits = values.view(np.int64)
     order: IntArray = bits ^ ((bits >> 63) & np.int64(2**63 - 1))
@@ -231,51 +227,49 @@ def _float_order(values: npt.NDArray[np.float64]) -> IntArray:
 
 
 def _rank_objects(values: list[Any]) -> tuple[IntArray, int]:
-    # NaN compares with nothing, so it is ranked apart.
+    # NaN equals nothing, itself included, and ranks above all values.
     nan = np.fromiter((value != value for value in values), np.bool_, len(values))
     try:
         distinct = sorted({value for value in values if value == value})
     except TypeError as error:
         raise BoundsError(f"bounds cannot be compared: {error}") from None
-    place = {value: rank for rank, value in enumerate(distinct)}
-    ranks = np.fromiter((place.get(value, len(distinct)) for value in values), np.int64, len(values))
+    rank_of = {value: rank for rank, value in enumerate(distinct)}
+    ranks = np.fromiter((rank_of.get(value, len(distinct)) for value in values), np.int64, len(values))
     return ranks, len(distinct) + int(nan.any())
 
 
 def _text_order(text: _Text) -> IntArray:
-    """Integers in the order of the byte strings, equal for equal strings; found eight bytes at a time.
+    """Compare byte strings eight bytes at a time, and only as far as strings are still tied.
 
-    Only strings that are still equal to another one are looked at again, so that the cost follows the bytes
-    that tell them apart.
+    Returns:
+        int64 (n,): integers in the order of the strings, equal for equal strings.
     """
     n = len(text.lengths)
-    place = np.zeros(n, np.int64)  # how many strings are known to be less
+    rank = np.zeros(n, np.int64)  # number of strings known to be less
     padded = np.concatenate([text.data, np.zeros(8, np.uint8)])
     words: np.ndarray[tuple[int], np.dtype[np.uint64]] = np.ndarray(
         (len(padded) - 7,), np.dtype(">u8"), padded.data, 0, (1,)
     )
     tied = np.arange(n)
-    at = 0
+    compared = 0  # bytes
     while len(tied):
-        left = np.clip(text.lengths[tied] - at, 0, 9)  # bytes left, 9 for more than a word
+        left = np.clip(text.lengths[tied] - compared, 0, 9)  # bytes left, 9 for more than a word
         used = np.minimum(left, 8).astype(np.uint64)
-        word = words[np.minimum(text.offsets[tied] + at, len(words) - 1)].astype(np.uint64)
-        word = np.where(
-            used == 0, np.uint64(0), word >> ((np.uint64(8) - used) % np.uint64(8) * np.uint64(8))
-        )
-        word <<= (np.uint64(8) - used) % np.uint64(8) * np.uint64(8)
-        order = np.lexsort((left, word, place[tied])) if at else np.lexsort((left, word))
+        word = words[np.minimum(text.offsets[tied] + compared, len(words) - 1)].astype(np.uint64)
+        unused = (np.uint64(8) - used) % np.uint64(8) * np.uint64(8)
+        word = np.where(used == 0, np.uint64(0), word >> unused)
+        word <<= unused
+        order = np.lexsort((left, word, rank[tied])) if compared else np.lexsort((left, word))
         tied, word, left = tied[order], word[order], left[order]
-        base = place[tied]
-        new_base = np.concatenate([[True], base[1:] != base[:-1]])
-        new = new_base.copy()
+        tie = rank[tied]
+        new_tie = np.concatenate([[True], tie[1:] != tie[:-1]])
+        new = new_tie.copy()
         new[1:] |= (word[1:] != word[:-1]) | (left[1:] != left[:-1])
         position = np.arange(len(tied))
-        start_of_base = np.maximum.accumulate(np.where(new_base, position, 0))
+        start_of_tie = np.maximum.accumulate(np.where(new_tie, position, 0))
         start = np.maximum.accumulate(np.where(new, position, 0))
-        place[tied] = base + start - start_of_base
+        rank[tied] = tie + start - start_of_tie
         group = np.cumsum(new) - 1
-        open_ended = (left == 9) & (np.bincount(group)[group] > 1)
-        tied = tied[open_ended]
-        at += 8
-    return place
+        tied = tied[(left == 9) & (np.bincount(group)[group] > 1)]
+        compared += 8
+    return rank

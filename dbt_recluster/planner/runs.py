@@ -1,9 +1,9 @@
 """Extents of blocks within their runs.
 
-Iceberg keeps the least and greatest value of each column by itself. Of a compound key these make bounds wider
-than the keys a block really holds, and neighbours in a sorted run then seem to overlap. Planning by them
-would merge such neighbours again and again without ever parting them. So within a run, whose blocks are
-disjoint by construction, each block's extent ends where the next one's begins.
+Iceberg keeps the least and greatest value of each column separately. Bounds of a compound key made from them are wider
+than the keys in the block, so neighbours in a sorted run seem to overlap. Planning by such bounds would merge the
+same neighbours again and again. The blocks of one run are disjoint by construction, so planning ends each block where
+the next one of its run begins.
 """
 
 from __future__ import annotations
@@ -20,50 +20,49 @@ def extents_within_runs(
     partition: IntArray,
     run: IntArray,
 ) -> tuple[IntArray, IntArray]:
-    """Narrow the bounds of blocks that stand in one run until they overlap no more.
+    """Narrow the bounds of the blocks of each run until they no longer overlap.
 
-    Sorted tuples have, column by column, ascending least and greatest values, so sorting a run's blocks by
-    both of the first column, then both of the second, and so on, puts them in the order in which they were
-    written. Between two neighbours whose bounds overlap, the end that is known better decides: that of the
-    block with more leading columns constant.
+    In a sorted run the lower and upper bounds of the first column ascend, then those of the second column, and so on.
+    Sorting by them restores the order in which the blocks were written. Where the bounds of two neighbours overlap,
+    the block with more leading constant columns sets the border, because its bound is the tighter one.
 
     Args:
-        lower: ranks of the lower bounds, int64 (n,).
-        upper: ranks of the upper bounds, int64 (n,).
-        columns: for each key column the codes of its lower and of its upper bounds, each int64 (n,).
+        lower: Ranks of the lower bounds, int64 (n,).
+        upper: Ranks of the upper bounds, int64 (n,).
+        columns: For each key column the codes of its lower and of its upper bounds, int64 (n,) each.
         partition: int64 (n,).
         run: int64 (n,), positive where known.
 
     Returns:
-        New lower and upper ranks, int64 (n,) each. Where nothing is left of a block (its neighbours explain
-        all of its bounds, as with strings cut to one common prefix) the new upper is less than the new lower.
+        New lower and upper ranks, int64 (n,) each. A block has no extent, and upper < lower, where its neighbours
+        account for all of its bounds, as with strings cut to one common prefix.
     """
-    chosen = np.flatnonzero(run > 0)
-    if len(chosen) < 2:
+    known = np.flatnonzero(run > 0)
+    if len(known) < 2:
         return lower, upper
-    keys = [code[chosen] for pair in columns for code in pair]
-    order = chosen[np.lexsort([*reversed(keys), run[chosen], partition[chosen]])]
+    keys = [codes[known] for pair in columns for codes in pair]
+    order = known[np.lexsort([*reversed(keys), run[known], partition[known]])]
     before, after = order[:-1], order[1:]
     overlap = (
         (run[before] == run[after]) & (partition[before] == partition[after]) & (lower[after] < upper[before])
     )
     if not overlap.any():
         return lower, upper
-    known = _leading_constants(columns, order)
-    border = np.where(known[:-1] >= known[1:], upper[before], lower[after])
+    constants = _leading_constants(columns, order)
+    border = np.where(constants[:-1] >= constants[1:], upper[before], lower[after])
     new_lower, new_upper = lower.copy(), upper.copy()
     new_lower[after[overlap]] = np.maximum(lower[after], border)[overlap]
     new_upper[before[overlap]] = np.minimum(upper[before], border)[overlap]
-    nothing_left = (new_lower >= new_upper) & (lower < upper)
-    new_upper[nothing_left] = new_lower[nothing_left] - 1
+    empty = (new_lower >= new_upper) & (lower < upper)
+    new_upper[empty] = new_lower[empty] - 1
     return new_lower, new_upper
 
 
 def _leading_constants(columns: list[tuple[IntArray, IntArray]], order: IntArray) -> IntArray:
-    """How many columns, from the first one on, hold a single value in each of these blocks."""
+    """Number of leading key columns with a single value, for the blocks at these positions."""
     count = np.zeros(len(order), np.int64)
-    still = np.ones(len(order), np.bool_)
+    constant = np.ones(len(order), np.bool_)
     for low, high in columns:
-        still &= low[order] == high[order]
-        count += still
+        constant &= low[order] == high[order]
+        count += constant
     return count

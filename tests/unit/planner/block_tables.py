@@ -21,7 +21,7 @@ class Block:
 
 
 def describe(blocks, levels=True, runs=True):
-    """The planner's view of a table."""
+    """Describe a table to the planner."""
     return Blocks.build(
         [block.keys[0] for block in blocks],
         [block.keys[-1] for block in blocks],
@@ -34,11 +34,11 @@ def describe(blocks, levels=True, runs=True):
 
 
 def cut(keys, block_rows):
-    """Sorted keys to blocks of about block_rows, a key's rows together unless they fill more than one."""
+    """Cut sorted keys into blocks of about block_rows; a key stays in one block unless it fills more than one."""
     parts = -(-len(keys) // block_rows)
     blocks, start = [], 0
-    for nth in range(1, parts + 1):
-        end = max(start, len(keys) * nth // parts)
+    for number in range(1, parts + 1):
+        end = max(start, len(keys) * number // parts)
         while 0 < end < len(keys) and keys[end - 1] == keys[end] and keys.count(keys[end]) <= block_rows:
             end += 1
         if end > start:
@@ -47,15 +47,15 @@ def cut(keys, block_rows):
     return blocks
 
 
-def merge(blocks, found, policy, run):
-    """The table after a plan."""
-    gone = {int(place) for task in found.tasks for place in task.blocks}
+def merge(blocks, planned, policy, run):
+    """Merge the block sets of a plan."""
+    gone = {int(place) for block_set in planned.block_sets for place in block_set.blocks}
     after = [block for place, block in enumerate(blocks) if place not in gone]
-    for task in found.tasks:
-        members = [blocks[place] for place in task.blocks]
+    for block_set in planned.block_sets:
+        members = [blocks[place] for place in block_set.blocks]
         keys = sorted(key for member in members for key in member.keys)
         parts = cut(keys, policy.block_rows)
-        after += [Block(part, task.level, run + task.run, members[0].partition) for part in parts]
+        after += [Block(part, block_set.level, run + block_set.run, members[0].partition) for part in parts]
     return after
 
 
@@ -76,13 +76,13 @@ def heavy_keys(blocks, block_rows):
 
 
 def final(blocks, policy, levels=True, runs=True, rounds=500):
-    """Repeat plan and merge; the tables after each round."""
+    """Repeat plan and merge, and return the tables after all rounds."""
     tables = [blocks]
-    for nth in range(rounds):
-        found = plan(describe(tables[-1], levels, runs), policy)
-        if not found.tasks:
+    for round_number in range(rounds):
+        planned = plan(describe(tables[-1], levels, runs), policy)
+        if not planned.block_sets:
             return tables
-        tables.append(merge(tables[-1], found, policy, (nth + 1) * 1000))
+        tables.append(merge(tables[-1], planned, policy, (round_number + 1) * 1000))
     raise AssertionError(f"no end after {rounds} rounds")
 
 
@@ -103,8 +103,6 @@ POLICIES = st.builds(
     block_rows=st.integers(1, 8),
     max_bytes=st.none() | st.integers(0, 600),
     max_merge_bytes=st.none() | st.integers(1, 300),
-    max_blocks=st.none() | st.integers(2, 6),
-    overlap_threshold=st.integers(1, 3),
 )
 
 

@@ -1,4 +1,4 @@
-"""Naive twins of the planner's arithmetic: straight from the definitions, quadratic, without NumPy tricks."""
+"""Naive twins of the planner's arithmetic: quadratic, straight from the definitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tuple_order(key):
 
 
 def overlaps(bounds):
-    """Number of others that each closed interval intersects."""
+    """Number of other intervals that intersect each closed interval."""
     return [
         sum(1 for j, (low, high) in enumerate(bounds) if i != j and low <= upper and lower <= high)
         for i, (lower, upper) in enumerate(bounds)
@@ -61,7 +61,7 @@ def mean(values):
 
 
 def percentile(values, percent):
-    """Nearest rank."""
+    """Percentile by nearest rank."""
     ordered = sorted(values)
     return ordered[math.ceil(len(ordered) * percent / 100) - 1] if ordered else 0
 
@@ -76,9 +76,9 @@ def bucket(depth):
 
 
 def information(bounds, constant):
-    """The metrics that depend on bounds alone."""
+    """Metrics that depend on bounds alone."""
     depth = depths(bounds)
-    met = [d for d in point_depths(bounds).values() if d >= 2]
+    shared = [d for d in point_depths(bounds).values() if d >= 2]
     histogram = {}
     for d in depth:
         histogram[f"{bucket(d):05d}"] = histogram.get(f"{bucket(d):05d}", 0) + 1
@@ -98,5 +98,5 @@ def information(bounds, constant):
         "block_depth_histogram": dict(sorted(histogram.items())),
         "clustering_ratio": max(0.0, 100 * (1 - sum(map(math.log10, depth)) / n)) if n > 1 else 100.0,
         "relative_clustering_ratio": 1 - sum(map(math.log, overlapping)) / divisor if divisor else 1.0,
-        "overlap_point_depth": mean(met) if met else 1.0,
+        "overlap_point_depth": mean(shared) if shared else 1.0,
     }

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import (
     Blocks,
-    BoundsError,
     block_depths,
     block_overlaps,
     clustering_information,
@@ -25,12 +24,12 @@ def build(bounds, **more):
 
 @given(BOUNDS)
 def test_every_metric_equals_its_naive_twin(bounds):
-    found = clustering_information(build(bounds)).as_dict()
+    metrics = clustering_information(build(bounds)).as_dict()
     expected = naive.information(bounds, [low == high for low, high in bounds])
     for name, value in expected.items():
-        assert found[name] == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), name
+        assert metrics[name] == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), name
     for name in ("average_overlaps", "average_depth", "overlap_point_depth"):
-        assert found[name] == expected[name], name
+        assert metrics[name] == expected[name], name
 
 
 @given(BOUNDS)
@@ -59,10 +58,10 @@ def test_partitions_never_meet(bounds, partitions):
 @given(st.integers(1, 200))
 def test_histogram_and_percentiles_of_a_tall_stack(count):
     bounds = [(0, 1)] * count + [(5, 6)] * 7
-    found = clustering_information(build(bounds)).as_dict()
+    metrics = clustering_information(build(bounds)).as_dict()
     expected = naive.information(bounds, [False] * len(bounds))
     for name in ("block_depth_histogram", "p95_depth", "p99_depth", "max_depth"):
-        assert found[name] == expected[name], name
+        assert metrics[name] == expected[name], name
 
 
 def test_documented_values_of_snowflakes_and_databends_pages():
@@ -103,8 +102,8 @@ def test_empty_and_single():
 
 
 def test_blocks_of_equal_depth_have_a_relative_ratio_of_zero_and_not_minus_zero():
-    found = clustering_information(build([(n // 7, 10 + n // 7) for n in range(7)] * 7))
-    assert str(found.relative_clustering_ratio) == "0.0"
+    metrics = clustering_information(build([(n // 7, 10 + n // 7) for n in range(7)] * 7))
+    assert str(metrics.relative_clustering_ratio) == "0.0"
     assert str(rounded(-1e-17)) == "0.0"
 
 
@@ -121,53 +120,8 @@ def test_the_ratio_is_never_below_zero():
 
 def test_constant_blocks_are_not_expected_to_improve():
     # Two constant blocks on one key, and two ordinary ones that overlap: only the latter enter the sum.
-    found = clustering_information(build([(1, 1), (1, 1), (4, 6), (5, 7)])).relative_clustering_ratio
-    assert found == pytest.approx(1 - 2 * 0.693147 / (2 + 2 * 0.693147), abs=1e-4)
-
-
-class TestBetween:
-    """Metrics under a predicate range: the blocks it meets, cut to it."""
-
-    @given(BOUNDS, PAIRS)
-    def test_equals_the_metrics_of_clipped_blocks(self, bounds, ends):
-        least, greatest = ends
-        clipped = [(max(a, least), min(b, greatest)) for a, b in bounds if a <= greatest and b >= least]
-        found = clustering_information(build(bounds, between=ends))
-        assert found == clustering_information(build(clipped))
-
-    @given(BOUNDS, PAIRS, st.lists(st.integers(0, 2), min_size=40, max_size=40))
-    def test_keeps_counts_and_partitions(self, bounds, ends, partitions):
-        partitions = partitions[: len(bounds)]
-        met = [i for i, (a, b) in enumerate(bounds) if a <= ends[1] and b >= ends[0]]
-        counts = list(range(len(bounds)))
-        found = build(bounds, rows=counts, bytes=counts, level=counts, partition=partitions, between=ends)
-        for values in (found.rows, found.bytes, found.level):
-            assert values.tolist() == met
-        clipped = [(max(bounds[i][0], ends[0]), min(bounds[i][1], ends[1])) for i in met]
-        expected = build(clipped, partition=[partitions[i] for i in met])
-        assert block_depths(found).tolist() == block_depths(expected).tolist()
-
-    def test_a_tuple_may_end_early(self):
-        lower = [["a", "a", "b", None], [1, 5, 1, 1]]
-        upper = [["a", "b", "c", "a"], [9, 2, 9, 4]]
-        only_a = Blocks.build(lower, upper, between=(("a",), ("a",)))
-        assert block_overlaps(only_a).tolist() == [2, 1, 1]
-        # Of [(NULL, 1), ("a", 4)] nothing is left from ("a", 5) on.
-        assert len(Blocks.build(lower, upper, between=(("a", 5), ("a",)))) == 2
-        assert len(Blocks.build(lower, upper, between=((None,), (None,)))) == 1
-        assert len(Blocks.build(lower, upper, between=(("d",), ("e",)))) == 0
-
-    def test_unknown_upper_bounds_meet_everything_above(self):
-        blocks = Blocks.build([1, 5], [2, None], unbounded=[False, True], between=(100, 200))
-        assert len(blocks) == 1
-
-    def test_keys_that_do_not_fit_are_errors(self):
-        with pytest.raises(BoundsError, match="between has keys of 2 columns, and there are 1"):
-            build([(1, 2)], between=((1, 2), (3, 4)))
-        with pytest.raises(BoundsError, match="cannot be compared"):
-            build([(1, 2)], between=("a", "b"))
-        with pytest.raises(BoundsError, match="between ends below its start"):
-            build([(1, 2)], between=(3, 1))
+    metrics = clustering_information(build([(1, 1), (1, 1), (4, 6), (5, 7)])).relative_clustering_ratio
+    assert metrics == pytest.approx(1 - 2 * 0.693147 / (2 + 2 * 0.693147), abs=1e-4)
 
 
 def test_another_key_is_tried_with_its_own_bounds():

@@ -19,39 +19,49 @@ every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
     policy = replace(policy, strategy=strategy)
     blocks = block_tables.describe(table)
-    found = plan(blocks, policy)
-    chosen = [int(place) for task in found.tasks for place in task.blocks]
-    assert len(chosen) == len(set(chosen))
-    for task in found.tasks:
-        members = task.blocks.tolist()
+    planned = plan(blocks, policy)
+    positions = [int(place) for block_set in planned.block_sets for place in block_set.blocks]
+    assert len(positions) == len(set(positions))
+    for block_set in planned.block_sets:
+        members = block_set.blocks.tolist()
         assert members == sorted(members)
         assert len(members) >= 2
-        assert task.bytes == blocks.bytes[members].sum()
-        assert task.rows == blocks.rows[members].sum()
-        assert task.bytes <= (policy.max_merge_bytes or task.bytes)
-        assert len(members) <= (policy.max_blocks or len(members))
+        assert block_set.bytes == blocks.bytes[members].sum()
+        assert block_set.rows == blocks.rows[members].sum()
+        assert block_set.bytes <= (policy.max_merge_bytes or block_set.bytes)
         least = blocks.level[members]
-        assert task.level > (least.min() if strategy == "payback" else least.max())
+        assert block_set.level > (least.min() if strategy == "payback" else least.max())
         assert {table[place].partition for place in members} == {table[members[0]].partition}
-        assert task.partition == blocks.partition[members[0]]
-        assert task.lower_block in members
-        assert task.upper_block in members
-        assert blocks.lower[task.lower_block] == blocks.lower[members].min()
-        assert blocks.upper[task.upper_block] == blocks.upper[members].max()
-        assert task.expected_blocks == -(-task.rows // policy.block_rows)
-        assert policy.overlap_threshold < task.depth <= len(members)
-    assert found.bytes == sum(task.bytes for task in found.tasks)
-    assert found.rows == sum(task.rows for task in found.tasks)
+        assert block_set.partition == blocks.partition[members[0]]
+        assert block_set.lower_block in members
+        assert block_set.upper_block in members
+        assert blocks.lower[block_set.lower_block] == blocks.lower[members].min()
+        assert blocks.upper[block_set.upper_block] == blocks.upper[members].max()
+        assert block_set.expected_blocks == -(-block_set.rows // policy.block_rows)
+        assert 1 < block_set.depth <= len(members)
+    assert planned.bytes == sum(block_set.bytes for block_set in planned.block_sets)
+    assert planned.rows == sum(block_set.rows for block_set in planned.block_sets)
     if policy.max_bytes is not None:
-        assert found.bytes <= policy.max_bytes
+        assert planned.bytes <= policy.max_bytes
+
+
+@every_strategy
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
+def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(strategy, table, policy):
+    policy = replace(policy, strategy=strategy)
+    blocks = block_tables.describe(table)
+    planned = plan(blocks, policy)
+    without_limits = plan(blocks, replace(policy, max_bytes=None, max_merge_bytes=None))
+    assert planned.limited == (not planned.block_sets and len(without_limits.block_sets) > 0)
+    assert not without_limits.limited
 
 
 @every_strategy
 @given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
     policy = replace(policy, strategy=strategy)
-    found = plan(block_tables.describe(table), policy)
-    after = block_tables.merge(table, found, policy, 1)
+    planned = plan(block_tables.describe(table), policy)
+    after = block_tables.merge(table, planned, policy, 1)
     heavy = block_tables.heavy_keys(table, policy.block_rows)
     for partition in (0, 1):
         for point in block_tables.points(table + after):
@@ -64,17 +74,18 @@ def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
 @given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 @example(  # two sets that begin at the same key
     table=[block_tables.Block(keys) for keys in ((0,), (0,), (0, 2), (1,))],
-    policy=Policy(block_rows=3, fan_out=4, depth=1),
+    policy=Policy(block_rows=3, depth=1),
 )
-def test_tasks_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy):
+def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy):
     blocks = block_tables.describe(table)
-    tasks = plan(blocks, replace(policy, strategy=strategy)).tasks
-    for place, one in enumerate(tasks):
-        for other in tasks[:place]:
+    sets = plan(blocks, replace(policy, strategy=strategy)).block_sets
+    for place, one in enumerate(sets):
+        for other in sets[:place]:
             if one.run == other.run:
                 assert one.level == other.level
                 (_, end), (start, _) = sorted(
-                    (blocks.lower[task.lower_block], blocks.upper[task.upper_block]) for task in (one, other)
+                    (blocks.lower[block_set.lower_block], blocks.upper[block_set.upper_block])
+                    for block_set in (one, other)
                 )
                 assert end <= start
 
@@ -95,7 +106,7 @@ def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table
     assert len(final.plans) < 500
     assert final.blocks.rows.sum() == blocks.rows.sum()
     assert final.bytes <= (final.bytes if policy.max_bytes is None else policy.max_bytes)
-    assert final.rows == sum(found.rows for found in final.plans)
+    assert final.rows == sum(planned.rows for planned in final.plans)
 
 
 @every_strategy
@@ -105,12 +116,14 @@ def test_the_order_of_blocks_does_not_matter(strategy, table, policy, seed):
     order = np.random.default_rng(seed).permutation(len(table))
 
     def contents(blocks):
-        tasks = plan(block_tables.describe(blocks), policy).tasks
-        return [(task.level, task.run, sorted(map(repr, (blocks[i] for i in task.blocks)))) for task in tasks]
+        sets = plan(block_tables.describe(blocks), policy).block_sets
+        return [(s.level, s.run, sorted(map(repr, (blocks[i] for i in s.blocks)))) for s in sets]
 
-    # Only what the planner is told of a block can tell it apart.
-    told = [replace(block, keys=block.keys[:1] * (len(block.keys) - 1) + block.keys[-1:]) for block in table]
-    assert contents(told) == contents([told[place] for place in order])
+    # The planner can only tell blocks apart by the figures that it is given.
+    reduced = [
+        replace(block, keys=block.keys[:1] * (len(block.keys) - 1) + block.keys[-1:]) for block in table
+    ]
+    assert contents(reduced) == contents([reduced[place] for place in order])
 
 
 @every_strategy
@@ -144,8 +157,8 @@ def test_unknown_upper_bounds_are_rewritten_once(strategy):
         return Blocks.build([None] * 9, [None] * 9, rows=[5] * 9, level=[level] * 9, unbounded=[True] * 9)
 
     policy = Policy(depth=1, strategy=strategy, block_rows=5)
-    assert plan(blocks(0), policy).tasks
-    assert not plan(blocks(1), policy).tasks
+    assert plan(blocks(0), policy).block_sets
+    assert not plan(blocks(1), policy).block_sets
 
 
 def test_limits_in_bytes_need_bytes():
@@ -161,9 +174,9 @@ def test_limits_in_bytes_need_bytes():
 @given(table=block_tables.TABLES, policy=block_tables.POLICIES)
 def test_prediction_keeps_levels_runs_and_partitions(table, policy):
     blocks = block_tables.describe(table)
-    found = plan(blocks, policy)
-    after = simulate(blocks, found, policy)
-    touched = {int(place) for task in found.tasks for place in task.blocks}
+    planned = plan(blocks, policy)
+    after = simulate(blocks, planned, policy)
+    touched = {int(place) for block_set in planned.block_sets for place in block_set.blocks}
     kept = [place for place in range(len(table)) if place not in touched]
     n = len(kept)
     for name in ("rows", "bytes", "level", "run", "partition"):
@@ -171,12 +184,12 @@ def test_prediction_keeps_levels_runs_and_partitions(table, policy):
     assert (after.lower <= after.upper).all()
     assert (after.rows > 0).all()
     written = 0
-    for task in found.tasks:
+    for block_set in planned.block_sets:
         start = n + written
-        new = slice(start, start + np.count_nonzero(after.rows[start:].cumsum() <= task.rows))
-        assert after.rows[new].sum() == task.rows
-        assert (after.level[new] == task.level).all()
-        assert (after.partition[new] == task.partition).all()
+        new = slice(start, start + np.count_nonzero(after.rows[start:].cumsum() <= block_set.rows))
+        assert after.rows[new].sum() == block_set.rows
+        assert (after.level[new] == block_set.level).all()
+        assert (after.partition[new] == block_set.partition).all()
         assert (after.run[new] > blocks.run.max()).all()
         # In the order of the key, and apart but for keys that fill a block.
         assert (after.upper[new][:-1] <= after.lower[new][1:]).all()

@@ -1,4 +1,4 @@
-"""What each strategy chooses, on tables small enough to check by hand and against naive twins."""
+"""Block sets of every strategy, on tables small enough to check by hand and against naive twins."""
 
 import itertools
 
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.candidates import candidates
-from dbt_recluster.planner.width import block_widths
+from dbt_recluster.planner.strategies.width import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
 
 
-def chosen(blocks, **policy):
+def planned_sets(blocks, **policy):
     """The positions of each set, in the plan's order."""
-    return [task.blocks.tolist() for task in plan(blocks, Policy(**policy)).tasks]
+    return [block_set.blocks.tolist() for block_set in plan(blocks, Policy(**policy)).block_sets]
 
 
 def build(bounds, **more):
@@ -28,42 +28,42 @@ def build(bounds, **more):
 class TestPeak:
     def test_takes_the_range_of_the_greatest_depth(self):
         bounds = [(0, 10), (5, 20), (8, 12), (9, 11), (30, 40), (35, 45)]
-        assert chosen(build(bounds), strategy="peak", depth=1) == [[0, 1, 2, 3]]
+        assert planned_sets(build(bounds), strategy="peak", depth=1) == [[0, 1, 2, 3]]
 
     def test_takes_every_range_of_the_greatest_depth(self):
         bounds = [(0, 10), (5, 20), (30, 40), (35, 45), (60, 70)]
-        assert chosen(build(bounds), strategy="peak", depth=1) == [[0, 1], [2, 3]]
+        assert planned_sets(build(bounds), strategy="peak", depth=1) == [[0, 1], [2, 3]]
 
     def test_is_content_with_an_average_depth_at_the_threshold(self):
         bounds = [(0, 10), (5, 20), (30, 40), (50, 60)]
-        found = plan(build(bounds), Policy(strategy="peak", depth=1.5))
-        assert found.tasks == ()
-        assert found.reason == "average depth 1.5 is at most 1.5"
-        assert chosen(build(bounds), strategy="peak", depth=1.4) == [[0, 1]]
+        planned = plan(build(bounds), Policy(strategy="peak", depth=1.5))
+        assert planned.block_sets == ()
+        assert planned.reason == "average depth 1.5 is at most 1.5"
+        assert planned_sets(build(bounds), strategy="peak", depth=1.4) == [[0, 1]]
 
     def test_a_depth_below_one_is_a_part_of_the_blocks(self):
         bounds = [(0, 10)] * 3 + [(20 * i, 20 * i + 5) for i in range(1, 8)]
-        assert chosen(build(bounds), strategy="peak", depth=0.15) == [[0, 1, 2]]
-        assert chosen(build(bounds), strategy="peak", depth=0.2) == []
+        assert planned_sets(build(bounds), strategy="peak", depth=0.15) == [[0, 1, 2]]
+        assert planned_sets(build(bounds), strategy="peak", depth=0.2) == []
 
     def test_the_lowest_level_with_work_comes_first(self):
         bounds = [(0, 10), (5, 20), (0, 20), (1, 19), (2, 18)]
         levels = [1, 1, 2, 2, 2]
-        assert chosen(build(bounds, level=levels), strategy="peak", depth=1) == [[0, 1]]
-        found = plan(build(bounds, level=levels), Policy(strategy="peak", depth=1))
-        assert [task.level for task in found.tasks] == [2]
+        assert planned_sets(build(bounds, level=levels), strategy="peak", depth=1) == [[0, 1]]
+        planned = plan(build(bounds, level=levels), Policy(strategy="peak", depth=1))
+        assert [block_set.level for block_set in planned.block_sets] == [2]
 
     def test_each_partition_goes_through_its_own_levels(self):
         bounds = [(0, 10), (5, 20), (0, 10), (5, 20)]
         blocks = build(bounds, level=[0, 0, 3, 3], partition=["a", "a", "b", "b"], rows=[9] * 4)
-        assert chosen(blocks, strategy="peak", depth=1) == [[0, 1]]
+        assert planned_sets(blocks, strategy="peak", depth=1) == [[0, 1]]
         blocks = build([*bounds, (6, 7)], level=[0, 0, 3, 3, 3], partition=["a", "a", "b", "b", "b"])
-        assert sorted(chosen(blocks, strategy="peak", depth=1)) == [[0, 1], [2, 3, 4]]
+        assert sorted(planned_sets(blocks, strategy="peak", depth=1)) == [[0, 1], [2, 3, 4]]
 
     def test_a_pair_rewritten_twice_is_left_alone(self):
         bounds = [(0, 10), (5, 20)]
-        assert chosen(build(bounds, level=[1, 1]), strategy="peak", depth=1) == [[0, 1]]
-        assert chosen(build(bounds, level=[2, 2]), strategy="peak", depth=1) == []
+        assert planned_sets(build(bounds, level=[1, 1]), strategy="peak", depth=1) == [[0, 1]]
+        assert planned_sets(build(bounds, level=[2, 2]), strategy="peak", depth=1) == []
 
 
 class TestAboveAverage:
@@ -71,17 +71,17 @@ class TestAboveAverage:
         # Depths at the ends: 1, 2, 3, 3, 2, 1 then 1, 2, 2, 1; the average over points where blocks meet is
         # 2.33.
         bounds = [(0, 10), (1, 9), (2, 8), (20, 30), (25, 35)]
-        assert chosen(build(bounds), strategy="above_average", depth=1) == [[0, 1, 2]]
+        assert planned_sets(build(bounds), strategy="above_average", depth=1) == [[0, 1, 2]]
 
     def test_a_peak_is_as_wide_as_the_points_above_the_average(self):
         # Two tops of depth 4 and between them depth 3, above the average of 2.86.
         bounds = [(0, 100), (10, 45), (46, 90), (20, 80), (25, 35), (60, 70)]
         bounds += [(200, 210), (205, 215), (300, 310), (305, 315)]
-        assert chosen(build(bounds), strategy="above_average", depth=1) == [[0, 1, 2, 3, 4, 5]]
-        assert chosen(build(bounds), strategy="peak", depth=1) == [[0, 1, 3, 4], [2, 5]]
+        assert planned_sets(build(bounds), strategy="above_average", depth=1) == [[0, 1, 2, 3, 4, 5]]
+        assert planned_sets(build(bounds), strategy="peak", depth=1) == [[0, 1, 3, 4], [2, 5]]
 
     def test_identical_blocks_are_one_peak(self):
-        assert chosen(build([(0, 1)] * 5), strategy="above_average", depth=2) == [[0, 1, 2, 3, 4]]
+        assert planned_sets(build([(0, 1)] * 5), strategy="above_average", depth=2) == [[0, 1, 2, 3, 4]]
 
 
 class TestWidth:
@@ -89,25 +89,25 @@ class TestWidth:
         """Eight sorted partitions of hexadecimal digits, four new, two to a merge; paragraphs 107-115."""
         sorted_ones = [(digit, digit + 1) for digit in range(0, 16, 2)]
         new_ones = [(0x0, 0xE), (0x2, 0xF), (0x1, 0xC), (0x2, 0xD)]
-        blocks = build(sorted_ones + new_ones)
-        assert chosen(blocks, strategy="width", depth=1, max_blocks=2) == [[8, 10], [9, 11]]
+        blocks = build(sorted_ones + new_ones, bytes=[1] * 12)
+        assert planned_sets(blocks, strategy="width", depth=1, max_merge_bytes=2) == [[8, 10], [9, 11]]
 
     def test_the_next_narrower_bucket_joins_where_the_widest_has_no_overlap(self):
         bounds = [(0, 100), (0, 9), (10, 19), (20, 29), (30, 39), (40, 49)]
-        assert chosen(build(bounds), strategy="width", depth=1) == [[0, 1, 2, 3, 4, 5]]
+        assert planned_sets(build(bounds), strategy="width", depth=1) == [[0, 1, 2, 3, 4, 5]]
 
     def test_the_widest_bucket_comes_first(self):
         narrow = [(i, i + 0.9) for i in range(20)]
         bounds = [(0, 18), (1, 19), (5.5, 5.8), (5.6, 5.7), *narrow]
-        assert chosen(build(bounds), strategy="width", depth=1) == [[0, 1]]
-        assert chosen(build(bounds[2:]), strategy="width", depth=1) == [[0, 1, 7]]
+        assert planned_sets(build(bounds), strategy="width", depth=1) == [[0, 1]]
+        assert planned_sets(build(bounds[2:]), strategy="width", depth=1) == [[0, 1, 7]]
 
     @given(BOUNDS)
     def test_width_counts_the_longest_sequence_without_overlap(self, bounds):
-        found = candidates(build(bounds), Policy())
-        if len(found) == 0:
+        eligible = candidates(build(bounds), Policy())
+        if len(eligible) == 0:
             return
-        sweep = found.sweep(np.arange(len(found)))
+        sweep = eligible.sweep()
         intervals = list(zip(sweep.lower.tolist(), sweep.upper.tolist(), strict=True))
         ends, last = [], -1
         for low, high in sorted(
@@ -125,11 +125,11 @@ class TestPlanningCells:
     def test_only_more_than_a_touch_counts(self, table):
         """Cells overlap exactly where bounds share more than one boundary value."""
         blocks = block_tables.describe(table)
-        found = candidates(blocks, Policy())
+        eligible = candidates(blocks, Policy())
         first, last = np.empty(len(table), int), np.empty(len(table), int)
-        first[found.position], last[found.position] = found.first, found.last
-        eligible = set(found.position.tolist())
-        for i, j in itertools.permutations(eligible, 2):
+        first[eligible.position], last[eligible.position] = eligible.first, eligible.last
+        positions = set(eligible.position.tolist())
+        for i, j in itertools.permutations(positions, 2):
             one, other = table[i], table[j]
             low, high = max(one.keys[0], other.keys[0]), min(one.keys[-1], other.keys[-1])
             if one.partition != other.partition or low > high:
@@ -145,8 +145,8 @@ class TestPlanningCells:
 
     def test_full_constant_blocks_are_left_alone(self):
         blocks = build([(1, 1)] * 3 + [(2, 2)] * 2, rows=[50, 50, 100, 49, 49])
-        assert chosen(blocks, depth=1, block_rows=100) == [[3, 4]]
-        assert chosen(build([(1, 1)] * 3), depth=1) == []
+        assert planned_sets(blocks, depth=1, block_rows=100) == [[3, 4]]
+        assert planned_sets(build([(1, 1)] * 3), depth=1) == []
 
     def test_levels_at_the_cap_are_left_alone(self):
         blocks = build([(1, 9)] * 4, level=[63, 63, 64, 65], rows=[9] * 4)
@@ -155,8 +155,8 @@ class TestPlanningCells:
 
     def test_blocks_of_one_run_count_as_disjoint(self):
         bounds = [(0, 10), (5, 20), (15, 30)]
-        assert chosen(build(bounds, run=[7, 7, 7]), depth=1) == []
-        assert chosen(build(bounds, run=[7, 7, 0]), depth=1) == [[1, 2]]
+        assert planned_sets(build(bounds, run=[7, 7, 7]), depth=1) == []
+        assert planned_sets(build(bounds, run=[7, 7, 0]), depth=1) == [[1, 2]]
 
 
 class TestRuns:
@@ -172,7 +172,7 @@ class TestRuns:
             lower = [[column[i] for i in shuffled] for column in lower]
             upper = [[column[i] for i in shuffled] for column in upper]
             blocks = Blocks.build(lower, upper, run=[5] * 10, rows=[6] * 10)
-            assert plan(blocks, Policy(depth=1, block_rows=6)).tasks == ()
+            assert plan(blocks, Policy(depth=1, block_rows=6)).block_sets == ()
             order = np.argsort(shuffled)
             first, last = blocks.extent_lower[order], blocks.extent_upper[order]
             some = first <= last
@@ -190,63 +190,92 @@ class TestRuns:
         blocks = Blocks.build(["abc"] * 6, ["abd"] * 6, run=[1, 1, 1, 2, 2, 2], rows=[9] * 6)
         # Two runs over one range: one block of each stands for it, and the others of its run lie on no cell.
         assert len(candidates(blocks, Policy())) == 2
-        assert plan(blocks, Policy(depth=1)).tasks[0].depth == 2
+        assert plan(blocks, Policy(depth=1)).block_sets[0].depth == 2
 
     def test_runs_of_different_partitions_are_different_runs(self):
         bounds = [(0, 10), (5, 20)] * 2
         blocks = build(bounds, run=[3, 4, 3, 3], partition=[0, 0, 1, 1])
-        assert chosen(blocks, depth=1) == [[0, 1]]
+        assert planned_sets(blocks, depth=1) == [[0, 1]]
+
+
+def assert_limited(planned, depth, size):
+    assert planned.block_sets == ()
+    assert planned.limited
+    assert planned.reason == f"average depth {depth} is above 1, and no block set fits into {size} bytes"
 
 
 class TestBudgets:
     def test_sets_are_cut_along_the_key(self):
         bounds = [(i, 100 + i) for i in range(10)]
         blocks = build(bounds, bytes=[10] * 10)
-        assert chosen(blocks, depth=1, max_merge_bytes=40) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        assert chosen(blocks, depth=1, max_blocks=5) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+        assert planned_sets(blocks, depth=1, max_merge_bytes=40) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert planned_sets(blocks, depth=1, max_merge_bytes=50) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
     def test_the_whole_budget_goes_to_the_deepest_sets_first(self):
         bounds = [(0, 10)] * 2 + [(20, 30)] * 2
         blocks = build(bounds, bytes=[10, 10, 1, 1])
-        assert chosen(blocks, depth=1, max_bytes=20) == [[0, 1]]
-        assert chosen(blocks, depth=1, max_bytes=19) == [[2, 3]]
-        assert chosen(blocks, depth=1, max_bytes=22) == [[0, 1], [2, 3]]
+        assert planned_sets(blocks, depth=1, max_bytes=20) == [[0, 1]]
+        assert planned_sets(blocks, depth=1, max_bytes=19) == [[2, 3]]
+        assert planned_sets(blocks, depth=1, max_bytes=22) == [[0, 1], [2, 3]]
 
     def test_a_budget_too_small_for_any_set(self):
         blocks = build([(0, 10)] * 3, bytes=[10] * 3)
-        found = plan(blocks, Policy(depth=1, max_bytes=19))
-        assert found.tasks == ()
-        assert found.reason == "average depth 3 is above 1, but no set within the limits lowers it"
+        assert_limited(plan(blocks, Policy(depth=1, max_bytes=19)), 3, "19")
+        assert_limited(plan(blocks, Policy(depth=1, max_merge_bytes=19, max_bytes=1000)), 3, "19")
+        assert not plan(blocks, Policy(depth=1, max_bytes=20)).limited
 
-    def test_where_few_blocks_meet_nothing_is_done(self):
-        bounds = [(0, 10)] * 2 + [(20, 30)] * 3
-        assert chosen(build(bounds), depth=1, overlap_threshold=2) == [[2, 3, 4]]
-        assert chosen(build(bounds), depth=1, overlap_threshold=3) == []
+    def test_bytes_in_a_reason_have_separators(self):
+        blocks = build([(0, 10)] * 12, bytes=[600] * 12)
+        planned = plan(blocks, Policy(depth=4, max_bytes=1024))
+        assert planned.reason == "average depth 12 is above 4, and no block set fits into 1,024 bytes"
+
+    def test_a_small_budget_does_not_limit_a_well_clustered_table(self):
+        planned = plan(build([(0, 10)] * 2, bytes=[10] * 2), Policy(depth=2, max_bytes=1))
+        assert (planned.limited, planned.reason) == (False, "average depth 2 is at most 2")
+
+    def test_an_empty_plan_that_no_limit_explains(self):
+        """Two merges have not told these blocks apart."""
+        blocks = build([(0, 10)] * 3, bytes=[10] * 3, level=[2] * 3)
+        planned = plan(blocks, Policy(depth=1, max_bytes=1))
+        assert not planned.limited
+        assert planned.reason == "average depth 3 is above 1, but no merge would lower it"
 
 
 def test_the_plan_tells_what_it_expects():
     bounds = [(0, 10), (5, 20), (8, 30)]
     blocks = build(bounds, rows=[60, 60, 60], bytes=[600, 600, 600], level=[0, 0, 2])
-    found = plan(blocks, Policy(strategy="peak", depth=1, block_rows=50))
-    (task,) = found.tasks
-    assert (task.blocks.tolist(), task.level, task.rows, task.bytes) == ([0, 1], 1, 120, 1200)
-    assert (task.depth, task.expected_depth, task.expected_blocks) == (2, 2, 3)
-    assert (task.lower_block, task.upper_block, task.partition, task.run) == (0, 1, 0, 0)
-    assert (found.rows, found.bytes, found.reason) == (120, 1200, "average depth 2 is above 1")
+    planned = plan(blocks, Policy(strategy="peak", depth=1, block_rows=50))
+    (block_set,) = planned.block_sets
+    assert (block_set.blocks.tolist(), block_set.level, block_set.rows, block_set.bytes) == (
+        [0, 1],
+        1,
+        120,
+        1200,
+    )
+    assert (block_set.depth, block_set.expected_depth, block_set.expected_blocks) == (2, 2, 3)
+    assert (block_set.lower_block, block_set.upper_block, block_set.partition, block_set.run) == (0, 1, 0, 0)
+    assert (planned.rows, planned.bytes, planned.reason) == (120, 1200, "average depth 2 is above 1")
 
 
 @given(BOUNDS)
 def test_expected_depth_is_that_of_disjoint_results(bounds):
     blocks, policy = build(bounds, rows=[9] * len(bounds)), Policy(depth=1, block_rows=9)
-    found, known = plan(blocks, policy), candidates(blocks, policy)
-    cells = dict(zip(known.position.tolist(), zip(known.first, known.last, strict=True), strict=True))
+    planned, eligible = plan(blocks, policy), candidates(blocks, policy)
+    cells = dict(
+        zip(eligible.position.tolist(), zip(eligible.first, eligible.last, strict=True), strict=True)
+    )
     after = [
-        (min(cells[place][0] for place in task.blocks), max(cells[place][1] for place in task.blocks))
-        for task in found.tasks
+        (
+            min(cells[place][0] for place in block_set.blocks),
+            max(cells[place][1] for place in block_set.blocks),
+        )
+        for block_set in planned.block_sets
     ]
-    touched = {place for task in found.tasks for place in task.blocks}
+    touched = {place for block_set in planned.block_sets for place in block_set.blocks}
     after += [interval for place, interval in cells.items() if place not in touched]
-    assert [task.expected_depth for task in found.tasks] == naive.depths(after)[: len(found.tasks)]
+    assert [block_set.expected_depth for block_set in planned.block_sets] == naive.depths(after)[
+        : len(planned.block_sets)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +289,8 @@ def test_expected_depth_is_that_of_disjoint_results(bounds):
         ({"strategy": "best"}, "strategy must be one of"),
         ({"max_bytes": -1}, "max_bytes must be a whole number of at least 0"),
         ({"max_merge_bytes": 0}, "max_merge_bytes must be a whole number of at least 1"),
-        ({"max_blocks": 1}, "max_blocks must be a whole number of at least 2"),
         ({"block_rows": 0}, "block_rows must be a whole number of at least 1"),
         ({"max_level": 0}, "max_level"),
-        ({"overlap_threshold": 1.5}, "overlap_threshold"),
-        ({"fan_out": 1}, "fan_out must be a whole number of at least 2"),
     ],
 )
 def test_a_policy_out_of_range_is_an_error_that_says_so(arguments, message):

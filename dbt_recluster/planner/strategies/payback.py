@@ -1,0 +1,198 @@
+"""Strategy `payback`, the default: merge first where a rewritten row saves most reads.
+
+docs/planner.md explains its fifteen steps. The functions here and in the modules beside this one bear their names.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
+from dbt_recluster.planner.block_sets import BlockSets, Selection, form_sets, no_sets
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.strategies.age_groups import AgeGroups
+from dbt_recluster.planner.strategies.levels import LEVEL_GROWTH
+
+# This much more overlap than the threshold allows may stay, because the share of overlap that a merge removes is only
+# estimated. Without it, an estimate that misses the threshold by a hair merges an old run too early.
+_TOLERANCE = 1.05
+# Blocks across the cut of `split_keys` may leave nothing to merge on either side, and the average a hair above the
+# threshold. Then the cut moves up by these shares of the blocks, until there is something to merge.
+_CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+
+
+def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Selection:
+    """Select block sets that bring the average depth of every partition down to its threshold, for the fewest rows.
+
+    A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and
+    costs the rewrite of its rows. Groups of blocks of one age (`AgeGroups`) are merged in the order of that
+    benefit-cost ratio, together with all younger blocks over them, until the threshold is met.
+
+    On loads that cover all keys this is close to the schedule of least work for a number of sorted runs, in which an
+    older run is merged once the younger ones have paid for it (Bentley and Saxe, "Decomposable searching problems",
+    1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014). One cutoff for all groups of a
+    partition, instead of that schedule's counters, lets every key range have a schedule of its own.
+
+    Args:
+        candidates: c candidates.
+        threshold: Greatest average depth of a well clustered partition, float64 (partitions,).
+        policy: Its limits on a set.
+
+    Returns:
+        The sets, most coverage removed for each row first.
+    """
+    if len(candidates) == 0:
+        return Selection(no_sets(), 0.0)
+    depth = candidates.sweep().depths()
+    average = average_depths(depth, candidates.partition, len(threshold))
+    deep = average > threshold
+    if not deep.any():
+        return Selection(no_sets(), float(average.max()))
+    # The lower and the upper part of each partition, see `split_keys`.
+    allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
+    allowed[~deep] = np.inf
+    share = np.where(deep, np.clip(2 - threshold, 0.0, 1.0), 0.0)
+    sets = no_sets()
+    for step in _CUT_STEPS:
+        cut = np.where(share > 0, np.minimum(share + step, 1.0), 0.0)
+        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), policy)
+        if len(sets) or (cut % 1 == 0).all():
+            break
+    return Selection(sets, float(average.max()))
+
+
+def average_depths(depth: Int32Array, part: Int32Array, parts: int) -> FloatArray:
+    """Mean depth of the blocks in each part, to 4 decimals, or 0 without blocks: float64 (parts,)."""
+    mean = np.bincount(part, depth, parts) / np.maximum(np.bincount(part, minlength=parts), 1)
+    return np.round(mean, 4)
+
+
+def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
+    """Split every partition into a lower part with this share of its blocks, and an upper part with the others.
+
+    Where every load covers all keys, a table has one run or two. A threshold of 1.5 would mean one run, as 1 does.
+    So the lower part is merged down to 1, the upper part to 2, and the mean over both is right. Above 2 a cut costs
+    more than it gains, because blocks across it are merged with both parts.
+
+    Args:
+        candidates: c candidates.
+        share: Share of the lower part, float64 (partitions,), from 0 to 1.
+
+    Returns:
+        The part of each candidate, int32 (c,): twice its partition, and 1 more in the upper part.
+    """
+    partition = candidates.partition
+    if (share % 1 == 0).all():
+        uncut: Int32Array = (2 * np.arange(len(share), dtype=np.int32) + (share == 0))[partition]
+        return uncut
+    count = np.bincount(partition, minlength=len(share))
+    middle = candidates.first.astype(np.int64) + candidates.last
+    order = np.lexsort((middle, partition))
+    of_place = partition[order]
+    place = np.arange(len(order)) - (np.cumsum(count) - count)[of_place]
+    part = np.empty(len(order), np.int32)
+    part[order] = 2 * of_place + (place >= np.ceil(share * count)[of_place])
+    return part
+
+
+def _sets_down_to(
+    candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray, policy: Policy
+) -> BlockSets:
+    """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
+    average = average_depths(depth, part, len(allowed))
+    deep = average > allowed
+    member = narrow(np.flatnonzero(deep[part] & (depth > 1)))
+    if len(member) == 0:
+        return no_sets()
+    groups = AgeGroups.of(candidates, member, part)
+    part_of_member = part[member]
+    merged = merge_to_cutoff(groups, part_of_member, surplus_overlap(average, allowed))
+    sets = _sets_of(candidates, groups, member, merged, policy)
+    # Limits may drop all sets of a part. Then any overlap in it is merged rather than none.
+    idle = deep
+    idle[part[sets.member]] = False
+    rest = idle[part_of_member]
+    return sets.then(_sets_of(candidates, groups, member, rest, policy)) if rest.any() else sets
+
+
+def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
+    """Share of the overlap that has to go for the average depth to fall to the allowed one: float64 (parts,)."""
+    stays = np.divide(
+        _TOLERANCE * (allowed - 1), average - 1, out=np.ones_like(average), where=average > allowed
+    )
+    surplus: FloatArray = np.maximum(1 - stays, 0.0)
+    return surplus
+
+
+def merge_to_cutoff(groups: AgeGroups, part: Int32Array, surplus: FloatArray) -> BoolArray:
+    """Lower the cutoff of the benefit-cost ratio until enough coverage goes.
+
+    Args:
+        groups: Of n blocks.
+        part: Part of each block, int32 (n,).
+        surplus: Share of each part's removable coverage that has to go, float64 (parts,).
+
+    Returns:
+        The blocks to merge, bool (n,).
+    """
+    parts = len(surplus)
+    wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), part, parts)
+    part_of_group = np.zeros(len(groups.benefit_cost), np.int64)
+    part_of_group[groups.group] = part
+    # Binary search among the ratios of each part's groups. The lowest merges everything that overlaps.
+    useful = np.flatnonzero(groups.benefit_cost > 0)
+    order = useful[np.lexsort((groups.benefit_cost[useful], part_of_group[useful]))]
+    cutoffs = np.append(groups.benefit_cost[order], np.inf)
+    low = np.searchsorted(part_of_group[order], np.arange(parts))
+    high = np.searchsorted(part_of_group[order], np.arange(parts), side="right") - 1
+    low = np.where(high < low, len(order), low)
+    high = np.maximum(low, high)
+    merged = merge_at(groups, cutoffs[low][part_of_group])
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        trial = merge_at(groups, cutoffs[middle][part_of_group])
+        enough = removed_coverage(groups, trial, part, parts) >= wanted
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
+        merged = np.where(enough[part], trial, merged)
+    return merged
+
+
+def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
+    """The blocks to merge at this cutoff for every group, float64 (groups,): bool (n,).
+
+    Groups are merged as a whole. A run of which single blocks stay behind is never one run again: they lie under new
+    blocks, are above the cutoff at once, and take young runs with them. Levels tell numbers of loads apart only up to
+    `LEVEL_GROWTH`, so groups whose ratios differ by less are merged together.
+    """
+    due = (groups.benefit_cost > 0) & (groups.benefit_cost * LEVEL_GROWTH >= cutoff)
+    return groups.with_younger(due[groups.group] & groups.covered)
+
+
+def removed_coverage(groups: AgeGroups, merged: BoolArray, part: Int32Array, parts: int) -> FloatArray:
+    """Units of coverage that merging these blocks removes: float64 (parts,)."""
+    place = narrow(np.flatnonzero(merged))
+    extents = groups.extents.take(place)
+    reach = np.maximum.accumulate(extents.end)[:-1]
+    # Blocks are in the order of their begins. What a block shares with those before it goes.
+    shared = np.minimum(extents.end[1:], reach)
+    shared -= np.minimum(extents.begin[1:], reach)
+    return np.bincount(part[place[1:]], shared, parts).astype(np.float64)
+
+
+def _sets_of(
+    candidates: Candidates, groups: AgeGroups, member: Int32Array, merged: BoolArray, policy: Policy
+) -> BlockSets:
+    """Make one set of every connected range of blocks to merge, most coverage removed for each row first."""
+    place = narrow(np.flatnonzero(merged))
+    if len(place) == 0:
+        return no_sets()
+    extents = groups.extents.take(place)
+    label = extents.components()
+    start = np.flatnonzero(np.diff(label, prepend=-1))
+    hull = np.maximum.reduceat(extents.end, start) - extents.begin[start]
+    removed = np.add.reduceat(extents.length, start) - hull
+    rows = np.add.reduceat(groups.rows[place], start, dtype=np.float64)
+    rank = np.empty(len(start), np.int64)
+    rank[np.argsort(-removed / rows, kind="stable")] = np.arange(len(start))
+    return form_sets(candidates, member[place].astype(np.int64), rank[label], policy)
