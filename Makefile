@@ -16,8 +16,11 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint docs unit spark package project ## Everything that CI checks (about 20 minutes)
-	@echo "all passed"
+test: lint spark smoke ## Lint, types and every test that shares a Spark, in two processes (12 minutes on two cores)
+	@echo "$$(cat build/tests.txt)"
+
+test-all: lint docs spark processes project ## Everything that CI checks (45 minutes on two cores)
+	@echo "$$(paste -sd ';' build/tests.txt | sed 's/;/; on its own: /'); documentation and integration project built"
 
 ##@ For contributors
 
@@ -37,17 +40,24 @@ docs: $(READY) ## Build the documentation into build/docs; a broken link is an e
 	@NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
 unit: $(READY) ## Tests that need no Spark
-	@echo "== unit tests"
 	@$(RUN)/pytest tests/unit $(PYTEST_ARGS)
 
-spark: $(READY) ## Tests on real Spark, real Iceberg, real dbt
-	@echo "== tests on Spark, Iceberg and dbt"
-	@$(RUN)/pytest tests/iceberg tests/functional $(PYTEST_ARGS)
-	@$(RUN)/pytest tests/processes -rs $(PYTEST_ARGS)
+spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt that can share a session
+	@echo "== tests in two processes"
+	@mkdir -p build && rm -f build/tests.txt
+	@TEST_SUMMARY=build/tests.txt $(RUN)/pytest tests -m "not processes" -n 2 --dist loadfile $(PYTEST_ARGS)
 
-package: $(READY) ## Build the wheel and use it outside the repository
-	@echo "== the wheel"
-	@$(RUN)/pytest tests/package $(PYTEST_ARGS)
+smoke: $(READY)
+	@echo "== dbt in a process of its own"
+	@$(RUN)/pytest tests/processes/test_embedded.py -k two_runs $(PYTEST_ARGS)
+
+processes: $(READY) ## Tests that start Spark, servers and processes of their own, or kill them; and the wheel
+	@echo "== tests that start processes"
+	@mkdir -p build
+	@TEST_SUMMARY=build/tests.txt $(RUN)/pytest tests -m processes $(PYTEST_ARGS)
+
+coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
+	@$(RUN)/pytest tests -m "not processes" -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"
@@ -75,4 +85,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test install lint docs unit spark package project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark smoke processes coverage project writers cluster memory merge clean

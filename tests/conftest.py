@@ -92,4 +92,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             else "dbt's own tests of what Spark lacks (reasons in tests/functional/test_dbt_adapter.py)"
         ] += 1
     parts += [f"{count} skipped: {reason}" for reason, count in reasons.items()]
-    terminalreporter.write_line("; ".join(parts))
+    line = "; ".join(parts)
+    terminalreporter.write_line(line)
+    if file := os.environ.get("TEST_SUMMARY"):
+        with Path(file).open("a") as summary:
+            summary.write(f"{line}\n")

@@ -48,7 +48,11 @@ class ReclusterCredentials(SparkCredentials):
     def __post_init__(self) -> None:
         """Fill in what the method implies and check what it needs."""
         parameters = {str(name): _text(value) for name, value in self.server_side_parameters.items()}
-        if self.method is not None and self.method.in_process:
+        if self.method is None:
+            raise DbtRuntimeError(
+                f"The profile needs `method`: {', '.join(ConnectionMethod)}. `embedded` needs nothing but a directory."
+            )
+        if self.method.in_process:
             self.host = self.host or "localhost"
         if self.method == ConnectionMethod.EMBEDDED and not self.path:
             raise DbtRuntimeError(
@@ -73,7 +77,7 @@ class ReclusterCredentials(SparkCredentials):
         return self.path if self.path is not None else str(self.host)
 
     def _connection_keys(self) -> tuple[str, ...]:
-        if self.method is not None and self.method.in_process:
+        if self.method.in_process:
             return ("method", "path", "schema") if self.path else ("method", "schema")
         return ("method", *super()._connection_keys())
 

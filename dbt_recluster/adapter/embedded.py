@@ -10,13 +10,16 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dbt_recluster.adapter.java import find_java_home
+from dbt.adapters.events.logging import AdapterLogger
+
+from dbt_recluster.adapter.java import find_java_home, java_version
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg import jvm
 
@@ -30,6 +33,7 @@ ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7
 
 _INSTALL = "pip install 'dbt-recluster[embedded]'"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+logger = AdapterLogger("Recluster")
 _start_lock = threading.Lock()
 _running: Lake | None = None
 
@@ -142,26 +146,43 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
     java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
     settings.update(overrides)
     settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
-    os.environ["JAVA_HOME"] = str(find_java_home())
+    java_home = find_java_home()
+    os.environ["JAVA_HOME"] = str(java_home)
 
-    lake.mkdir(parents=True, exist_ok=True)
-    lock = _acquire(lake)
+    lock = _make_and_lock(lake)
     try:
-        (lake / "logs").mkdir(exist_ok=True)
-        (lake / "warehouse").mkdir(exist_ok=True)
+        _announce(java_home, settings["spark.driver.memory"])
         builder = SparkSession.builder.enableHiveSupport()
         for name, value in settings.items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         if log_level:
-            spark.sparkContext.setLogLevel(
-                log_level.upper()
-            )  # pyspark sets WARN whatever log4j's settings say
+            # pyspark sets WARN whatever log4j's settings say.
+            spark.sparkContext.setLogLevel(log_level.upper())
         _write_owner(lake, spark)
     except BaseException:
         lock.release()
         raise
     return Lake(lake, spark, lock)
+
+
+def _announce(java_home: Path, memory: str) -> None:
+    """Tell who waits at a terminal that Spark starts, which takes seconds, and what it runs on."""
+    version = java_version(java_home) or "of an unknown version"
+    text = f"starting Spark ({memory} of memory, Java {version} in {java_home})"
+    (logger.info if sys.stdout.isatty() else logger.debug)(text)
+
+
+def _make_and_lock(lake: Path) -> FileLock:
+    """Make the lake's directories where they are missing, and lock the lake."""
+    try:
+        for directory in (lake, lake / "logs", lake / "warehouse"):
+            directory.mkdir(parents=True, exist_ok=True)
+        return _acquire(lake)
+    except OSError as e:
+        raise OptionError(
+            f"path: {lake} cannot be used as a lake: {e.strerror} ({e.filename}). The embedded method writes there."
+        ) from e
 
 
 def _directory(path: str) -> Path:

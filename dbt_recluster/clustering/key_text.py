@@ -61,14 +61,11 @@ def _key_texts(
 
 def _time_text(number: int, transform: str) -> str:
     """Write hours, days, months or years since 1970, whatever the year."""
-    if transform == "year":
-        return str(1970 + number)
-    if transform == "month":
-        return f"{1970 + number // 12:04d}-{number % 12 + 1:02d}"
-    days = number if transform == "day" else number // 24
-    text = str(np.datetime64(days, "D"))
-    text = f"+{text}" if text[0] != "-" and len(text) > len("9999-12-31") else text
-    return text if transform == "day" else f"{text} {number % 24:02d}h"
+    unit = {"year": "Y", "month": "M"}.get(transform, "D")
+    text = str(np.datetime64(number // 24 if transform == "hour" else number, unit))
+    # As Spark prints dates.
+    text = f"+{text}" if len(text.partition("-")[0]) > len("9999") else text
+    return f"{text} {number % 24:02d}h" if transform == "hour" else text
 
 
 def _unscaled_text(value: pa.Scalar, spark_type: str) -> str:

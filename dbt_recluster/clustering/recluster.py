@@ -21,17 +21,26 @@ from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
-from dbt_recluster.iceberg.recorded_levels import obsolete_properties
+from dbt_recluster.iceberg.recorded_levels import obsolete_properties, recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.iceberg.sort_order import set_cluster_key
+from dbt_recluster.iceberg.sort_order import (
+    check_bounds_are_recorded,
+    is_cluster_key,
+    loses_row_ids,
+    set_cluster_key,
+)
 from dbt_recluster.planner import Plan, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
 
 MAX_ROUNDS = 100
 _TARGET_BYTES = "write.target-file-size-bytes"
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
+
+_ROW_IDS_LOST = (
+    "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
+)
 
 
 class Recluster:
@@ -53,6 +62,7 @@ class Recluster:
 
         Raises:
             PredicateError, NotAnIcebergTableError: Bad input, detected before anything is written.
+            UnsupportedTableError: New files would not record bounds of the key, so nothing would be gained.
             ConcurrentChangeError: Other writers were faster five times in a row.
             MergeFailedError, CommitFailedError, CommitStateUnknownError, OrphanFilesError: See their docstrings.
         """
@@ -74,11 +84,17 @@ class Recluster:
         """Check what has not been checked, and then make the key the table's sort order."""
         if self._options.where is not None:
             self._table.predicate(self._options.where)
+        iceberg, key, sets_key = self._table.iceberg, self._table.key, self._table.cluster_by is not None
+        check_bounds_are_recorded(iceberg, key, sets_key=sets_key)
         if self._options.dry_run or self._result.suspended is not None:
             return
-        self._table.iceberg.check_writes_reach_main()
-        if self._table.cluster_by is not None:
-            set_cluster_key(self._table.iceberg, self._table.key)
+        iceberg.check_writes_reach_main()
+        if loses_row_ids(iceberg) and not recorded_levels(iceberg.properties):
+            self._result.warnings.append(_ROW_IDS_LOST)
+        if sets_key:
+            if not is_cluster_key(iceberg, key):
+                self._table.current_blocks()  # a table that cannot be read must not change
+            set_cluster_key(iceberg, key)
 
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)

@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.locks import table_lock
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 METRICS_PREFIX = "write.metadata.metrics.column."
+FILE_FORMAT = "write.format.default"
 ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _COLUMN_CHUNK_BYTES = 128 * 1024
@@ -71,6 +72,38 @@ def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
         table.refresh()
 
 
+def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey, *, sets_key: bool) -> None:
+    """Make sure that new files will record bounds of the key: without bounds, no query skips a block.
+
+    Args:
+        table: The table.
+        key: The cluster key, which has been checked.
+        sets_key: Whether :func:`set_cluster_key` will set the properties that nobody has set.
+
+    Raises:
+        UnsupportedTableError: They will not. The message names the property to change.
+    """
+    properties = table.properties
+    if properties.get(FILE_FORMAT, "parquet").lower() == "avro":
+        raise _no_bounds(
+            table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
+        )
+    metrics = table.iceberg.MetricsConfig.forTable(table.java)
+    for column in dict.fromkeys(field.column for field in key.fields):
+        name = f"{METRICS_PREFIX}{column}"
+        if sets_key and name not in properties:
+            continue
+        mode = str(metrics.columnMode(column).toString())
+        if mode in ("none", "counts"):
+            raise _no_bounds(table, f"records no bounds of {column} (metrics mode {mode})", name, "full")
+
+
+def loses_row_ids(table: IcebergTable) -> bool:
+    """Whether every rewrite gives rows new ids: those of format version 3, in ORC files (Iceberg 1.10)."""
+    is_orc = table.properties.get(FILE_FORMAT, "parquet").lower() == "orc"
+    return is_orc and int(table.java.operations().current().formatVersion()) >= 3
+
+
 def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
     """Return the table properties that clustering works best with; a value that users have set is kept.
 
@@ -108,3 +141,10 @@ def _term(table: IcebergTable, field: KeyField) -> Any:
     if field.transform == "truncate":
         return expressions.truncate(field.column, field.width)
     return getattr(expressions, field.transform)(field.column)
+
+
+def _no_bounds(table: IcebergTable, what: str, name: str, value: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"{table.name} {what}, so no query would skip a block after a recluster. Nothing was changed. First run: "
+        f"alter table {table.name} set tblproperties ('{name}' = '{value}')"
+    )

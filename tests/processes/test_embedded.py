@@ -172,3 +172,12 @@ def test_paths_that_cannot_be(project: Project, path: str, message: str) -> None
     code, out, _ = project.run("run")
     assert code != 0
     assert message in out
+
+
+def test_a_path_that_cannot_be_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    profile = {"method": "embedded", "path": str(tmp_path / "file" / "lake")}
+    code, out, _ = Project(tmp_path / "p", profile, {"events.sql": EVENTS % "a"}).run("run")
+    assert code != 0
+    assert "cannot be used as a lake: Not a directory" in out
+    assert "[Errno" not in out

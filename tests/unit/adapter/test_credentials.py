@@ -46,7 +46,8 @@ def test_remote_methods_are_as_in_dbt_spark(method: str) -> None:
         ({"method": "embedded"}, "needs `path`"),
         ({"method": "session", "path": "lake"}, "belong to `method: embedded`"),
         ({"method": "sesion"}, r"'sesion' is not one of \['embedded', 'session', 'thrift', 'http', 'odbc'\]"),
-        ({}, "Must specify `method` in profile"),
+        ({}, "needs `method`: embedded, session, thrift, http, odbc"),
+        ({"path": "lake", "spark_log_level": "INFO"}, "needs `method`: embedded, session"),
     ],
 )
 def test_what_is_missing_or_wrong_is_said(profile: dict[str, Any], message: str) -> None:
