@@ -20,7 +20,7 @@ import numpy as np
 from frontier import STEPS
 from frontier_report import OURS
 from optimum import optimum, optimum_at
-from workloads import simulate_each
+from workloads import simulate_by_load
 
 RESULTS = Path(__file__).parent / "results" / "decay.json"
 DEPTHS = [2, 3, 4, 5, 6, 7, 8, 12]
@@ -55,7 +55,7 @@ def main() -> None:
     results: dict[str, list[list[float]]] = {"uniform": [], "others": []}
     for depth in DEPTHS:
         for seed in options.seeds if depth in (2, 3, 4, 6, 8) else options.seeds[:1]:
-            scans, work = simulate_each("uniform, sorted", STEPS[OURS](depth), many, seed)
+            scans, work = simulate_by_load("uniform, sorted", STEPS[OURS](depth), many, seed)
             for loads in (few, many):
                 times = times_optimum(scans, work, best[loads])
                 row = [loads, depth, seed, float(scans[:loads].mean()), float(work[loads - 1]), times[-1]]
@@ -70,7 +70,7 @@ def main() -> None:
         for depth in (2, 4):
             figures = []
             for loads in (few, many):
-                scans, work = simulate_each(workload, STEPS[OURS](depth), loads, options.seeds[0])
+                scans, work = simulate_by_load(workload, STEPS[OURS](depth), loads, options.seeds[0])
                 figures.append((float(scans.mean()), float(work[-1])))
             before, after = figures
             grown = optimum_at(best[many][many], after[0]) / optimum_at(best[few][few], before[0])

@@ -183,11 +183,11 @@ def simulate(
     workload: str, threshold: float, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> Point:
     """Load and recluster in turn, and measure the mean over all loads."""
-    scans, work = simulate_each(workload, step, loads, seed, known)
+    scans, work = simulate_by_load(workload, step, loads, seed, known)
     return Point(threshold, float(scans.mean()), float(work[-1]))
 
 
-def simulate_each(
+def simulate_by_load(
     workload: str, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """Load and recluster in turn. Return the scan and the write amplification after every load, float64 (loads,)."""

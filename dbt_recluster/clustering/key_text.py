@@ -62,7 +62,7 @@ def _key_texts(
 def _time_text(number: int, transform: str) -> str:
     """Write hours, days, months or years since 1970, whatever the year."""
     unit = {"year": "Y", "month": "M"}.get(transform, "D")
-    text = str(np.datetime64(number // 24 if transform == "hour" else number, unit))
+    text = str(np.array(number // 24 if transform == "hour" else number, dtype=f"datetime64[{unit}]"))
     # As Spark prints dates.
     text = f"+{text}" if len(text.partition("-")[0]) > len("9999") else text
     return f"{text} {number % 24:02d}h" if transform == "hour" else text

@@ -115,7 +115,7 @@ class Recluster:
     def _is_done(self, plan: Plan) -> bool:
         """Whether to stop now; the result says why."""
         result, options = self._result, self._options
-        result.reason = plan.reason
+        result.reason, result.limited = plan.reason, plan.limited
         if result.suspended is not None and not options.dry_run:
             result.reason = f"suspended since {result.suspended}"
             return True

@@ -87,7 +87,7 @@ def _full_constants(blocks: Blocks, policy: Policy) -> BoolArray:
     """Constant blocks that a merge could not make fuller, bool (n,): Databend's level -1.
 
     Two constant blocks of one key with at least half of `Policy.block_rows` each do not fit into one block. A block
-    whose rows are unknown counts as full. Source: Databend's RFC "recluster" (databend#6905).
+    whose rows are unknown counts as full. Source: Databend's RFC "recluster table" (databend#6905).
     """
     return blocks.constant & (True if blocks.rows is None else 2 * blocks.rows >= policy.block_rows)
 

@@ -158,15 +158,15 @@ def _block_sets(
         _expected_depth(eligible, sets).tolist(),
         np.maximum(1, -(-rows // policy.block_rows)).tolist(),
         _runs(level, least, greatest),
-        _first_of_each(position, lower == least[set_of_member], set_of_member),
-        _first_of_each(position, upper == greatest[set_of_member], set_of_member),
+        _first_in_sets(position, lower == least[set_of_member], set_of_member),
+        _first_in_sets(position, upper == greatest[set_of_member], set_of_member),
         eligible.partition[sets.member[sets.start]].tolist(),
         strict=True,
     )
     return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
 
 
-def _first_of_each(position: IntArray, where: BoolArray, set_of_member: IntArray) -> list[int]:
+def _first_in_sets(position: IntArray, where: BoolArray, set_of_member: IntArray) -> list[int]:
     """For each set, its first position where ``where`` is true. Every set must have one."""
     place = np.flatnonzero(where)
     first: list[int] = position[place[np.unique(set_of_member[place], return_index=True)[1]]].tolist()

@@ -121,6 +121,20 @@ class TestBudget(Operations):
         assert sum(self.rewritten(results)) > 60 * 1024
         assert "var recluster_max_bytes are spent" not in log
 
+    def test_a_limit_that_stops_a_needed_recluster(self, project: Any) -> None:
+        """It stands on the model's line, in the response, and is a warning that --warn-error makes an error."""
+        for load in (6, 7):
+            self.run(load, automatic_clustering=False)
+        arguments = ["run", "--select", "one", "--vars", json.dumps({"load": 8, "recluster_max_bytes": "1 KB"})]
+        results, log = run_dbt_and_capture(arguments)
+        response = results[0].adapter_response
+        assert "no block set fits into 1,024 bytes" in response["recluster_reason"]
+        assert response["blocks_rewritten"] == 0
+        assert f"(not reclustered: {response['recluster_reason']})" in log
+        assert f"one was built but not reclustered: {response['recluster_reason']}" in log
+        results = run_dbt([*arguments, "--warn-error"], expect_pass=False)
+        assert "no block set fits into 1,024 bytes" in str(results)
+
     def test_by_hand_most_gain_for_a_byte_first(self, project: Any, sql: Any, spark: Any) -> None:
         sql("create table {schema}.deep (k int) using iceberg")
         for _ in range(6):

@@ -81,7 +81,8 @@ class Coverage:
 
     def integral(self) -> FloatArray:
         """Sum over all units before each: float64 (units + 1,)."""
-        integral = np.zeros_like(self._steps)
+        integral = np.empty_like(self._steps)
+        integral[0] = 0.0
         np.cumsum(self._steps[:-1], out=integral[1:])
         return np.cumsum(integral, out=integral)
 

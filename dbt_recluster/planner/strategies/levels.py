@@ -12,7 +12,7 @@ from dbt_recluster.planner.strategies.coverage import Extents
 # A level stands for this many times the loads of the level below, and for at least one load more: 1, 2, 3, 4, 5, 6, 8,
 # 10, 12, ... Levels in steps of 1.5 cost 4 % more work, and tables in use hold levels in steps of 1.25.
 LEVEL_GROWTH = 1.25
-# The greatest level that stands for a number of its own: 3.4 million loads.
+# The greatest level that stands for a number of loads of its own, and the default of `Policy.max_level`.
 GREATEST_LEVEL = 64
 
 
@@ -41,10 +41,11 @@ def level_of_loads(loads: FloatArray) -> IntArray:
 def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     """The level of the blocks that merging each set writes: int64 (sets,).
 
-    It stands for the mean, over the set's units, of its blocks' loads. Old blocks with few rows would lift that mean
-    for all keys of the set. So the level stands for the set's rows, measured in loads as dense as the set's youngest
-    blocks, where that is less by more than a level. It is at least one more than the least level in the set, so that
-    repeating plan and merge ends even if merges never narrow a bound.
+    The level stands for the mean, over the set's units, of its blocks' loads. Old blocks with few rows would lift that
+    mean for all keys of the set. So where the set's rows make clearly fewer loads as dense as its youngest blocks, the
+    level stands for these. Without this rule, 10 % late rows cost 15 % more work over 1,000 loads. The level is at
+    least one more than the least level in the set, so that repeating plan and merge ends even if merges never narrow a
+    bound.
     """
     if len(sets) == 0:
         return np.zeros(0, np.int64)

@@ -76,9 +76,9 @@ def select_peaks(
             depths = LevelDepths.of(sweep, partition)
             block, peak = _blocks_over_peaks(sweep, depths, on_peak(depths) & deep[depths.partition])
             del depths
-            found = form_sets(candidates, member[block], peak, policy)
-            sets = sets.then(found)
-            waiting[candidates.partition[found.member]] = False
+            formed = form_sets(candidates, member[block], peak, policy)
+            sets = sets.then(formed)
+            waiting[candidates.partition[formed.member]] = False
     return Selection(sets, worst)
 
 

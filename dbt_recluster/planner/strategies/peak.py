@@ -12,7 +12,7 @@ from dbt_recluster.planner.strategies.lowest_level import LevelDepths, select_pe
 def peak(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Selection:
     """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
 
-    Source: Databend's RFC "recluster" (databend#6905) and its first implementation (databend#6858).
+    Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
 
     Args:
         candidates: c candidates.

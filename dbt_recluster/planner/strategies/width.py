@@ -47,9 +47,9 @@ def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Sele
     sets = no_sets()
     for narrowest in range(int(bucket.max()), -1, -1):
         member = np.flatnonzero((bucket >= narrowest) & waiting[candidates.partition])
-        found = form_sets(candidates, member, np.zeros(len(member), np.int64), policy)
-        sets = sets.then(found)
-        waiting[candidates.partition[found.member]] = False
+        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), policy)
+        sets = sets.then(formed)
+        waiting[candidates.partition[formed.member]] = False
     return Selection(sets, float(average.max()))
 
 

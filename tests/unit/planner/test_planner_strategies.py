@@ -234,7 +234,7 @@ class TestBudgets:
         assert (planned.limited, planned.reason) == (False, "average depth 2 is at most 2")
 
     def test_an_empty_plan_that_no_limit_explains(self):
-        """Two merges have not told these blocks apart."""
+        """Two merges have not separated these blocks."""
         blocks = build([(0, 10)] * 3, bytes=[10] * 3, level=[2] * 3)
         planned = plan(blocks, Policy(depth=1, max_bytes=1))
         assert not planned.limited
