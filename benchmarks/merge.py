@@ -3,9 +3,10 @@
     python benchmarks/merge.py                   # scale 1, 5 pairs: about 10 minutes on two cores
     python benchmarks/merge.py --quick           # scale 0.1, 3 pairs
 
-Every way reads the same files and writes the same number of blocks, in turn, in one Spark session; the table
-is taken back to the snapshot before each. Reported are medians of the wall time, of the processor time of
-Spark's JVM (which other work on the machine disturbs less) and of each pair's ratio.
+Every way reads the same files and writes the same number of blocks, in turn, in one Spark session; the table is taken
+back to the snapshot before each. Reported are medians of the wall time, of the processor time of Spark's JVM (which
+other work on the machine disturbs less) and of each pair's ratio. The case `call` is the whole call,
+recluster(..., final=True, depth=1), and has a table of its phases.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from phases import PhaseTimer, processor_seconds
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.iceberg import jvm
 from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -36,6 +37,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sort_order import set_cluster_key
+from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.text import table as text_table
 
 HERE = Path(__file__).resolve().parent
@@ -53,10 +55,19 @@ def main() -> None:
     figures: dict[str, Any] = {"command": " ".join(sys.argv), "machine": machine(spark), "cases": {}}
     for case in options.cases:
         print(f"\n{case}: {DESCRIPTIONS[case]}", flush=True)
+        options.timer = None
         ways = CASES[case](spark, source, options)
         measured = measure(spark, ways, options.pairs)
         figures["cases"][case] = measured
         show(measured)
+        if options.timer is not None:
+            phases = options.timer.medians()
+            figures["cases"][case]["phases"] = {name: [seconds, busy] for name, seconds, busy in phases}
+            print(
+                text_table(
+                    ("phase", "seconds", "processor"), [(n, f"{a:.2f}", f"{b:.2f}") for n, a, b in phases]
+                )
+            )
     path = Path(options.json)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(figures, indent=2) + "\n")
@@ -98,13 +109,35 @@ def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bo
     name = f"benchmark.{'in_order' if in_order else 'as_they_came'}"
     load(spark, name, source, options, in_order)
     table = IcebergTable.load(spark, name)
-    start = table.snapshot_id
     rows = spark.table(name).count()
-    size = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
     block_rows = -(-rows // LOADS) + rows // 100  # room for what a sample cannot tell
 
     def ours() -> None:
         merge_and_commit(spark, name, [None], block_rows)
+
+    return beside_iceberg(spark, table, ours)
+
+
+def whole_call(spark: Any, source: Path, options: argparse.Namespace) -> dict[str, Way]:
+    """The whole call of recluster: load, key, look, plan, merge, commit, and the second look that ends `final`."""
+    name = "benchmark.call"
+    load(spark, name, source, options, in_order=True)
+    table = IcebergTable.load(spark, name)
+    block_rows = -(-spark.table(name).count() // LOADS)
+    timer = options.timer = PhaseTimer(spark)
+
+    def ours() -> None:
+        with timer.call():
+            result = recluster(spark, name, "l_shipdate", final=True, depth=1, block_rows=block_rows)
+        assert result.blocks_in == LOADS, result
+
+    return beside_iceberg(spark, table, ours)
+
+
+def beside_iceberg(spark: Any, table: IcebergTable, ours: Way) -> dict[str, Way]:
+    """Return ``ours`` and Iceberg's sort and binpack of the same table, each from the snapshot that it has now."""
+    name, start = table.name, table.snapshot_id
+    size = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
 
     def procedure(strategy: str) -> Way:
         order = ", sort_order => 'l_shipdate ASC NULLS FIRST'" if strategy == "sort" else ""
@@ -218,13 +251,6 @@ def ratio(ours: list[float], theirs: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
-def processor_seconds(spark: Any) -> float:
-    """Return what Spark's JVM has used of the processor."""
-    pid = jvm.process_id(spark)
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def machine(spark: Any) -> dict[str, Any]:
     """What the figures were measured on."""
     return {
@@ -253,11 +279,13 @@ def show(measured: dict[str, Any]) -> None:
 
 
 CASES: dict[str, Callable[[Any, Path, argparse.Namespace], dict[str, Way]]] = {
+    "call": whole_call,
     "sorted": lambda spark, source, options: rewrites(spark, source, options, in_order=True),
     "unsorted": lambda spark, source, options: rewrites(spark, source, options, in_order=False),
     "many-sets": many_sets,
 }
 DESCRIPTIONS = {
+    "call": "8 loads, each sorted by the key: the whole call of recluster",
     "sorted": "8 loads, each sorted by the key, into 8 blocks",
     "unsorted": "8 loads as they came, into 8 blocks",
     "many-sets": "50 sets of 4 blocks, into 4 blocks each",
