@@ -14,6 +14,7 @@ from dbt_recluster.planner.strategies.coverage import Extents
 LEVEL_GROWTH = 1.25
 # The greatest level that stands for a number of loads of its own, and the default of `Policy.max_level`.
 GREATEST_LEVEL = 64
+_GOLDEN_RATIO = 0.6180339887498949
 
 
 def _loads_by_level() -> FloatArray:
@@ -33,9 +34,18 @@ def loads_of_level(level: IntArray | Int32Array) -> FloatArray:
     return loads
 
 
-def level_of_loads(loads: FloatArray) -> IntArray:
-    """The level that stands for the nearest number of loads: int64 (n,)."""
-    return np.searchsorted((_LOADS[:-1] + _LOADS[1:]) / 2, loads)
+def level_of_loads(loads: FloatArray, chance: float = 0.5) -> IntArray:
+    """The level that stands for this number of loads, int64 (n,): the inverse of `loads_of_level`.
+
+    Chance, from 0 to below 1, decides between two levels, so that levels are right on average. The nearest level would
+    never count a single load that joins many: late rows at depth 2 cost 1.6 times the work over 1,000 loads. This is
+    the counter of Morris, "Counting large numbers of events in small registers", 1978.
+    """
+    # Sums of shares may miss a whole number by a rounding error.
+    lower = np.clip(np.searchsorted(_LOADS, loads + 1e-9, side="right") - 1, 0, GREATEST_LEVEL - 1)
+    above = (loads - _LOADS[lower]) / (_LOADS[lower + 1] - _LOADS[lower])
+    levels: IntArray = lower + (above > chance)
+    return levels
 
 
 def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
@@ -59,5 +69,8 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     density = np.add.reduceat(rows * youngest, sets.start) / np.add.reduceat(length * youngest, sets.start)
     loads_by_rows = loads_of_level(least) * np.add.reduceat(rows, sets.start) / hull / density
     loads = np.where(loads_by_rows * LEVEL_GROWTH < loads, loads_by_rows, loads)
-    levels: IntArray = np.maximum(level_of_loads(loads), least + 1)
+    # Multiples of the golden ratio are spread evenly, and depend on the blocks alone. The whole plan has one chance,
+    # because neighbours of different levels would never be one group again.
+    chance = float(sets.total(candidates.rows).sum()) * _GOLDEN_RATIO % 1.0
+    levels: IntArray = np.maximum(level_of_loads(loads, chance), least + 1)
     return levels

@@ -138,6 +138,13 @@ def test_levels_stand_for_loads():
     assert (np.diff(loads) > 0).all()
     assert level_of_loads(loads).tolist() == levels.tolist()
     assert level_of_loads(np.array([0.1, 1.4, 1.6, 5.4, 6.9, 7.1])).tolist() == [0, 0, 1, 4, 5, 6]
+    # Right on average, wherever the loads lie between two levels.
+    for many in (1.3, 4.9, 5.1, 8.3, 77.7):
+        counted = [
+            loads_of_level(level_of_loads(np.array([many]), chance))[0]
+            for chance in np.linspace(0, 0.999, 1000)
+        ]
+        assert np.mean(counted) == pytest.approx(many, rel=2e-3)
     assert loads[64] > 3_000_000
     assert loads_of_level(np.array([1000])) == loads[64]
 
