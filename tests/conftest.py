@@ -20,9 +20,9 @@ pytest_plugins = ["dbt.tests.fixtures.project"]
 SPARK_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "2",
-    # The test processes share the cores. Short jobs gain nothing from the JVM's second compiler, which takes half of
-    # their time; and the metastore of a test need not survive a power cut.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dderby.system.durability=test",
+    # The test processes share the cores, and their jobs are short: without the JVM's second compiler and its parallel
+    # collector the tests take half of the processor time. The metastore of a test need not survive a power cut.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.durability=test",
 }
 if "PYTEST_XDIST_WORKER" in os.environ:
     SPARK_SETTINGS["spark.master"] = "local[1]"

@@ -331,7 +331,9 @@ class TestFailureAfterTheBuild(Clustering):
         hook = "alter table {{ this }} set tblproperties ('write.data.path' = 'file:/dev/null/nowhere')"
         more = f'recluster_depth=1, block_rows=500, sort_on_load=false, post_hook="{hook}"'
         return {
-            "events.sql": EVENTS.replace("recluster_depth=2, block_rows=500", more),
+            "events.sql": EVENTS.replace("recluster_depth=2, block_rows=500", more).replace(
+                "select id", "select /*+ repartition(2) */ id"
+            ),
             "after.sql": "select * from {{ ref('events') }}",
         }
 
