@@ -36,7 +36,7 @@
   {%- set result = parent() -%}
 
   {#- If the columns were not known before, they are now. -#}
-  {%- set clustering = adapter.current_clustering() or clustering -%}
+  {%- set clustering = recluster_resolve(this) or clustering -%}
   {%- if not altered and (clustering.cluster_by or before is not none) -%}
     {%- set after = recluster_get_clustering(this) -%}
     {%- if clustering.cluster_by or 'recluster.cluster_by' in before.properties -%}

@@ -4,10 +4,7 @@
 -#}
 {% macro recluster_prepare(clustering, kept_table, new_columns) %}
   {%- if kept_table -%}
-    {%- set columns = {} -%}
-    {%- for column in adapter.get_columns_in_relation(kept_table) -%}
-      {%- do columns.update({column.name: column.dtype}) -%}
-    {%- endfor -%}
+    {%- set columns = recluster_table_columns(kept_table) -%}
     {%- do new_columns.extend(adapter.missing_key_columns(clustering, columns)) -%}
     {%- if not new_columns -%}
       {{ return(adapter.prepare_clustering(clustering, columns)) }}
