@@ -180,6 +180,16 @@ class ReclusterAdapter(SparkAdapter):
             )
 
     @available.parse_none
+    def call_as_outermost(self, materialization: Any) -> Any:
+        """Call another adapter's materialization as if dbt did: it submits a Python job from no macro below one."""
+        stack = materialization.stack
+        callers, stack.call_stack = stack.call_stack, []
+        try:
+            return materialization()
+        finally:
+            stack.call_stack = callers
+
+    @available.parse_none
     def prepare_clustering(
         self, clustering: ClusteringConfig, columns: Mapping[str, str]
     ) -> ClusteringConfig:
