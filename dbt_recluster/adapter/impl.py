@@ -26,6 +26,7 @@ from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_response import ReclusterResponse, respond
 from dbt_recluster.adapter.operations import ARGUMENTS, Answer, OperationRunner
+from dbt_recluster.adapter.patterns import names_like
 from dbt_recluster.adapter.reclustering import (
     OperationArguments,
     RunBudget,
@@ -152,6 +153,11 @@ class ReclusterAdapter(SparkAdapter):
         if _ICEBERG_VIEW in (getattr(relation, "information", None) or ""):
             return True
         return self.credentials.method.in_process and uses_session_catalog(self.spark)
+
+    @available.parse_list
+    def names_like(self, names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
+        """Return the names like ``pattern`` and not like ``exclude``."""
+        return names_like(names, pattern, exclude)
 
     # --- configuration of the model that is being built ---
 
