@@ -36,6 +36,13 @@ PACKAGE = {
           {{% endfor %}}
           {{{{ return(found) }}}}
         {{% endmacro %}}""",
+    "get_relations_by_prefix.sql": """
+        {% macro get_relations_by_prefix(schema, prefix, exclude='', database=target.database) %}
+          {{ return(adapter.dispatch('get_relations_by_prefix', 'dbt_utils')(schema, prefix, exclude, database)) }}
+        {% endmacro %}
+        {% macro default__get_relations_by_prefix(schema, prefix, exclude='', database=target.database) %}
+          {{ return(dbt_utils.get_relations_by_pattern(schema, prefix ~ '%', exclude, database)) }}
+        {% endmacro %}""",
 }
 PRINT = """
     {% macro show(schema, table, exclude) %}
@@ -44,6 +51,9 @@ PRINT = """
       {% endfor %}
       {% for r in run_query(dbt_utils.get_tables_by_pattern_sql(schema, table, exclude)) %}
         {% do print('row ' ~ r.table_schema ~ '.' ~ r.table_name ~ ' ' ~ r.table_type) %}
+      {% endfor %}
+      {% for r in dbt_utils.get_relations_by_prefix(schema, table | replace('%', '') ~ 'vents_20', exclude) %}
+        {% do print('prefixed ' ~ r ~ ' ' ~ r.type) %}
       {% endfor %}
     {% endmacro %}"""
 
@@ -81,7 +91,8 @@ class DbtUtils:
     @staticmethod
     def show(**arguments: str) -> list[str]:
         _, log = run_dbt_and_capture(["--quiet", "run-operation", "show", "--args", json.dumps(arguments)])
-        return [line.strip() for line in log.splitlines() if line.startswith(("relation ", "row "))]
+        kinds = ("relation ", "row ", "prefixed ")
+        return [line.strip() for line in log.splitlines() if line.startswith(kinds)]
 
 
 class TestRelationsByPattern(DbtUtils):
@@ -103,7 +114,10 @@ class TestRelationsByPattern(DbtUtils):
             f"{schema}_more.elsewhere table",
         ]
         found = self.show(schema=f"{schema.upper()}%", table="e%", exclude="%2026")
-        assert found == [f"{kind} {each}" for kind in ("relation", "row") for each in expected]
+        assert found == [
+            *(f"{kind} {each}" for kind in ("relation", "row") for each in expected),
+            f"prefixed {schema}.events_2025 table",
+        ]
         assert self.show(schema=schema, table="nothing%", exclude="") == []
         assert self.show(schema="no_such_schema", table="%", exclude="") == []
         project.run_sql(f"drop schema {schema}_more cascade")
