@@ -182,3 +182,32 @@ class TestKeysThatAreResolvedLate(SchemaChange):
         properties = self.properties(sql, "late")
         assert properties["sort-order"] == "newkey ASC NULLS FIRST"
         assert properties["write.metadata.metrics.column.newkey"] == "full"
+
+
+class TestSnapshots(SchemaChange):
+    """A snapshot of a clustered table takes new columns on, and keeps those that its query no longer selects."""
+
+    HISTORY = (
+        "{% snapshot history %}{{ config(strategy='check', unique_key='id', check_cols=['v'], cluster_by=['id', "
+        "'dbt_valid_from']) }} select * from {{ ref('source') }}{% endsnapshot %}"
+    )
+
+    @pytest.fixture(scope="class")
+    def snapshots(self) -> dict[str, str]:
+        return {"history.sql": self.HISTORY}
+
+    def test_a_column_comes_and_goes(self, project: Any, run: Any, sql: Any) -> None:
+        rows = "select id, v, {} from values (1, '{}'), (2, 'b') as t (id, v)"
+        for more, v in (("0 as old", "a"), ("0 as old, id as `new one`", "c"), ("id as `new one`", "d")):
+            run("source", rows.format(more, v), materialized="table")
+            assert {result.status for result in run_dbt(["snapshot"])} == {"success"}
+        assert sql(
+            "select id, v, old, `new one`, dbt_valid_to is null from {schema}.history order by 1, 2"
+        ) == [
+            (1, "a", 0, None, False),
+            (1, "c", 0, 1, False),
+            (1, "d", None, 1, True),
+            (2, "b", 0, None, True),
+        ]
+        expected = "id ASC NULLS FIRST, dbt_valid_from ASC NULLS FIRST"
+        assert self.properties(sql, "history")["sort-order"] == expected
