@@ -41,7 +41,7 @@ from dbt_recluster.adapter.relation_config import (
     creation_properties,
     restored_order,
 )
-from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal
+from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.adapter.values import parse_predicate
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
@@ -218,6 +218,15 @@ class ReclusterAdapter(SparkAdapter):
         """Return the configuration of the model that this thread is building, or None if it is not clustered."""
         return getattr(self._building, "clustering", None)
 
+    @available.parse_none
+    def check_new_key_columns(self, columns: list[str], on_schema_change: str | None) -> None:
+        """Refuse a key on columns that the table lacks, unless this run adds them."""
+        if columns and on_schema_change not in ("append_new_columns", "sync_all_columns"):
+            raise ConfigurationError(
+                f"cluster_by names {', '.join(columns)}, which the model selects and its table does not have yet. "
+                "Set on_schema_change to 'append_new_columns', or run once with --full-refresh."
+            )
+
     @available.parse_list
     def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
         """Return the top-level columns of the key that a table with these columns lacks."""
@@ -287,14 +296,21 @@ class ReclusterAdapter(SparkAdapter):
 
     @available.parse_none
     def column_removal(
-        self, relation: BaseRelation, removed: list[Column], table: TableClustering, *, is_this: bool
+        self,
+        relation: BaseRelation,
+        removed: list[Column],
+        table: TableClustering,
+        description: Iterable[Any],
+        *,
+        is_this: bool,
     ) -> ClusteringChange:
-        """Return the change that precedes a removal of columns; an error if the table is clustered by one.
+        """Return the change that precedes a removal of columns; an error if the table needs one of them.
 
         Args:
             relation: The table.
             removed: The columns that will be dropped.
             table: The clustering that it has.
+            description: The rows of ``DESCRIBE``.
             is_this: Whether it is the table of the model that this thread is building.
         """
         clustering = self.current_clustering() if is_this else None
@@ -304,6 +320,7 @@ class ReclusterAdapter(SparkAdapter):
                 self._columns({column.name: column.data_type for column in removed}),
                 table,
                 clustering.cluster_by if clustering else None,
+                partition_columns(description),
             )
 
     @available.parse_none

@@ -71,14 +71,18 @@ class SchemaChanges:
                     f"point. Cast {old.name} to {old.data_type} in the model, or run once with --full-refresh."
                 )
 
-    def keep_missing(self, columns: Iterable[str]) -> list[str]:
-        """Return the columns, perhaps quoted, that an update may set: not those that the model lacks."""
+    def without_missing(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns, perhaps quoted, without those that the model lacks."""
         missing = {_comparable(column.name, self.case_sensitive) for column in self.missing}
         return [name for name in columns if _comparable(name.strip("`"), self.case_sensitive) not in missing]
 
 
 def column_removal(
-    relation: str, removed: Columns, table: TableClustering, key: ClusterKey | None
+    relation: str,
+    removed: Columns,
+    table: TableClustering,
+    key: ClusterKey | None,
+    partitioned_by: Sequence[str] = (),
 ) -> ClusteringChange:
     """Return the change that precedes a removal of columns: their metrics properties go first.
 
@@ -89,29 +93,54 @@ def column_removal(
         removed: The columns that will be dropped.
         table: The clustering that the table has.
         key: The cluster key that its model asks for, which the table has by then; None if it asks for none.
+        partitioned_by: The columns of its partitions (:func:`partition_columns`).
 
     Raises:
         ClusterKeyError: The key, or else the table's sort order, needs one of the columns.
+        OptionError: The table is partitioned by one.
     """
-    ordered = [field.column for field in key.fields] if key else table.sort_columns
-    needed = [column for column in ordered if removed.find(column.partition(".")[0])]
-    if needed:
-        lost = ", ".join(dict.fromkeys(needed))
-        raise ClusterKeyError(
-            f"on_schema_change: sync_all_columns would drop {lost} of {relation}, "
-            + (
-                "which cluster_by names. Change cluster_by, or let the model select the column again"
-                if key
-                else f"which the table is sorted by. Run `alter table {relation} write unordered` before"
-            )
-            + ". The table is as before."
+
+    def lost(needed: Iterable[str]) -> str:
+        names = [column for column in needed if removed.find(column.partition(".")[0])]
+        return ", ".join(dict.fromkeys(names))
+
+    refusal = f"on_schema_change: sync_all_columns would drop {{}} of {relation}, which {{}}. No column was changed."
+    if key and (columns := lost(field.column for field in key.fields)):
+        advice = "cluster_by names. Change cluster_by, or let the model select the column again"
+        raise ClusterKeyError(refusal.format(columns, advice))
+    if not key and (columns := lost(table.sort_columns)):
+        advice = f"the table is sorted by. Run `alter table {relation} write unordered` before"
+        raise ClusterKeyError(refusal.format(columns, advice))
+    if columns := lost(partitioned_by):
+        advice = (
+            "the table is partitioned by. Let the model select the column again, or run with --full-refresh"
         )
+        raise OptionError(refusal.format(columns, advice))
     properties = [
         name
         for name in table.properties
         if name.startswith(METRICS_PREFIX) and _is_within(name.removeprefix(METRICS_PREFIX), removed.names)
     ]
     return ClusteringChange(unset_properties=tuple(properties))
+
+
+def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
+    """Return the columns that a table is partitioned by, a struct's field as its path.
+
+    Args:
+        description: The rows of ``DESCRIBE``. If all transforms are identities, it lists the columns under
+            ``# Partition Information``; otherwise, it lists the transforms under ``# Partitioning``.
+    """
+    section, columns = "", []
+    for name, value, *_ in description:
+        if not name or name.startswith("#"):
+            section = name if name and name != "# col_name" else section
+        elif section == "# Partition Information":
+            columns.append(name)
+        elif section == "# Partitioning":
+            transform = re.search(r"\((?:\d+, )?(.+)\)$", value or "")
+            columns.append((transform.group(1) if transform else value or "").replace("`", ""))
+    return columns
 
 
 def _comparable(name: str, case_sensitive: bool) -> str:

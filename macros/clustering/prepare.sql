@@ -17,11 +17,6 @@
   {%- endif -%}
 
   {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns()) -%}
-  {%- if new_columns and config.get('on_schema_change') not in ('append_new_columns', 'sync_all_columns') -%}
-    {%- do exceptions.raise_compiler_error(
-      'cluster_by names ' ~ new_columns | join(', ') ~ ', which the model selects and its table does not have yet. '
-      ~ "Set on_schema_change to 'append_new_columns', or run once with --full-refresh."
-    ) -%}
-  {%- endif -%}
+  {%- do adapter.check_new_key_columns(new_columns, config.get('on_schema_change')) -%}
   {{ return(clustering) }}
 {% endmacro %}

@@ -14,7 +14,8 @@
   {%- set table = none -%}
   {%- if remove_columns -%}
     {%- set table = recluster_get_clustering(relation) -%}
-    {%- set removal = adapter.column_removal(relation, remove_columns, table, is_this=is_this) -%}
+    {%- set description = run_query('describe ' ~ relation).rows -%}
+    {%- set removal = adapter.column_removal(relation, remove_columns, table, description, is_this=is_this) -%}
   {%- endif -%}
 
   {%- if add_columns -%}

@@ -2,7 +2,7 @@
 {% macro recluster__get_merge_update_columns(merge_update_columns, merge_exclude_columns, dest_columns) %}
   {%- set columns = spark__get_merge_update_columns(merge_update_columns, merge_exclude_columns, dest_columns) -%}
   {%- if adapter.current_schema_changes().missing -%}
-    {%- set columns = adapter.current_schema_changes().keep_missing(columns or dest_columns | map(attribute='quoted')) -%}
+    {%- set columns = adapter.current_schema_changes().without_missing(columns or dest_columns | map(attribute='quoted')) -%}
   {%- endif -%}
   {{ return(columns) }}
 {% endmacro %}

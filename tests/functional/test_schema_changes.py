@@ -153,6 +153,14 @@ class TestSyncAllColumns(SchemaChange):
         assert "would drop k of" in message
         assert "by_hand write unordered` before" in message
 
+    def test_a_column_of_the_partitions_is_not_dropped(self, run: Any, sql: Any) -> None:
+        options = {**self.SYNC, "partition_by": ["days(ts)", "p"]}
+        run("parted", "select 1 as id, timestamp '2026-01-01' as ts, 2 as p", **options)
+        message = run("parted", "select 1 as id, 3 as new, 2 as p", passes=False, **options)
+        assert "would drop ts of" in message
+        assert "which the table is partitioned by. Let the model select the column again" in message
+        assert self.columns(sql, "parted") == ["id int", "ts timestamp", "p int"]
+
     def test_the_key_moves_to_a_new_column_as_its_own_goes(self, run: Any, sql: Any) -> None:
         run("moved", "select id, id % 7 as k from range(100)", cluster_by="k", **self.SYNC)
         run("moved", "select id, id % 5 as j from range(100, 200)", cluster_by="j", **self.SYNC)

@@ -4,7 +4,7 @@ import pytest
 from dbt.adapters.spark.column import SparkColumn
 
 from dbt_recluster.adapter.relation_config import TableClustering
-from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal
+from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
@@ -28,10 +28,10 @@ def test_names_are_compared_as_the_session_does() -> None:
     model, table = columns(K="int", new="int"), columns(k="int", old="int")
     loose = changes(model, table)
     assert (names(loose.added), names(loose.missing)) == (["new"], ["old"])
-    assert loose.keep_missing(["`k`", "OLD", "`old`"]) == ["`k`"]
+    assert loose.without_missing(["`k`", "OLD", "`old`"]) == ["`k`"]
     exact = changes(model, table, case_sensitive=True)
     assert (names(exact.added), names(exact.missing)) == (["K", "new"], ["k", "old"])
-    assert exact.keep_missing(["K", "k"]) == ["K"]
+    assert exact.without_missing(["K", "k"]) == ["K"]
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,21 @@ def test_a_removal_takes_the_properties_of_its_fields_along() -> None:
 @pytest.mark.parametrize(("key", "order"), [("S.b, k", ""), (None, "truncate(s.b, 4) DESC NULLS LAST")])
 def test_a_column_that_the_table_is_clustered_by_is_not_removed(key: str | None, order: str) -> None:
     wanted = parse_cluster_key(key) if key else None
-    with pytest.raises(ClusterKeyError, match=r"would drop [sS]\.b of s\.t.*The table is as before\."):
+    with pytest.raises(ClusterKeyError, match=r"would drop [sS]\.b of s\.t.*No column was changed\."):
         column_removal("s.t", Columns.parse({"s": "struct<b:int>"}), TableClustering(order, {}), wanted)
+
+
+def test_the_columns_of_partitions_are_read_from_the_description() -> None:
+    columns = [("p", "int", None), ("ts", "timestamp", None)]
+    assert partition_columns(columns) == []
+    header = [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
+    assert partition_columns([*columns, *header, ("p", "int", None)]) == ["p"]
+    transforms = ["days(ts)", "p", "bucket(4, `x y`)", "truncate(3, v)", "s.f"]
+    parts = [(f"Part {i}", text, "") for i, text in enumerate(transforms)]
+    description = [*columns, ("", "", ""), ("# Partitioning", "", ""), *parts]
+    assert partition_columns(description) == ["ts", "p", "x y", "v", "s.f"]
+
+
+def test_a_column_of_the_partitions_is_not_removed() -> None:
+    with pytest.raises(OptionError, match=r"would drop P of s\.t, which the table is partitioned by"):
+        column_removal("s.t", Columns.parse({"p": "int"}), TableClustering(), None, ["ts", "P"])
