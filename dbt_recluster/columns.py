@@ -72,6 +72,12 @@ def base_type(spark_type: str) -> str:
     return re.split(r"[(<]", spark_type, maxsplit=1)[0].strip().lower()
 
 
+def decimal_precision(decimal_type: str) -> int:
+    """Return the digits of a Spark type such as ``decimal(10,2)``."""
+    digits = re.search(r"\d+", decimal_type)
+    return int(digits.group()) if digits else 10
+
+
 def decimal_scale(decimal_type: str) -> int:
     """Return the digits after the point of a Spark type such as ``decimal(10,2)``."""
     _, comma, scale = decimal_type.rstrip(") ").partition(",")

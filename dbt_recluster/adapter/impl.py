@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
@@ -25,6 +26,7 @@ from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_response import ReclusterResponse, respond
 from dbt_recluster.adapter.operations import ARGUMENTS, Answer, OperationRunner
+from dbt_recluster.adapter.patterns import names_like
 from dbt_recluster.adapter.reclustering import (
     OperationArguments,
     RunBudget,
@@ -39,6 +41,7 @@ from dbt_recluster.adapter.relation_config import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.adapter.values import parse_predicate
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
@@ -99,6 +102,7 @@ class ReclusterAdapter(SparkAdapter):
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: the default file format is Iceberg."""
         self._building.clustering = None
+        self._building.schema_changes = SchemaChanges()
         node_config = getattr(getattr(config, "model", None), "config", None)
         if node_config is not None and node_config.get("file_format") is None:
             node_config["file_format"] = DEFAULT_FILE_FORMAT
@@ -150,6 +154,11 @@ class ReclusterAdapter(SparkAdapter):
             return True
         return self.credentials.method.in_process and uses_session_catalog(self.spark)
 
+    @available.parse_list
+    def names_like(self, names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
+        """Return the names like ``pattern`` and not like ``exclude``."""
+        return names_like(names, pattern, exclude)
+
     # --- configuration of the model that is being built ---
 
     @available.parse_none
@@ -177,6 +186,16 @@ class ReclusterAdapter(SparkAdapter):
             )
 
     @available.parse_none
+    def call_as_outermost(self, materialization: Any) -> Any:
+        """Call another adapter's materialization as if dbt did: it submits a Python job from no macro below one."""
+        stack = materialization.stack
+        callers, stack.call_stack = stack.call_stack, []
+        try:
+            return materialization()
+        finally:
+            stack.call_stack = callers
+
+    @available.parse_none
     def prepare_clustering(
         self, clustering: ClusteringConfig, columns: Mapping[str, str]
     ) -> ClusteringConfig:
@@ -198,6 +217,15 @@ class ReclusterAdapter(SparkAdapter):
     def current_clustering(self) -> ClusteringConfig | None:
         """Return the configuration of the model that this thread is building, or None if it is not clustered."""
         return getattr(self._building, "clustering", None)
+
+    @available.parse_none
+    def check_new_key_columns(self, columns: list[str], on_schema_change: str | None) -> None:
+        """Refuse a key on columns that the table lacks, unless this run adds them."""
+        if columns and on_schema_change not in ("append_new_columns", "sync_all_columns"):
+            raise ConfigurationError(
+                f"cluster_by names {', '.join(columns)}, which the model selects and its table does not have yet. "
+                "Set on_schema_change to 'append_new_columns', or run once with --full-refresh."
+            )
 
     @available.parse_list
     def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
@@ -235,6 +263,65 @@ class ReclusterAdapter(SparkAdapter):
     def restored_order(self, before: TableClustering, after: TableClustering) -> ClusteringChange:
         """Return the change that gives a replaced table its sort order back."""
         return restored_order(before, after)
+
+    # --- columns that an incremental model has gained, lost or changed ---
+
+    @available.parse_none
+    def compare_schemas(self, model: list[Column], table: list[Column]) -> dict[str, Any]:
+        """Compare the columns of a model and its table; return dbt's form of it and keep ours for this build."""
+        changes = SchemaChanges.between(model, table, case_sensitive=self._case_sensitive)
+        self._building.schema_changes = changes
+        return {
+            "schema_changed": bool(changes),
+            "source_not_in_target": changes.added,
+            "target_not_in_source": changes.missing,
+            "source_columns": model,
+            "target_columns": table,
+            "new_target_types": [
+                {"column_name": old.name, "new_type": new.data_type} for old, new in changes.retyped
+            ],
+        }
+
+    @available.parse_none
+    def current_schema_changes(self) -> SchemaChanges:
+        """Return how the model that this thread is building differs from its table, as far as it was compared."""
+        changes: SchemaChanges = getattr(self._building, "schema_changes", SchemaChanges())
+        return changes
+
+    @available.parse_none
+    def check_new_types(self, relation: BaseRelation) -> None:
+        """Refuse, before anything is altered, a change of type that Iceberg does not make."""
+        with as_dbt_errors():
+            self.current_schema_changes().check_types(relation.render())
+
+    @available.parse_none
+    def column_removal(
+        self,
+        relation: BaseRelation,
+        removed: list[Column],
+        table: TableClustering,
+        description: Iterable[Any],
+        *,
+        is_this: bool,
+    ) -> ClusteringChange:
+        """Return the change that precedes a removal of columns; an error if the table needs one of them.
+
+        Args:
+            relation: The table.
+            removed: The columns that will be dropped.
+            table: The clustering that it has.
+            description: The rows of ``DESCRIBE``.
+            is_this: Whether it is the table of the model that this thread is building.
+        """
+        clustering = self.current_clustering() if is_this else None
+        with as_dbt_errors():
+            return column_removal(
+                relation.render(),
+                self._columns({column.name: column.data_type for column in removed}),
+                table,
+                clustering.cluster_by if clustering else None,
+                partition_columns(description),
+            )
 
     @available.parse_none
     def first_time(self, subject: str) -> bool:

@@ -41,6 +41,11 @@ class TableClustering:
         properties = {str(name): str(value) for name, value in rows}
         return cls(properties.pop("sort-order", ""), properties)
 
+    @property
+    def sort_columns(self) -> list[str]:
+        """The columns of the sort order, most significant first."""
+        return [item.group(2) or item.group(4) for item in _SORT_ITEM.finditer(self.sort_order)]
+
 
 @dataclass(frozen=True)
 class ClusteringChange:

@@ -14,7 +14,7 @@
   {%- set existing = load_cached_relation(this) -%}
 
   {%- if config.get('file_format') != 'iceberg' -%}
-    {{ return(parent()) }}
+    {{ return(recluster_call_parent(parent)) }}
   {%- endif -%}
 
   {%- set kept = recluster_keeps_table(existing) -%}
@@ -33,10 +33,10 @@
     {%- do recluster_alter_clustering(existing, adapter.clustering_change(clustering, before, config.get('tblproperties'))) -%}
   {%- endif -%}
 
-  {%- set result = parent() -%}
+  {%- set result = recluster_call_parent(parent) -%}
 
   {#- If the columns were not known before, they are now. -#}
-  {%- set clustering = adapter.current_clustering() or clustering -%}
+  {%- set clustering = recluster_resolve(this) or clustering -%}
   {%- if not altered and (clustering.cluster_by or before is not none) -%}
     {%- set after = recluster_get_clustering(this) -%}
     {%- if clustering.cluster_by or 'recluster.cluster_by' in before.properties -%}

@@ -4,10 +4,7 @@
 -#}
 {% macro recluster_prepare(clustering, kept_table, new_columns) %}
   {%- if kept_table -%}
-    {%- set columns = {} -%}
-    {%- for column in adapter.get_columns_in_relation(kept_table) -%}
-      {%- do columns.update({column.name: column.dtype}) -%}
-    {%- endfor -%}
+    {%- set columns = recluster_table_columns(kept_table) -%}
     {%- do new_columns.extend(adapter.missing_key_columns(clustering, columns)) -%}
     {%- if not new_columns -%}
       {{ return(adapter.prepare_clustering(clustering, columns)) }}
@@ -20,11 +17,6 @@
   {%- endif -%}
 
   {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns()) -%}
-  {%- if new_columns and config.get('on_schema_change') not in ('append_new_columns', 'sync_all_columns') -%}
-    {%- do exceptions.raise_compiler_error(
-      'cluster_by names ' ~ new_columns | join(', ') ~ ', which the model selects and its table does not have yet. '
-      ~ "Set on_schema_change to 'append_new_columns', or run once with --full-refresh."
-    ) -%}
-  {%- endif -%}
+  {%- do adapter.check_new_key_columns(new_columns, config.get('on_schema_change')) -%}
   {{ return(clustering) }}
 {% endmacro %}

@@ -257,15 +257,7 @@ class TestEmptySeed(BaseTestEmptySeed):
 
 
 class TestIncrementalOnSchemaChange(BaseIncrementalOnSchemaChange):
-    @pytest.mark.skip(
-        reason="its second model removes a column, and dbt-spark then inserts one that the query lacks"
-    )
-    def test_run_incremental_append_new_columns(self, project):
-        raise AssertionError
-
-    @pytest.mark.skip(reason="dbt-spark refuses to drop a column from an Iceberg table")
-    def test_run_incremental_sync_all_columns(self, project):
-        raise AssertionError
+    pass
 
 
 # The classes left out, each with its reason.

@@ -1,0 +1,164 @@
+"""How the columns of an incremental model differ from those of its Iceberg table, and what Iceberg allows to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dbt.adapters.base.column import Column
+
+from dbt_recluster.adapter.relation_config import ClusteringChange, TableClustering
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.columns import Columns, base_type, decimal_precision, decimal_scale
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.iceberg.sort_order import METRICS_PREFIX
+
+# Iceberg has no type of one or two bytes and no limit of a string's length. A struct's field may have such a name.
+_SHORT_INTEGER = re.compile(r"\b(?:tinyint|smallint)\b(?!`?:)", re.IGNORECASE)
+_LIMITED_STRING = re.compile(r"\b(?:var)?char\(\d+\)", re.IGNORECASE)
+_WIDENED = {"int": "bigint", "float": "double"}
+
+
+@dataclass(frozen=True)
+class SchemaChanges:
+    """The differences between the columns that a model selects and those of its table.
+
+    Attributes:
+        added: Columns of the model that the table lacks.
+        missing: Columns of the table that the model lacks.
+        retyped: The table's column and the model's for each that differs in type.
+        case_sensitive: Whether ``k`` and ``K`` are two columns.
+    """
+
+    added: Sequence[Column] = ()
+    missing: Sequence[Column] = ()
+    retyped: Sequence[tuple[Column, Column]] = ()
+    case_sensitive: bool = False
+
+    @classmethod
+    def between(
+        cls, model: Sequence[Column], table: Sequence[Column], *, case_sensitive: bool
+    ) -> SchemaChanges:
+        """Compare columns: names as the session does, types as Iceberg stores them."""
+        of_model, of_table = (
+            {_comparable(column.name, case_sensitive): column for column in columns}
+            for columns in (model, table)
+        )
+        both = [(of_table[name], of_model[name]) for name in of_table if name in of_model]
+        return cls(
+            [column for name, column in of_model.items() if name not in of_table],
+            [column for name, column in of_table.items() if name not in of_model],
+            [(old, new) for old, new in both if _stored(old.data_type) != _stored(new.data_type)],
+            case_sensitive,
+        )
+
+    def __bool__(self) -> bool:
+        """Whether there is any difference."""
+        return bool(self.added or self.missing or self.retyped)
+
+    def check_types(self, relation: str) -> None:
+        """Refuse a change of type that Iceberg does not make.
+
+        Raises:
+            OptionError: Names the column and both types.
+        """
+        for old, new in self.retyped:
+            if not _is_widened(_stored(old.data_type), _stored(new.data_type)):
+                raise OptionError(
+                    f"{old.name} of {relation} is {old.data_type}, and the model now selects {new.data_type}. Iceberg "
+                    "only widens types: int to bigint, float to double, and decimals to more digits before the "
+                    f"point. Cast {old.name} to {old.data_type} in the model, or run once with --full-refresh."
+                )
+
+    def without_missing(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns, perhaps quoted, without those that the model lacks."""
+        missing = {_comparable(column.name, self.case_sensitive) for column in self.missing}
+        return [name for name in columns if _comparable(name.strip("`"), self.case_sensitive) not in missing]
+
+
+def column_removal(
+    relation: str,
+    removed: Columns,
+    table: TableClustering,
+    key: ClusterKey | None,
+    partitioned_by: Sequence[str] = (),
+) -> ClusteringChange:
+    """Return the change that precedes a removal of columns: their metrics properties go first.
+
+    Iceberg keeps the properties of a struct's fields, and then refuses to set any property of the table.
+
+    Args:
+        relation: The table.
+        removed: The columns that will be dropped.
+        table: The clustering that the table has.
+        key: The cluster key that its model asks for, which the table has by then; None if it asks for none.
+        partitioned_by: The columns of its partitions (:func:`partition_columns`).
+
+    Raises:
+        ClusterKeyError: The key, or else the table's sort order, needs one of the columns.
+        OptionError: The table is partitioned by one.
+    """
+
+    def lost(needed: Iterable[str]) -> str:
+        names = [column for column in needed if removed.find(column.partition(".")[0])]
+        return ", ".join(dict.fromkeys(names))
+
+    refusal = f"on_schema_change: sync_all_columns would drop {{}} of {relation}, which {{}}. No column was changed."
+    if key and (columns := lost(field.column for field in key.fields)):
+        advice = "cluster_by names. Change cluster_by, or let the model select the column again"
+        raise ClusterKeyError(refusal.format(columns, advice))
+    if not key and (columns := lost(table.sort_columns)):
+        advice = f"the table is sorted by. Run `alter table {relation} write unordered` before"
+        raise ClusterKeyError(refusal.format(columns, advice))
+    if columns := lost(partitioned_by):
+        advice = (
+            "the table is partitioned by. Let the model select the column again, or run with --full-refresh"
+        )
+        raise OptionError(refusal.format(columns, advice))
+    properties = [
+        name
+        for name in table.properties
+        if name.startswith(METRICS_PREFIX) and _is_within(name.removeprefix(METRICS_PREFIX), removed.names)
+    ]
+    return ClusteringChange(unset_properties=tuple(properties))
+
+
+def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
+    """Return the columns that a table is partitioned by, a struct's field as its path.
+
+    Args:
+        description: The rows of ``DESCRIBE``. If all transforms are identities, it lists the columns under
+            ``# Partition Information``; otherwise, it lists the transforms under ``# Partitioning``.
+    """
+    section, columns = "", []
+    for name, value, *_ in description:
+        if not name or name.startswith("#"):
+            section = name if name and name != "# col_name" else section
+        elif section == "# Partition Information":
+            columns.append(name)
+        elif section == "# Partitioning":
+            transform = re.search(r"\((?:\d+, )?(.+)\)$", value or "")
+            columns.append((transform.group(1) if transform else value or "").replace("`", ""))
+    return columns
+
+
+def _comparable(name: str, case_sensitive: bool) -> str:
+    return name if case_sensitive else name.lower()
+
+
+def _is_within(path: str, columns: Iterable[str]) -> bool:
+    """Whether a path is one of ``columns``, whose names may have dots, or a field of one."""
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
+
+
+def _stored(spark_type: str) -> str:
+    """Return the type that an Iceberg table has for a type of Spark."""
+    return _LIMITED_STRING.sub("string", _SHORT_INTEGER.sub("int", spark_type))
+
+
+def _is_widened(old: str, new: str) -> bool:
+    """Whether Iceberg changes a column of type ``old`` to ``new``."""
+    if base_type(old) == base_type(new) == "decimal":
+        return decimal_scale(old) == decimal_scale(new) and decimal_precision(old) < decimal_precision(new)
+    return _WIDENED.get(old) == new

@@ -1,0 +1,39 @@
+{#-
+  Add and drop columns of an Iceberg table, which dbt-spark takes for one that cannot drop any.
+
+  A cluster key that needs a new column is set between the two, so that the load arrives sorted by it, and so that the
+  columns of the former key can go: Iceberg drops no column that the table is sorted by.
+-#}
+{% macro recluster__alter_relation_add_remove_columns(relation, add_columns, remove_columns) %}
+  {%- if not (load_cached_relation(relation) or relation).is_iceberg -%}
+    {{ return(spark__alter_relation_add_remove_columns(relation, add_columns, remove_columns)) }}
+  {%- endif -%}
+
+  {#- An operation has no `this`. -#}
+  {%- set is_this = this is defined and this is not none and relation.render() == this.render() -%}
+  {%- set table = none -%}
+  {%- if remove_columns -%}
+    {%- set table = recluster_get_clustering(relation) -%}
+    {%- set description = run_query('describe ' ~ relation).rows -%}
+    {%- set removal = adapter.column_removal(relation, remove_columns, table, description, is_this=is_this) -%}
+  {%- endif -%}
+
+  {%- if add_columns -%}
+    {%- call statement('add_columns') -%}
+      alter table {{ relation }} add columns ({{ recluster_column_list(add_columns) }})
+    {%- endcall -%}
+  {%- endif -%}
+
+  {%- if is_this and adapter.current_clustering() -%}
+    {%- set clustering = recluster_resolve(relation) -%}
+    {%- set table = table or recluster_get_clustering(relation) -%}
+    {%- do recluster_alter_clustering(relation, adapter.clustering_change(clustering, table, config.get('tblproperties'))) -%}
+  {%- endif -%}
+
+  {%- if remove_columns -%}
+    {%- do recluster_alter_clustering(relation, removal) -%}
+    {%- call statement('drop_columns') -%}
+      alter table {{ relation }} drop columns ({{ get_quoted_csv(remove_columns | map(attribute='name')) }})
+    {%- endcall -%}
+  {%- endif -%}
+{% endmacro %}

@@ -1,0 +1,221 @@
+"""Incremental models whose columns change, on Iceberg tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt, write_file
+
+
+class SchemaChange:
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {}
+
+    @pytest.fixture
+    def sql(self, project: Any) -> Any:
+        return lambda statement: [
+            tuple(row) for row in project.run_sql(statement.format(schema=project.test_schema), fetch="all")
+        ]
+
+    @pytest.fixture
+    def run(self, project: Any) -> Any:
+        """Write the model ``name`` and run it; return dbt's message for it."""
+
+        def run(name: str, query: str, *, passes: bool = True, **items: Any) -> str:
+            options = {"materialized": "incremental", **items}
+            head = "{{ config(" + ", ".join(f"{key}={value!r}" for key, value in options.items()) + ") }}\n"
+            write_file(head + query, project.project_root, "models", f"{name}.sql")
+            (result,) = run_dbt(["run", "--select", name], expect_pass=passes)
+            return str(result.message)
+
+        return run
+
+    @staticmethod
+    def columns(sql: Any, table: str) -> list[str]:
+        rows = sql(f"describe {{schema}}.{table}")
+        return [f"{name} {kind}" for name, kind, _ in rows[: next_comment(rows)]]
+
+    @staticmethod
+    def properties(sql: Any, table: str) -> dict[str, str]:
+        return dict(sql(f"show tblproperties {{schema}}.{table}"))
+
+
+def next_comment(rows: list[Any]) -> int:
+    return next((i for i, row in enumerate(rows) if not row[0] or row[0].startswith("#")), len(rows))
+
+
+class TestAppendNewColumns(SchemaChange):
+    """Columns that the model no longer selects are NULL in new rows and untouched in others."""
+
+    @pytest.mark.parametrize(
+        ("name", "options", "expected"),
+        [
+            (
+                "appended",
+                {"incremental_strategy": "append"},
+                [(1, "a", 10, None), (1, "b", None, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+            ),
+            (
+                "merged",
+                {"incremental_strategy": "merge", "unique_key": "id"},
+                [(1, "b", 10, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+            ),
+            (
+                "merged_some",
+                {
+                    "incremental_strategy": "merge",
+                    "unique_key": "id",
+                    "merge_update_columns": ["More", "Gone"],
+                },
+                [(1, "a", 10, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+            ),
+            (
+                "merged_others",
+                {"incremental_strategy": "merge", "unique_key": "id", "merge_exclude_columns": ["V"]},
+                [(1, "a", 10, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+            ),
+            (
+                "overwritten",
+                {"incremental_strategy": "insert_overwrite", "partition_by": "id"},
+                [(1, "b", None, 0.5), (2, "a", 20, None), (3, "c", None, 1.5)],
+            ),
+        ],
+    )
+    def test_a_column_comes_and_another_goes(
+        self, run: Any, sql: Any, name: str, options: dict[str, Any], expected: list[Any]
+    ) -> None:
+        options = {**options, "on_schema_change": "append_new_columns", "cluster_by": "v"}
+        run(name, "select id, 'a' as v, cast(id * 10 as int) as gone from range(1, 3)", **options)
+        query = (
+            "with q as (select 1 as id, 'b' as v, 0.5d as more union all select 3, 'c', 1.5d) select * from q"
+        )
+        run(name, query, **options)
+        assert sql(f"select id, v, gone, more from {{schema}}.{name} order by id, v") == expected
+
+    def test_names_differ_only_in_case_and_types_only_for_spark(self, run: Any, sql: Any) -> None:
+        """Iceberg stores a smallint as an int, and `ID` is the column `id`: neither is a change."""
+        for change in ("append_new_columns", "sync_all_columns", "fail"):
+            name = f"same_{change}"
+            options = {"on_schema_change": change}
+            run(name, "select 1 as id, cast(1 as smallint) as s, array(cast(1 as tinyint)) as t", **options)
+            run(name, "select 2 as ID, cast(2 as smallint) as s, array(cast(2 as tinyint)) as t", **options)
+            assert sql(f"select id, s from {{schema}}.{name} order by id") == [(1, 1), (2, 2)]
+            assert self.columns(sql, name) == ["id int", "s int", "t array<int>"]
+
+
+class TestSyncAllColumns(SchemaChange):
+    SYNC = {"on_schema_change": "sync_all_columns"}  # noqa: RUF012
+
+    def test_columns_come_go_and_widen(self, run: Any, sql: Any) -> None:
+        old = "select 1 as `a b`, 'x' as `select`, 1 as n, 1.5f as f, cast(1 as decimal(5, 2)) as d"
+        run("synced", old, **self.SYNC)
+        new = "select 'y' as `a-b`, 2 as `select.x`, 2L as n, 2.5d as f, cast(2 as decimal(9, 2)) as d"
+        run("synced", new, **self.SYNC)
+        expected = ["n bigint", "f double", "d decimal(9,2)", "a-b string", "select.x int"]
+        assert self.columns(sql, "synced") == expected
+        rows = sql("select n, f, d, `a-b`, `select.x` from {schema}.synced order by n")
+        assert [(*row[:2], float(row[2]), *row[3:]) for row in rows] == [
+            (1, 1.5, 1.0, None, None),
+            (2, 2.5, 2.0, "y", 2),
+        ]
+
+    def test_a_type_that_cannot_change_is_refused_before_anything_is_altered(
+        self, run: Any, sql: Any
+    ) -> None:
+        run("narrowed", "select 1L as id, 'a' as v, 1 as gone", **self.SYNC)
+        before = sql("select snapshot_id from {schema}.narrowed.snapshots")
+        message = run("narrowed", "select 1 as id, 'a' as v, 1 as new", passes=False, **self.SYNC)
+        assert "narrowed is bigint, and the model now selects int. Iceberg only widens types" in message
+        assert "or run once with --full-refresh" in message
+        assert "macro" not in message
+        assert self.columns(sql, "narrowed") == ["id bigint", "v string", "gone int"]
+        assert sql("select snapshot_id from {schema}.narrowed.snapshots") == before
+
+    def test_a_column_of_the_key_is_not_dropped(self, run: Any, sql: Any) -> None:
+        options = {**self.SYNC, "cluster_by": ["k", "id"]}
+        run("keyed", "select 1 as id, 2 as k, 3 as gone", **options)
+        message = run("keyed", "select 1 as id, 3 as new", passes=False, **options)
+        assert "sync_all_columns would drop k of" in message
+        assert "which cluster_by names. Change cluster_by, or let the model select the column" in message
+        assert "macro" not in message
+        assert self.columns(sql, "keyed") == ["id int", "k int", "gone int"]
+
+        run("keyed", "select 2 as id, 3 as new", **{**options, "cluster_by": "id"})
+        assert self.columns(sql, "keyed") == ["id int", "new int"]
+        assert self.properties(sql, "keyed")["sort-order"] == "id ASC NULLS FIRST"
+
+    def test_a_column_of_an_order_set_by_hand_is_not_dropped(self, run: Any, sql: Any) -> None:
+        run("by_hand", "select 1 as id, 2 as k", **self.SYNC)
+        sql("alter table {schema}.by_hand write ordered by truncate(k, 10) desc")
+        message = run("by_hand", "select 1 as id", passes=False, **self.SYNC)
+        assert "would drop k of" in message
+        assert "by_hand write unordered` before" in message
+
+    def test_a_column_of_the_partitions_is_not_dropped(self, run: Any, sql: Any) -> None:
+        options = {**self.SYNC, "partition_by": ["days(ts)", "p"]}
+        run("parted", "select 1 as id, timestamp '2026-01-01' as ts, 2 as p", **options)
+        message = run("parted", "select 1 as id, 3 as new, 2 as p", passes=False, **options)
+        assert "would drop ts of" in message
+        assert "which the table is partitioned by. Let the model select the column again" in message
+        assert self.columns(sql, "parted") == ["id int", "ts timestamp", "p int"]
+
+    def test_the_key_moves_to_a_new_column_as_its_own_goes(self, run: Any, sql: Any) -> None:
+        run("moved", "select id, id % 7 as k from range(100)", cluster_by="k", **self.SYNC)
+        run("moved", "select id, id % 5 as j from range(100, 200)", cluster_by="j", **self.SYNC)
+        assert self.columns(sql, "moved") == ["id bigint", "j bigint"]
+        properties = self.properties(sql, "moved")
+        assert properties["sort-order"] == "j ASC NULLS FIRST"
+        assert [name for name in properties if name.endswith((".k", ".j"))] == [
+            "write.metadata.metrics.column.j"
+        ]
+        rows = sql("select j from {schema}.moved where id >= 100 order by _file, _pos")
+        assert rows == sorted(rows)  # the load arrived sorted by the new key
+
+    def test_the_fields_of_a_dropped_struct_leave_nothing_behind(self, run: Any, sql: Any) -> None:
+        run("nested", "select 1 as id, named_struct('b', 1) as s", cluster_by="s.b", **self.SYNC)
+        run("nested", "select 2 as id", cluster_by="id", **self.SYNC)
+        assert "write.metadata.metrics.column.s.b" not in self.properties(sql, "nested")
+        sql("alter table {schema}.nested set tblproperties ('any' = 'thing')")  # else Iceberg refuses it
+
+
+class TestKeysThatAreResolvedLate(SchemaChange):
+    """With a hook before the build, the model's query cannot be described before it."""
+
+    def test_a_key_in_another_spelling_on_a_new_column(self, run: Any, sql: Any) -> None:
+        options = {"on_schema_change": "append_new_columns", "pre_hook": "select 1"}
+        run("late", "select 1 as id", **options)
+        run("late", "select 2 as id, 3 as newkey", cluster_by="NewKey", **options)
+        properties = self.properties(sql, "late")
+        assert properties["sort-order"] == "newkey ASC NULLS FIRST"
+        assert properties["write.metadata.metrics.column.newkey"] == "full"
+
+
+class TestSnapshots(SchemaChange):
+    """A snapshot of a clustered table takes new columns on, and keeps those that its query no longer selects."""
+
+    HISTORY = (
+        "{% snapshot history %}{{ config(strategy='check', unique_key='id', check_cols=['v'], cluster_by=['id', "
+        "'dbt_valid_from']) }} select * from {{ ref('source') }}{% endsnapshot %}"
+    )
+
+    @pytest.fixture(scope="class")
+    def snapshots(self) -> dict[str, str]:
+        return {"history.sql": self.HISTORY}
+
+    def test_a_column_comes_and_goes(self, project: Any, run: Any, sql: Any) -> None:
+        rows = "select id, v, {} from values (1, '{}'), (2, 'b') as t (id, v)"
+        for more, v in (("0 as old", "a"), ("0 as old, id as `new one`", "c"), ("id as `new one`", "d")):
+            run("source", rows.format(more, v), materialized="table")
+            assert {result.status for result in run_dbt(["snapshot"])} == {"success"}
+        assert sql(
+            "select id, v, old, `new one`, dbt_valid_to is null from {schema}.history order by 1, 2"
+        ) == [
+            (1, "a", 0, None, False),
+            (1, "c", 0, 1, False),
+            (1, "d", None, 1, True),
+            (2, "b", 0, None, True),
+        ]
+        expected = "id ASC NULLS FIRST, dbt_valid_from ASC NULLS FIRST"
+        assert self.properties(sql, "history")["sort-order"] == expected

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+from dbt.adapters.spark.column import SparkColumn
+
+from dbt_recluster.adapter.relation_config import TableClustering
+from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
+
+
+def columns(**types: str) -> list[SparkColumn]:
+    return [SparkColumn(column=name, dtype=spark_type) for name, spark_type in types.items()]
+
+
+def changes(
+    model: list[SparkColumn], table: list[SparkColumn], *, case_sensitive: bool = False
+) -> SchemaChanges:
+    return SchemaChanges.between(model, table, case_sensitive=case_sensitive)
+
+
+def names(some: object) -> list[str]:
+    return [column.name for column in some]  # type: ignore[attr-defined]
+
+
+def test_names_are_compared_as_the_session_does() -> None:
+    model, table = columns(K="int", new="int"), columns(k="int", old="int")
+    loose = changes(model, table)
+    assert (names(loose.added), names(loose.missing)) == (["new"], ["old"])
+    assert loose.without_missing(["`k`", "OLD", "`old`"]) == ["`k`"]
+    exact = changes(model, table, case_sensitive=True)
+    assert (names(exact.added), names(exact.missing)) == (["K", "new"], ["k", "old"])
+    assert exact.without_missing(["K", "k"]) == ["K"]
+
+
+@pytest.mark.parametrize(
+    ("model", "table"),
+    [
+        ("smallint", "int"),
+        ("char(3)", "string"),
+        ("array<varchar(10)>", "array<string>"),
+        ("struct<smallint:tinyint,c:map<char(1),smallint>>", "struct<smallint:int,c:map<string,int>>"),
+    ],
+)
+def test_types_are_compared_as_iceberg_stores_them(model: str, table: str) -> None:
+    assert not changes(columns(a=model), columns(a=table))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "widened"),
+    [
+        ("int", "bigint", True),
+        ("float", "double", True),
+        ("decimal(5,2)", "decimal(7,2)", True),
+        ("decimal(5,2)", "decimal(7,3)", False),
+        ("decimal(5,2)", "decimal(4,2)", False),
+        ("bigint", "int", False),
+        ("int", "decimal(20,0)", False),
+        ("int", "string", False),
+        ("array<int>", "array<bigint>", False),
+    ],
+)
+def test_only_widening_is_allowed(old: str, new: str, widened: bool) -> None:
+    retyped = changes(columns(a=new), columns(a=old))
+    if widened:
+        retyped.check_types("s.t")
+    else:
+        with pytest.raises(OptionError, match=r"a of s\.t is .*, and the model now selects .*--full-refresh"):
+            retyped.check_types("s.t")
+
+
+def test_a_removal_takes_the_properties_of_its_fields_along() -> None:
+    prefix = "write.metadata.metrics.column."
+    table = TableClustering("", {f"{prefix}{name}": "full" for name in ("s", "s.a.b", "st", "x.y")})
+    removal = column_removal("s.t", Columns.parse({"s": "", "x.y": ""}), table, parse_cluster_key("st"))
+    assert removal.unset_properties == (f"{prefix}s", f"{prefix}s.a.b", f"{prefix}x.y")
+
+
+@pytest.mark.parametrize(("key", "order"), [("S.b, k", ""), (None, "truncate(s.b, 4) DESC NULLS LAST")])
+def test_a_column_that_the_table_is_clustered_by_is_not_removed(key: str | None, order: str) -> None:
+    wanted = parse_cluster_key(key) if key else None
+    with pytest.raises(ClusterKeyError, match=r"would drop [sS]\.b of s\.t.*No column was changed\."):
+        column_removal("s.t", Columns.parse({"s": "struct<b:int>"}), TableClustering(order, {}), wanted)
+
+
+def test_the_columns_of_partitions_are_read_from_the_description() -> None:
+    columns = [("p", "int", None), ("ts", "timestamp", None)]
+    assert partition_columns(columns) == []
+    header = [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
+    assert partition_columns([*columns, *header, ("p", "int", None)]) == ["p"]
+    transforms = ["days(ts)", "p", "bucket(4, `x y`)", "truncate(3, v)", "s.f"]
+    parts = [(f"Part {i}", text, "") for i, text in enumerate(transforms)]
+    description = [*columns, ("", "", ""), ("# Partitioning", "", ""), *parts]
+    assert partition_columns(description) == ["ts", "p", "x y", "v", "s.f"]
+
+
+def test_a_column_of_the_partitions_is_not_removed() -> None:
+    with pytest.raises(OptionError, match=r"would drop P of s\.t, which the table is partitioned by"):
+        column_removal("s.t", Columns.parse({"p": "int"}), TableClustering(), None, ["ts", "P"])
