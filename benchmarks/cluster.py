@@ -179,7 +179,7 @@ def cluster(directory: Path) -> Iterator[str]:
     """Run a master and two workers of one core each; yield the master's URL."""
     import pyspark
 
-    from dbt_recluster.adapter.java import find_java_home
+    from dbt_recluster.java import find_java_home
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
     port = free_port()
