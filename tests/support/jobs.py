@@ -1,0 +1,111 @@
+"""``dbt-recluster`` in processes of its own, where dbt cannot be imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dbt_recluster
+from dbt_recluster.adapter.embedded import iceberg_jar
+from dbt_recluster.java import find_java_home
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_ROOT = Path(dbt_recluster.__file__).resolve().parents[1]
+_JOB = _ROOT / "dbt_recluster" / "job" / "recluster_job.py"
+# Python imports this module when it starts.
+_NO_DBT = """
+import sys
+
+class NoDbt:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("dbt", "dbt_common", "dbt_adapters", "agate", "jinja2"):
+            raise ModuleNotFoundError(f"{name} must not be imported by a job", name=name)
+
+sys.meta_path.insert(0, NoDbt())
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A job that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """The one line of standard output, which is JSON."""
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+
+class Jobs:
+    """Runs jobs on the catalog ``lake``, a directory.
+
+    Args:
+        directory: For the files of the processes.
+        warehouse: The directory of the catalog.
+        settings: More Spark settings.
+    """
+
+    def __init__(self, directory: Path, warehouse: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._directory = directory
+        (directory / "no_dbt").mkdir(exist_ok=True)
+        (directory / "no_dbt" / "sitecustomize.py").write_text(_NO_DBT)
+        self.settings = {
+            "spark.master": "local[1]",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraClassPath": str(iceberg_jar()),
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.extensions": EXTENSIONS,
+            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.lake.type": "hadoop",
+            "spark.sql.catalog.lake.warehouse": warehouse.as_uri(),
+            **(settings or {}),
+        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of the processes."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "COV_"))}
+        return {
+            **kept,
+            "JAVA_HOME": str(find_java_home()),
+            "PYTHONPATH": os.pathsep.join((str(self._directory / "no_dbt"), str(_ROOT))),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+
+    def submit(self, *arguments: str) -> Ran:
+        """Run a command through ``spark-submit``."""
+        import pyspark
+
+        program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+        return self._run([str(program), *self._conf(), str(_JOB), *arguments])
+
+    def run(self, *arguments: str) -> Ran:
+        """Run a command as ``dbt-recluster`` does, in a session of its own."""
+        return self._run([sys.executable, str(_JOB), *arguments, *self._conf()])
+
+    def _conf(self) -> list[str]:
+        return [word for name, value in self.settings.items() for word in ("--conf", f"{name}={value}")]
+
+    def _run(self, command: list[str]) -> Ran:
+        done = subprocess.run(
+            command,
+            cwd=self._directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
