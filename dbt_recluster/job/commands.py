@@ -18,7 +18,7 @@ from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, W
 from dbt_recluster.job.start import spark_session, standard_error
 from dbt_recluster.report import operation_text
 from dbt_recluster.report.progress_lines import ProgressLines
-from dbt_recluster.report.text import RESUME_WITHOUT_DBT, plan_table, recluster_line
+from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun, plan_table, recluster_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +75,7 @@ class _Job:
         self._request = request
         self._answers: list[dict[str, Any]] = []
         self._failed = 0
+        self._left_out = 0
 
     def run(self, spark: SparkSession) -> int:
         """Work on every table; print what came of each."""
@@ -85,9 +86,13 @@ class _Job:
                 self._fail(name, str(e), list(e.orphans))
             except Exception as e:
                 self._fail(name, short_message(e), [])
-        if not self._answers:
-            self._note(f"no table of {self._request.namespace or self._request.catalog} has a cluster key")
-        elif len(self._answers) > 1 and self._failed:
+        place = self._request.namespace or self._request.catalog
+        if self._left_out:
+            tables = count_noun(self._left_out, "table")
+            self._note(f"{tables} of {place} left out, by automatic_clustering: false")
+        elif not self._answers:
+            self._note(f"no table of {place} has a cluster key")
+        if len(self._answers) > 1 and self._failed:
             self._note(f"{self._failed} of {len(self._answers)} tables failed")
         return self._end(FAILED if self._failed else DONE)
 
@@ -131,7 +136,9 @@ class _Job:
         """Whether a table that nobody named is worked on."""
         if not _has_key(table, settings):
             return False
-        return self._request.command != "recluster" or settings.automatic_clustering
+        is_left_out = self._request.command == "recluster" and not settings.automatic_clustering
+        self._left_out += is_left_out
+        return not is_left_out
 
     def _fail(self, name: str, error: str, orphans: list[str]) -> None:
         self._failed += 1

@@ -117,6 +117,10 @@ def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, r
     assert set(answers) == {"orders", "broken", "left_alone", "within"}
     assert answers["orders"]["average_depth"] == 1
 
+    assert run("recluster", "--namespace", sales)[2].splitlines()[-2:] == [
+        f"1 table of {sales} left out, by automatic_clustering: false",
+        "1 of 2 tables failed",
+    ]
     code, out, err = run("recluster", left_alone, f"{sales}.broken", f"{sales}.eu.within")
     assert code == 1
     assert [line.partition(":")[0] for line in out.splitlines()] == [left_alone, f"{sales}.eu.within"]

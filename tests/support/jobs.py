@@ -86,10 +86,14 @@ class Jobs:
 
     def submit(self, *arguments: str) -> Ran:
         """Run a command through ``spark-submit``."""
+        return self.submit_file(_JOB, *arguments)
+
+    def submit_file(self, file: Path, *arguments: str) -> Ran:
+        """Run a Python file through ``spark-submit``."""
         import pyspark
 
         program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        return self._run([str(program), *self._conf(), str(_JOB), *arguments])
+        return self._run([str(program), *self._conf(), str(file), *arguments])
 
     def run(self, *arguments: str) -> Ran:
         """Run a command as ``dbt-recluster`` does, in a session of its own."""
