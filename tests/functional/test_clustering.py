@@ -94,7 +94,8 @@ class TestRecordedOptions(Clustering):
         return {
             "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
             "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
-            "replaced.sql": "{{ config(cluster_by='k', block_rows=var('rows', none)) }} select 1 as k",
+            "replaced.sql": "{{ config(materialized='table', cluster_by='k', block_rows=var('rows', none)) }} "
+            "select 1 as k",
         }
 
     def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:

@@ -29,6 +29,12 @@ class NoDbt:
 
 sys.meta_path.insert(0, NoDbt())
 """
+# An environment that tests are run in has the package installed.
+_NOT_INSTALLED = """
+import os
+
+sys.path[:] = [path for path in sys.path if not os.path.isdir(os.path.join(path, "dbt_recluster"))]
+"""
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,22 @@ class Jobs:
         directory: For the files of the processes.
         warehouse: The directory of the catalog.
         settings: More Spark settings.
+        installed: Whether the processes find this package by themselves.
     """
 
-    def __init__(self, directory: Path, warehouse: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        warehouse: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        installed: bool = True,
+    ) -> None:
         self._directory = directory
+        self._installed = installed
         (directory / "no_dbt").mkdir(exist_ok=True)
-        (directory / "no_dbt" / "sitecustomize.py").write_text(_NO_DBT)
+        customize = _NO_DBT if installed else _NO_DBT + _NOT_INSTALLED
+        (directory / "no_dbt" / "sitecustomize.py").write_text(customize)
         self.settings = {
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",
@@ -76,11 +92,12 @@ class Jobs:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of the processes."""
+        path = [self._directory / "no_dbt", *([_ROOT] if self._installed else [])]
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "COV_"))}
         return {
             **kept,
             "JAVA_HOME": str(find_java_home()),
-            "PYTHONPATH": os.pathsep.join((str(self._directory / "no_dbt"), str(_ROOT))),
+            "PYTHONPATH": os.pathsep.join(map(str, path)),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
 
