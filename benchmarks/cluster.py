@@ -14,17 +14,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import command
-from ports import HOST, free_port, wait_for_port
+from clusters import cluster
+from ports import HOST, free_port
 from sessions import checksum, of_directory, open_session, random_rows
 
 LOADS = 8
@@ -172,52 +171,6 @@ def wait_for_executors(spark: Any, count: int) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"{len(executors(spark))} of {count} executors came up")
         time.sleep(0.5)
-
-
-@contextmanager
-def cluster(directory: Path) -> Iterator[str]:
-    """Run a master and two workers of one core each; yield the master's URL."""
-    import pyspark
-
-    from dbt_recluster.adapter.java import find_java_home
-
-    program = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    port = free_port()
-    environment = {
-        **os.environ,
-        "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(program.parents[1]),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-    url = f"spark://{HOST}:{port}"
-    deploy = "org.apache.spark.deploy"
-    ends = ["--host", HOST, "--webui-port", "0"]
-    commands = [[f"{deploy}.master.Master", *ends, "--port", str(port)]]
-    for number in range(2):
-        work = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker-{number}")]
-        commands.append([f"{deploy}.worker.Worker", *ends, *work, url])
-    processes = []
-    try:
-        for number, command in enumerate(commands):
-            with (directory / f"process-{number}.log").open("w") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [str(program), *command],
-                        env=environment,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
-        wait_for_port(port, "the master of the cluster")
-        yield url
-    finally:
-        for process in reversed(processes):
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            process.wait(timeout=30)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,14 @@ class NotAnIcebergTableError(ReclusterError):
     """The name is not that of the main branch of an Iceberg table."""
 
 
+class CatalogError(ReclusterError):
+    """A catalog does not answer."""
+
+
+class CatalogNotFoundError(CatalogError):
+    """Spark has no Iceberg catalog, or the catalog no namespace, of this name."""
+
+
 class UnsupportedTableError(ReclusterError):
     """Spark or Iceberg cannot read the table as it is."""
 

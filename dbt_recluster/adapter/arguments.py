@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
-from dbt_recluster.adapter.values import (
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.values import (
     parse_boolean,
     parse_bytes,
     parse_depth,
     parse_predicate,
     parse_strategy,
 )
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.exceptions import OptionError
-
-_AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 
 Parser = Callable[[Any], Any]
 
@@ -67,27 +63,6 @@ def parse_queries(value: Any) -> list[str]:
     ):
         raise OptionError(f"queries must be a SQL predicate or a list of them, not {value!r}")
     return queries
-
-
-def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
-    """``since``: a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``."""
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
-    text = str(value).strip()
-    try:
-        if ago := _AGO.fullmatch(text):
-            period = timedelta(**{f"{ago.group(2).lower()}s": int(ago.group(1))})
-            return (now or datetime.now(timezone.utc)) - period
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except (ValueError, OverflowError):
-        raise OptionError(
-            f"since must be a date such as 2026-01-31, a time or a period such as '7 days', not {value!r}"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def parse_final(value: Any) -> bool | None:

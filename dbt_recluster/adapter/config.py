@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dbt_recluster.adapter.values import (
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
+from dbt_recluster.clustering.values import (
     parse_boolean,
     parse_bytes,
     parse_depth,
-    parse_number,
     parse_predicate,
+    parse_row_count,
     parse_strategy,
 )
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError
 
@@ -143,12 +143,7 @@ def parse_recluster_where(value: Any) -> str | None:
 
 def parse_block_rows(value: Any) -> int:
     """``block_rows``: the most rows in a block that a merge writes. Default 1,000,000."""
-    if value is None:
-        return DEFAULT_BLOCK_ROWS
-    number = parse_number(value)
-    if number is None or number < 1 or number != int(number):
-        raise OptionError(f"block_rows must be a whole number above 0, not {value!r}")
-    return int(number)
+    return DEFAULT_BLOCK_ROWS if value is None else parse_row_count("block_rows", value)
 
 
 def parse_sort_on_load(value: Any) -> bool:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from dbt.adapters.events.logging import AdapterLogger
 
-from dbt_recluster.adapter.java import find_java_home, java_version
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg import jvm
+from dbt_recluster.java import find_java_home, java_version
 
 if TYPE_CHECKING:
     from filelock import FileLock

@@ -43,8 +43,8 @@ from dbt_recluster.adapter.relation_config import (
 )
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.adapter.targets import Node, Target
-from dbt_recluster.adapter.values import parse_predicate
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog

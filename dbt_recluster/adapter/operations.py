@@ -16,12 +16,12 @@ from dbt_recluster.adapter.arguments import (
     parse_format,
     parse_key,
     parse_queries,
-    parse_since,
     parse_table,
     parse_where,
 )
 from dbt_recluster.adapter.targets import Node, Target, targets
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.values import parse_since
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.report import operation_text
 

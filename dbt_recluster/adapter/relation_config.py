@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.clustering.table_settings import (
+    KEY_PROPERTY,
+    OPTION_NAMES,
+    OPTION_PREFIX,
+    option_properties,
+)
 from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.recorded_levels import PREFIX as LEVEL_PREFIX
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 
-# The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
-# somebody set by hand.
-KEY_PROPERTY = "recluster.cluster_by"
 DISTRIBUTION_MODE = "write.distribution-mode"
 
 # One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
@@ -72,7 +75,11 @@ def creation_properties(config: ClusteringConfig) -> dict[str, str]:
     if config.cluster_by is None:
         return {}
     columns = len(config.columns.names) if config.columns else 0
-    return {KEY_PROPERTY: str(config.cluster_by), **clustering_properties(config.cluster_by, columns)}
+    return {
+        KEY_PROPERTY: str(config.cluster_by),
+        **_options_to_record(config),
+        **clustering_properties(config.cluster_by, columns),
+    }
 
 
 def clustering_change(
@@ -93,21 +100,16 @@ def clustering_change(
     if actual.sort_order != desired.cluster_by.description():
         order = ("ordered by " if mode == "range" else "locally ordered by ") + desired.cluster_by.ddl()
     wanted = creation_properties(desired)
-    kept = {
-        name
-        for name in wanted
-        if (name.startswith(METRICS_PREFIX) or name == ROW_GROUP_BYTES)
-        and (name in actual.properties or name in configured)
-    }
     changes = {
         name: value
         for name, value in wanted.items()
-        if name not in kept and actual.properties.get(name) != value
+        if actual.properties.get(name) != value and not _is_theirs(name, actual, configured)
     }
+    obsolete = _recorded_options(actual, [*wanted, *configured])
     mode_after_order = "range" if order and mode == "range" else actual.properties.get(DISTRIBUTION_MODE)
     if mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
-    return ClusteringChange(order, changes)
+    return ClusteringChange(order, changes, obsolete)
 
 
 def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
@@ -137,5 +139,26 @@ def _removal(actual: TableClustering, configured: Mapping[str, str]) -> Clusteri
     if KEY_PROPERTY not in actual.properties:
         return ClusteringChange()  # an order that somebody set by hand stays
     ours = [KEY_PROPERTY] if DISTRIBUTION_MODE in configured else [KEY_PROPERTY, DISTRIBUTION_MODE]
+    ours += _recorded_options(actual, configured)
     unset = [name for name in actual.properties if name in ours or name.startswith(LEVEL_PREFIX)]
     return ClusteringChange("unordered" if actual.sort_order else None, {}, tuple(unset))
+
+
+def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
+    """Whether a property keeps the value that somebody else gave it."""
+    if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
+        return name in actual.properties or name in configured
+    return name.startswith(OPTION_PREFIX) and name in configured
+
+
+def _options_to_record(config: ClusteringConfig) -> dict[str, str]:
+    """Return the properties from which a job without dbt learns the options of the model."""
+    defaults = ClusteringConfig()
+    return option_properties(
+        {name: getattr(config, name) for name in OPTION_NAMES},
+        {name: getattr(defaults, name) for name in OPTION_NAMES},
+    )
+
+
+def _recorded_options(actual: TableClustering, but: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in actual.properties if name.startswith(OPTION_PREFIX) and name not in but)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from dbt_recluster.planner import Blocks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T", bound="KeyedTable")
 ClusterBy = str | Sequence[str] | ClusterKey
 
 # Another process may expire the metadata that is being read this often before the read gives up.
@@ -68,9 +69,9 @@ class KeyedTable:
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
 
-    def under(self, cluster_by: ClusterBy) -> KeyedTable:
+    def under(self: T, cluster_by: ClusterBy) -> T:
         """Return the same loaded table under another key."""
-        other = KeyedTable.__new__(KeyedTable)
+        other = type(self).__new__(type(self))
         other._attach(self.iceberg, cluster_by)
         return other
 

@@ -22,17 +22,30 @@ def check_environment(spark: SparkSession) -> None:
     Raises:
         SparkEnvironmentError: With everything that is missing, and the settings that provide it.
     """
-    missing = [problem for problem in (_classes(spark), _extensions(spark), _catalog(spark)) if problem]
-    if missing:
-        raise SparkEnvironmentError(
-            "This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing)
-        )
+    _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark))
+
+
+def check_session(spark: SparkSession) -> None:
+    """Check that Iceberg's classes and SQL extensions are loaded, whatever the catalogs are.
+
+    Raises:
+        SparkEnvironmentError: With everything that is missing, and the settings that provide it.
+    """
+    _raise_if_missing(_classes(spark), _extensions(spark))
 
 
 def uses_session_catalog(spark: SparkSession) -> bool:
     """Whether the current catalog is Iceberg's session catalog, which also holds other tables and views."""
     name = spark.catalog.currentCatalog()
     return spark.conf.get(f"spark.sql.catalog.{name}", "") == _SESSION_CATALOG
+
+
+def _raise_if_missing(*problems: str | None) -> None:
+    missing = [problem for problem in problems if problem]
+    if missing:
+        raise SparkEnvironmentError(
+            "This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing)
+        )
 
 
 def _classes(spark: SparkSession) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,6 +63,34 @@ def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
     joined = str(guava.base.Joiner.on("\0").withKeyValueSeparator("\1").join(entries))
     pairs = (entry.partition("\1") for entry in joined.split("\0")) if joined else ()
     return {name: value for name, _, value in pairs}
+
+
+class JavaStandardError(io.TextIOBase):
+    """The standard error of Spark's JVM, which may run without a session yet.
+
+    spark-submit starts Python as its child and sends both of its outputs to its own standard output.
+    """
+
+    def __init__(self) -> None:
+        from pyspark import SparkContext
+
+        SparkContext._ensure_initialized()
+        jvm_root: Any = SparkContext._jvm
+        self._stream = jvm_root.java.lang.System.err
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        self._stream.print(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what is buffered, unless the JVM is gone."""
+        with suppress(Exception):
+            self._stream.flush()
 
 
 def is_stopped(spark: SparkSession) -> bool:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.text import count_noun, size, table
+from dbt_recluster.report.text import RESUME_WITH_DBT, count_noun, size, table
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
@@ -62,10 +62,10 @@ def measure(name: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda values: f"{values['table']} by {values['cluster_key']}: {values[name]:g}"
 
 
-def suspended(values: Mapping[str, Any]) -> str:
-    """Write that a table is suspended, and how to resume it."""
-    resume = f"dbt run-operation resume_recluster --args '{{table: {values['table']}}}'"
-    return f"{values['table']}: suspended since {values['suspended']}; to resume: {resume}"
+def suspended(values: Mapping[str, Any], resume: str = RESUME_WITH_DBT) -> str:
+    """Write that a table is suspended, and how to resume it (see :func:`recluster_line`)."""
+    command = resume % values["table"]
+    return f"{values['table']}: suspended since {values['suspended']}; to resume: {command}"
 
 
 def resumed(values: Mapping[str, Any]) -> str:

@@ -10,6 +10,10 @@ from dbt_recluster.exceptions import orphan_note
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
 
+# Commands that resume a suspended table.
+RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
+RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
+
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -26,8 +30,13 @@ def not_reclustered(result: ReclusterResult) -> str:
     return f"not reclustered: {result.reason}"
 
 
-def recluster_line(result: ReclusterResult) -> str:
-    """Return one line: table, counts, bytes, depths, seconds, and why it ended."""
+def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
+    """Return one line: table, counts, bytes, depths, seconds, and why it ended.
+
+    Args:
+        result: The result.
+        resume: The command that resumes a suspended table, with ``%s`` for its name.
+    """
     if result.plan is not None:
         sets = result.plan.sets
         if not sets:
@@ -36,8 +45,7 @@ def recluster_line(result: ReclusterResult) -> str:
         what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
         return f"{result.table}: would recluster {what}, because {result.reason}"
     if result.suspended and not result.rounds:
-        resume = f"dbt run-operation resume_recluster --args '{{table: {result.table}}}'"
-        return f"{result.table}: {not_reclustered(result)}; to resume: {resume}"
+        return f"{result.table}: {not_reclustered(result)}; to resume: {resume % result.table}"
     if result.limited and not result.rounds:
         return f"{result.table}: {not_reclustered(result)}"
     if not result.rounds:

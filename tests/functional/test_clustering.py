@@ -87,6 +87,42 @@ class TestStatements(Clustering):
         assert not any("tblproperties" in line or "describe query" in line for line in plain)
 
 
+class TestRecordedOptions(Clustering):
+    """Options are recorded in the table for jobs without dbt, by one statement and only when they change."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
+            "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
+            "replaced.sql": "{{ config(materialized='table', cluster_by='k', block_rows=var('rows', none)) }} "
+            "select 1 as k",
+        }
+
+    def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:
+        def run(**variables: Any) -> list[str]:
+            command = ["run", "--vars", json.dumps(variables), "--log-level", "debug"]
+            _, log = run_dbt_and_capture(command)
+            return [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
+
+        def options(table: str) -> dict[str, str]:
+            rows = (tuple(row) for row in sql(f"show tblproperties {{schema}}.{table}"))
+            prefix = "recluster.option."
+            return {name.removeprefix(prefix): value for name, value in rows if name.startswith(prefix)}
+
+        assert all(" write ordered by " in statement for statement in run(depth=2, rows=500))
+        assert (options("events"), options("replaced")) == ({"depth": "2"}, {"block_rows": "500"})
+        events = f"alter table {project.test_schema}.events"
+        assert not [each for each in run(depth=2, rows=500) if each.startswith(events)]
+        changed = [each for each in run(depth=3, where="v <> 'it\\'s'") if each.startswith(events)]
+        assert len(changed) == 1
+        assert options("events") == {"depth": "3", "where": "v <> 'it\\'s'"}
+        assert options("replaced") == {}
+        removed = [each for each in run() if each.startswith(events)]
+        assert len(removed) == 1
+        assert options("events") == {}
+
+
 class TestMaterializations(Clustering):
     """table, incremental by merge and by insert_overwrite, snapshot and seed: each twice, and each keeps its order."""
 

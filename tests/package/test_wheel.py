@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jobs import Jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +65,19 @@ def test_what_is_inside(wheel: Path) -> None:
     assert {"dbt_recluster/include/dbt_project.yml", "dbt_recluster/include/profile_template.yml"} <= names
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"dbt", "dbt_recluster"}
+
+
+def test_spark_submit_takes_the_job_file_and_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Nothing else of ours is on the driver, and no dbt."""
+    archive = zipfile.ZipFile(wheel)
+    entry_points = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert b"dbt-recluster = dbt_recluster.job.command_line:main" in archive.read(entry_points)
+    file = Path(archive.extract("dbt_recluster/job/recluster_job.py", tmp_path))
+    (tmp_path / "warehouse").mkdir()
+    jobs = Jobs(tmp_path, tmp_path / "warehouse", wheel=wheel)
+    done = jobs.submit_file(file, "recluster", "lake.sales.nowhere", "--json")
+    assert done.code == 1, done.out + done.err
+    assert done.answer["tables"][0]["error"].startswith("lake.sales.nowhere cannot be loaded: ")
 
 
 def test_versions_agree(wheel: Path) -> None:

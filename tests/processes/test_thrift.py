@@ -13,7 +13,7 @@ import pytest
 from dbt_command import Project
 
 from dbt_recluster.adapter.embedded import spark_settings
-from dbt_recluster.adapter.java import find_java_home
+from dbt_recluster.java import find_java_home
 
 pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
 

@@ -10,8 +10,8 @@ from typing import Any
 import postgres
 
 from dbt_recluster.adapter.embedded import iceberg_jar, spark_settings
-from dbt_recluster.adapter.java import find_java_home
 from dbt_recluster.columns import quote
+from dbt_recluster.java import find_java_home
 
 
 def open_session(

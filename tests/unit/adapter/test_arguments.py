@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.arguments import parse_format, parse_key, parse_since, parse_where
+from dbt_recluster.adapter.arguments import parse_format, parse_key, parse_where
+from dbt_recluster.clustering.values import parse_since
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

@@ -10,6 +10,7 @@ from dbt_recluster.adapter.relation_config import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.columns import Columns
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
@@ -125,6 +126,49 @@ def test_a_key_taken_away_is_cleared() -> None:
         "recluster.level.77",
     }
     assert not clustering_change(desired(), apply(table, change))
+
+
+def test_options_that_differ_from_the_defaults_are_recorded() -> None:
+    config = desired(
+        cluster_by="id",
+        recluster_depth=2,
+        recluster_final=True,
+        recluster_max_bytes="1 GB",
+        recluster_where="name = 'it''s'",
+        recluster_strategy="peak",
+        block_rows=500,
+        automatic_clustering=False,
+    )
+    recorded = {
+        "recluster.option.depth": "2",
+        "recluster.option.final": "true",
+        "recluster.option.max_bytes": str(2**30),
+        "recluster.option.where": "name = 'it''s'",
+        "recluster.option.strategy": "peak",
+        "recluster.option.block_rows": "500",
+        "recluster.option.automatic_clustering": "false",
+    }
+    assert recorded.items() <= creation_properties(config).items()
+    table = apply(TableClustering(), clustering_change(config, TableClustering()))
+    assert recorded.items() <= table.properties.items()
+    assert not clustering_change(config, table)
+    settings = TableSettings(table.properties)
+    assert settings.options() == config.options()
+    assert (settings.cluster_by, settings.automatic_clustering) == (config.cluster_by, False)
+    change = clustering_change(desired(cluster_by="id", recluster_depth=0.5), table)
+    assert (change.order, change.set_properties) == (None, {"recluster.option.depth": "0.5"})
+    assert {"recluster.option.depth", *change.unset_properties} == set(recorded)
+    assert set(recorded) <= set(clustering_change(desired(), table).unset_properties)
+
+
+def test_an_option_among_the_model_s_own_properties_stays() -> None:
+    own = {"recluster.option.depth": "3"}
+    table = apply(
+        TableClustering("", own), clustering_change(desired(cluster_by="id"), TableClustering("", own), own)
+    )
+    assert table.properties["recluster.option.depth"] == "3"
+    assert not clustering_change(desired(cluster_by="id", recluster_depth=8), table, own)
+    assert "recluster.option.depth" not in clustering_change(desired(), table, own).unset_properties
 
 
 def test_an_order_that_somebody_set_by_hand_stays() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster.adapter import java
+from dbt_recluster import java
 from dbt_recluster.exceptions import JavaNotFoundError
 
 

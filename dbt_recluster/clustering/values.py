@@ -1,15 +1,17 @@
-"""Values of configs, arguments and vars. Each parser takes the name that its error mentions."""
+"""Values of configs, arguments, vars and table properties. Each parser takes the name that its error mentions."""
 
 from __future__ import annotations
 
 import math
 import re
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import STRATEGIES
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
+_AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -90,6 +92,39 @@ def parse_strategy(name: str, value: Any) -> str | None:
     if value not in STRATEGIES:
         raise OptionError(f"{name} must be one of {', '.join(STRATEGIES)}, not {value!r}")
     return str(value)
+
+
+def parse_row_count(name: str, value: Any) -> int:
+    """Read the most rows in a block.
+
+    Raises:
+        OptionError: It is not a whole number above 0.
+    """
+    number = parse_number(value)
+    if number is None or number < 1 or number != int(number):
+        raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
+    return int(number)
+
+
+def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
+    """``since``: a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=timezone.utc)
+    text = str(value).strip()
+    try:
+        if ago := _AGO.fullmatch(text):
+            period = timedelta(**{f"{ago.group(2).lower()}s": int(ago.group(1))})
+            return (now or datetime.now(timezone.utc)) - period
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except (ValueError, OverflowError):
+        raise OptionError(
+            f"since must be a date such as 2026-01-31, a time or a period such as '7 days', not {value!r}"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def parse_number(value: Any) -> float | None:

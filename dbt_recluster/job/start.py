@@ -1,0 +1,79 @@
+"""The Spark session of a job: the one that is there, or one of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from typing import TYPE_CHECKING
+
+from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.iceberg.environment import check_session
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jvm import JavaStandardError
+from dbt_recluster.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Set by spark-submit for the Python process that it starts.
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+
+
+@contextmanager
+def standard_error() -> Iterator[None]:
+    """Write to the standard error of spark-submit, if this was started by it."""
+    if _GATEWAY not in os.environ:
+        yield
+        return
+    with redirect_stderr(JavaStandardError()):
+        yield
+
+
+@contextmanager
+def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Yield a session with Iceberg, and stop it at the end if it was started here.
+
+    Args:
+        settings: Spark settings.
+
+    Raises:
+        SparkEnvironmentError: pyspark is missing, Spark does not start, or it lacks Iceberg.
+        JavaNotFoundError: There is no Java that Spark runs on.
+    """
+    try:
+        from pyspark import SparkContext
+    except ImportError as e:
+        raise SparkEnvironmentError(
+            "pyspark is missing: run this through spark-submit, or pip install 'pyspark>=3.5,<3.6'"
+        ) from e
+    if "SPARK_REMOTE" in os.environ or "spark.remote" in settings:
+        raise SparkEnvironmentError(
+            "reclustering needs Spark's JVM, which Spark Connect does not give: unset SPARK_REMOTE and use spark-submit"
+        )
+    is_own = SparkContext._active_spark_context is None
+    spark = _start(settings)
+    try:
+        check_session(spark)
+        yield spark
+    finally:
+        if is_own:
+            spark.stop()
+
+
+def _start(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    if _GATEWAY not in os.environ and SparkContext._active_spark_context is None:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+        # Spark's bars would be drawn over the progress of a merge.
+        defaults = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
+        settings = {**defaults, **settings}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as e:
+        raise SparkEnvironmentError(f"Spark does not start: {short_message(e)}") from e

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dbt_recluster.job.command_line import Request, main, parse
+
+
+def test_all_options_of_recluster() -> None:
+    request = parse(
+        [
+            *("recluster", "lake.sales.orders", "--cluster-by", "to_date(ts), id", "--final", "--dry-run"),
+            *(
+                "--where",
+                "ts > date'2026-01-01'",
+                "--max-bytes",
+                "10 GB",
+                "--depth",
+                "2",
+                "--strategy",
+                "peak",
+            ),
+            *("--block-rows", "500", "--json", "--conf", "spark.a=b=c", "--conf", "spark.d="),
+        ]
+    )
+    assert request.tables == ("lake.sales.orders",)
+    assert str(request.cluster_by) == "days(ts), id"
+    assert request.options == {
+        "final": True,
+        "where": "ts > date'2026-01-01'",
+        "max_bytes": 10 * 2**30,
+        "depth": 2.0,
+        "strategy": "peak",
+        "block_rows": 500,
+        "dry_run": True,
+    }
+    assert request.settings == {"spark.a": "b=c", "spark.d": ""}
+    assert request.as_json
+
+
+def test_options_that_are_not_given_are_left_to_the_table() -> None:
+    assert parse(["recluster", "--namespace", "lake.sales"]) == Request("recluster", namespace="lake.sales")
+    assert parse(["recluster", "a.b", "--no-final"]).options == {"final": False}
+
+
+def test_a_table_that_is_named_twice_is_one() -> None:
+    assert parse(["suspend", "a.b", "a.c", "a.b"]).tables == ("a.b", "a.c")
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("compact a.b", "invalid choice: 'compact'"),
+        ("recluster", "recluster needs one or more tables, or --namespace, or --catalog"),
+        ("recluster a.b --catalog c", "recluster needs one or more tables, or --namespace, or --catalog"),
+        ("recluster a.b a.c --cluster-by k", "--cluster-by is for a single table: name it"),
+        ("recluster --catalog c --cluster-by k", "--cluster-by is for a single table: name it"),
+        (
+            "recluster a.b --cluster-by upper(k)",
+            "argument --cluster-by: cluster_by item 'upper(k)' is not supported",
+        ),
+        ("recluster a.b --max-bytes lots", "argument --max-bytes: it must be a number of bytes above 0"),
+        ("recluster a.b --depth 0", "argument --depth: it must be a number of at least 1"),
+        ("recluster a.b --block-rows 1.5", "argument --block-rows: it must be a whole number above 0"),
+        ("recluster a.b --strategy best", "argument --strategy: invalid choice: 'best'"),
+        ("recluster a.b --conf spark.master", "argument --conf: it must be KEY=VALUE, not 'spark.master'"),
+        ("recluster a.b --fin", "unrecognized arguments: --fin"),
+        ("history a.b --since yesterday", "argument --since: since must be a date such as 2026-01-31"),
+        ("suspend a.b --final", "unrecognized arguments: --final"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(
+    line: str, error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse(line.split())
+    assert stop.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("dbt-recluster")
+    assert error in err
+    assert len(err.splitlines()) == 1
+
+
+def test_job_prints_a_file_that_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job"]) == 0
+    path = Path(capsys.readouterr().out.strip())
+    done = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: dbt-recluster")
+
+
+@pytest.mark.parametrize("command", ["recluster", "information", "history", "estimate", "suspend", "resume"])
+def test_every_option_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse([command, "--help"])
+    assert stop.value.code == 0
+    assert "--catalog NAME" in capsys.readouterr().out
+
+
+def test_the_job_knows_no_dbt_and_starts_without_spark() -> None:
+    code = (
+        "import sys, dbt_recluster.job.commands, dbt_recluster.job.recluster_job; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('dbt', 'dbt_common', 'pyspark') "
+        "or m.startswith('dbt_recluster.adapter')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
