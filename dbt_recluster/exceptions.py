@@ -53,6 +53,10 @@ class SparkEnvironmentError(ReclusterError):
     """Spark lacks Iceberg's classes, its SQL extensions, or an Iceberg catalog that answers."""
 
 
+class DifferentTableError(ReclusterError):
+    """The connection and ``recluster_session`` do not see the same table. Nothing was changed."""
+
+
 class ConcurrentChangeError(ReclusterError):
     """Other writers changed the blocks of a round too often in a row. The round changed nothing."""
 
