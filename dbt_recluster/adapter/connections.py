@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
 from dbt.adapters.events.logging import AdapterLogger
@@ -19,9 +19,17 @@ from dbt_recluster.iceberg.jobs import job_group
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dbt_recluster.adapter.session import CancellableJobs
-
 logger = AdapterLogger("Recluster")
+
+
+class Cancellable(Protocol):
+    """Work that runs beside a connection."""
+
+    def cancel(self) -> None:
+        """End it before it is done."""
+
+    def close(self) -> None:
+        """It is done."""
 
 
 class ReclusterConnectionManager(SparkConnectionManager):
@@ -31,8 +39,8 @@ class ReclusterConnectionManager(SparkConnectionManager):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # The jobs in recluster_session, by the name of the connection that they are run for.
-        self._side_jobs: dict[str, CancellableJobs] = {}
+        # What runs beside connections to recluster their tables, by the names of the connections.
+        self._beside: dict[str, Cancellable] = {}
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
@@ -81,19 +89,25 @@ class ReclusterConnectionManager(SparkConnectionManager):
             return
         from dbt_recluster.adapter.session import CancellableJobs
 
-        name = str(connection.name)
-        jobs = self._side_jobs[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")
+        jobs = CancellableJobs(spark, f"dbt-recluster {connection.name} {id(connection):x}")
+        with self.cancelling(jobs), job_group(spark, jobs.group):
+            yield
+
+    @contextmanager
+    def cancelling(self, work: Cancellable) -> Iterator[None]:
+        """Let ``work`` be cancelled with this thread's connection, and close it at the end."""
+        name = str(self.get_thread_connection().name)
+        self._beside[name] = work
         try:
-            with job_group(spark, jobs.group):
-                yield
+            yield
         finally:
-            self._side_jobs.pop(name, None)
-            jobs.close()
+            self._beside.pop(name, None)
+            work.close()
 
     def cancel(self, connection: Connection) -> None:
-        """Cancel what runs over ``connection`` and what is run for it in recluster_session."""
-        if jobs := self._side_jobs.get(str(connection.name)):
-            jobs.cancel()
+        """Cancel what runs over ``connection``, and what reclusters its table meanwhile."""
+        if work := self._beside.get(str(connection.name)):
+            work.cancel()
         super().cancel(connection)
 
 

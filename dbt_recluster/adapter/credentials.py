@@ -12,6 +12,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.recluster_session import default_catalog
 from dbt_recluster.adapter.secrets import hide_in_logs, secret_parts, secret_values
+from dbt_recluster.adapter.submission import parse_submit
 from dbt_recluster.exceptions import OptionError
 
 # Keys of a profile that dbt reads itself.
@@ -48,6 +49,8 @@ class ReclusterCredentials(SparkCredentials):
         catalog: ``thrift``, ``http`` and ``odbc``: the catalog of all tables. Each connection starts by using it.
         recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
             which reclusters the tables that are built over the connection.
+        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters.
+        recluster_submit_timeout: Seconds after which that command is ended.
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
@@ -57,6 +60,8 @@ class ReclusterCredentials(SparkCredentials):
     spark_log_level: str | None = None
     catalog: str | None = None
     recluster_session: dict[str, Any] | None = field(default=None, repr=False)
+    recluster_submit: list[Any] | None = field(default=None, repr=False)
+    recluster_submit_timeout: float | None = None
 
     @classmethod
     def validate(cls, data: Any) -> None:
@@ -69,6 +74,11 @@ class ReclusterCredentials(SparkCredentials):
         for key in data:
             if key not in known:
                 raise DbtRuntimeError(_unknown_key(str(key), [*known, *_OF_DBT]))
+        if data.get("recluster_submit") is not None:
+            try:
+                parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
+            except OptionError as e:
+                raise DbtRuntimeError(str(e)) from e
         session = data.get("recluster_session")
         if session is not None and not isinstance(session, dict):
             # dbt's own message would repeat the value, which may hold a password.
@@ -99,6 +109,7 @@ class ReclusterCredentials(SparkCredentials):
         hide_in_logs(
             [
                 *secret_values({**parameters, **(self.recluster_session or {})}),
+                *secret_values(_settings_among(self.recluster_submit or [])),
                 *secret_parts(self.password),
                 *secret_parts(self.token),
             ]
@@ -107,12 +118,16 @@ class ReclusterCredentials(SparkCredentials):
     def _check_session(self) -> None:
         """Check the keys that belong to connections to a Spark elsewhere."""
         if self.method.in_process:
-            for name in ("catalog", "recluster_session"):
+            for name in ("catalog", "recluster_session", "recluster_submit"):
                 if getattr(self, name) is not None:
                     raise DbtRuntimeError(
                         f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
                         "that Spark itself reclusters, and server_side_parameters configure it."
                     )
+        if self.recluster_session is not None and self.recluster_submit is not None:
+            raise DbtRuntimeError(
+                "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
+            )
         if self.recluster_session is not None:
             self.recluster_session = {str(k): _text(v) for k, v in self.recluster_session.items()}
             try:
@@ -144,6 +159,12 @@ class ReclusterCredentials(SparkCredentials):
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _settings_among(words: list[Any]) -> dict[str, str]:
+    """Return the settings of a command: ``name=value`` among its words."""
+    pairs = (str(word).partition("=") for word in words)
+    return {name: value for name, separator, value in pairs if separator}
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

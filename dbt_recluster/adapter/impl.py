@@ -42,6 +42,7 @@ from dbt_recluster.adapter.relation_config import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.adapter.submission import Submission, parse_submit
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.adapter.values import parse_predicate
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
@@ -94,6 +95,7 @@ class ReclusterAdapter(SparkAdapter):
         super().__init__(*args, **kwargs)
         self._building = threading.local()  # one thread builds a node from its first hook to its last
         self._warned: set[str] = set()
+        self._tables = self._connection_tables()
         self._runner = OperationRunner(self._open, self._exists)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
 
@@ -269,6 +271,8 @@ class ReclusterAdapter(SparkAdapter):
     ) -> TableOutcome:
         """Recluster the table of a model that was just built."""
         name = relation.render()
+        if self.credentials.recluster_submit is not None:
+            return self._reclusterer.report(name, lambda: self._submit(name))
         try:
             with self._cancellable():
                 return self._reclusterer.after_build(name, clustering, variables)
@@ -351,8 +355,13 @@ class ReclusterAdapter(SparkAdapter):
     # --- the session ---
 
     @available.parse_none
+    def cannot_recluster_after_build(self) -> str | None:
+        """Return why this connection's tables are not reclustered after a build, or None if they are."""
+        return None if self.credentials.recluster_submit is not None else self.cannot_recluster()
+
+    @available.parse_none
     def cannot_recluster(self) -> str | None:
-        """Return why this connection cannot recluster, or None if it can."""
+        """Return why there is no Spark session in this process to look at tables with, or None if there is."""
         method = self.credentials.method
         if method.in_process or self.credentials.recluster_session is not None:
             return None
@@ -385,8 +394,7 @@ class ReclusterAdapter(SparkAdapter):
 
         return spark_session(self.credentials)
 
-    @cached_property
-    def _tables(self) -> ConnectionTables | None:
+    def _connection_tables(self) -> ConnectionTables | None:
         """The tables of a connection that leads elsewhere, if ``recluster_session`` says how to recluster them."""
         credentials = self.credentials
         if credentials.recluster_session is None:
@@ -394,6 +402,20 @@ class ReclusterAdapter(SparkAdapter):
         log_directory = Path(getattr(self.config, "log_path", None) or "logs")
         session = ReclusterSession(credentials.recluster_session, credentials.catalog, log_directory)
         return ConnectionTables(session, self.connections.ask, credentials.place)
+
+    def _submit(self, relation: str) -> ReclusterResult | None:
+        """Recluster a table by the command of ``recluster_submit``; None if it has a single block or no result."""
+        credentials = self.credentials
+        if int(self.connections.ask(f"select count(*) from {relation}.data_files")[0][0]) < 2:
+            return None
+        command, timeout = parse_submit(credentials.recluster_submit, credentials.recluster_submit_timeout)
+        name = f"{credentials.catalog}.{relation}" if credentials.catalog else relation
+        submission = Submission(command, name, timeout)
+        with self.connections.cancelling(submission):
+            result = submission.run()
+        if result is None or result.rounds:
+            self.connections.ask(f"refresh table {relation}", fetch=False)
+        return result
 
     def _open(self, relation: str, cluster_by: ClusterKey | None) -> ClusteredTable:
         if self._tables is not None:

@@ -16,7 +16,7 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.java import find_java_home, java_version
-from dbt_recluster.adapter.secrets import is_secret
+from dbt_recluster.adapter.secrets import secret_values
 from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.environment import (
     EXTENSIONS,
@@ -119,7 +119,7 @@ def _new_spark(settings: Mapping[str, str]) -> SparkSession:
     late = {
         name: value
         for name, value in settings.items()
-        if is_secret(name, value) and name.startswith(("spark.sql.catalog.", _HADOOP))
+        if secret_values({name: value}) and name.startswith(("spark.sql.catalog.", _HADOOP))
     }
     builder = SparkSession.builder
     for name, value in settings.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,11 +103,7 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
         assert expected in out
     assert "depth 2.0 -> 1.0" in out
     assert checksum(server, "lake.analytics.events")[0] == 2000
-    (response,) = (
-        result["adapter_response"]
-        for result in json.loads((project.root / "target" / "run_results.json").read_text())["results"]
-    )
-    assert response["average_depth"] == 1.0
+    assert response(project)["average_depth"] == 1.0
     # Nothing but what dbt writes, and Spark's log among its own.
     assert project.files() == {"dbt_project.yml", "profiles.yml", "models", "target", "logs"}
 
@@ -183,6 +180,41 @@ def test_a_password_is_shown_nowhere(server: Server, tmp_path: Path) -> None:
     logs = [path.read_text() for path in (project.root / "logs").iterdir()]
     for text in (out, err, *logs, *commands):
         assert "open-wide" not in text
+
+
+def test_a_command_reclusters_where_dbt_drives_nothing(server: Server, tmp_path: Path) -> None:
+    """Here the command only prints what a job prints; it is called once a table that has more than one block."""
+    figures = {
+        "table": "t",
+        "cluster_key": "k",
+        "rounds": 1,
+        "blocks_in": 2,
+        "blocks_out": 5,
+        "depth_before": 2.0,
+    }
+    outcome = {"tables": [{**figures, "depth_after": 1.0, "seconds": 1.0, "reason": "well clustered"}]}
+    stub = f"import sys; open('called', 'a').write(sys.argv[3] + ' '); print({json.dumps(outcome)!r})"
+    profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="submitted")
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    for _ in range(2):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+    assert "[OK (reclustered 2 blocks into 5, depth 2.0 -> 1.0)" in out
+    assert (project.root / "called").read_text() == "lake.submitted.events "
+    assert response(project)["average_depth"] == 1.0
+    profile = server.profile(recluster_submit=["false"], schema="submitted")
+    project = Project(tmp_path / "q", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("run")
+    assert code == 0, out
+    text = " ".join(out.split())
+    assert "submitted.events was built but not reclustered: recluster_submit: false ended with code 1" in text
+
+
+def response(project: Project) -> dict[str, Any]:
+    """Return what dbt has of the only model of its last run."""
+    (result,) = json.loads((project.root / "target" / "run_results.json").read_text())["results"]
+    found: dict[str, Any] = result["adapter_response"]
+    return found
 
 
 def command_lines() -> set[str]:
