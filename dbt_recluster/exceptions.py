@@ -61,6 +61,14 @@ class SparkEnvironmentError(ReclusterError):
     """Spark lacks Iceberg's classes, its SQL extensions, or an Iceberg catalog that answers."""
 
 
+class DifferentTableError(ReclusterError):
+    """The connection and ``recluster_session`` do not see the same table. Nothing was changed."""
+
+
+class SubmitError(ReclusterError):
+    """The command of ``recluster_submit`` does not exist, failed, or did not end in time."""
+
+
 class ConcurrentChangeError(ReclusterError):
     """Other writers changed the blocks of a round too often in a row. The round changed nothing."""
 

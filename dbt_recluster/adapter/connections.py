@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
 from dbt.adapters.contracts.connection import Connection, ConnectionState
+from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.columns import quote
+from dbt_recluster.iceberg.jobs import job_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = AdapterLogger("Recluster")
+
+
+class Cancellable(Protocol):
+    """Work that runs beside a connection."""
+
+    def cancel(self) -> None:
+        """End it before it is done."""
+
+    def close(self) -> None:
+        """It is done."""
 
 
 class ReclusterConnectionManager(SparkConnectionManager):
-    """dbt-spark's connection manager with two methods of its own."""
+    """dbt-spark's connection manager with methods of its own, and Spark jobs beside connections."""
 
     TYPE = "recluster"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # What runs beside connections to recluster their tables, by the names of the connections.
+        self._beside: dict[str, Cancellable] = {}
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
         """Open ``connection``; starts Spark when it is the first of an in-process method."""
         credentials = connection.credentials
         assert isinstance(credentials, ReclusterCredentials)
-        if connection.state == ConnectionState.OPEN or not credentials.method.in_process:
+        if connection.state == ConnectionState.OPEN:
+            return connection
+        if not credentials.method.in_process:
             opened: Connection = super().open(connection)
+            if credentials.catalog:
+                _run(opened, f"use {quote(credentials.catalog)}", fetch=False)
             return opened
         # Not at the top: it imports pyspark, which the remote methods do without.
         from dbt_recluster.adapter.session import SessionHandle
@@ -34,3 +65,57 @@ class ReclusterConnectionManager(SparkConnectionManager):
             raise FailedToConnectError(str(e)) from e
         connection.state = ConnectionState.OPEN
         return connection
+
+    def ask(self, sql: str, fetch: bool = True) -> list[Any]:
+        """Run a statement that takes a moment over this thread's connection to a Spark elsewhere; return its rows.
+
+        Without ``fetch`` it has none; PyHive fails where it is asked for them.
+
+        dbt-spark looks only every ``poll_interval`` whether a statement has ended, five seconds by default.
+        """
+        with self.exception_handler(sql):
+            return _run(self.get_thread_connection(), sql, fetch=fetch)
+
+    @contextmanager
+    def jobs_of(self, spark: SparkSession) -> Iterator[None]:
+        """Run this thread's jobs in ``spark`` so that cancelling the thread's connection cancels them."""
+        connection = self.get_thread_connection()
+        if (
+            isinstance(connection.credentials, ReclusterCredentials)
+            and connection.credentials.method.in_process
+        ):
+            with job_group(spark, connection.handle.jobs.group):
+                yield
+            return
+        from dbt_recluster.adapter.session import CancellableJobs
+
+        jobs = CancellableJobs(spark, f"dbt-recluster {connection.name} {id(connection):x}")
+        with self.cancelling(jobs), job_group(spark, jobs.group):
+            yield
+
+    @contextmanager
+    def cancelling(self, work: Cancellable) -> Iterator[None]:
+        """Let ``work`` be cancelled with this thread's connection, and close it at the end."""
+        name = str(self.get_thread_connection().name)
+        self._beside[name] = work
+        try:
+            yield
+        finally:
+            self._beside.pop(name, None)
+            work.close()
+
+    def cancel(self, connection: Connection) -> None:
+        """Cancel what runs over ``connection``, and what reclusters its table meanwhile."""
+        if work := self._beside.get(str(connection.name)):
+            work.cancel()
+        super().cancel(connection)
+
+
+def _run(connection: Connection, sql: str, *, fetch: bool) -> list[Any]:
+    logger.debug(f"on {connection.name}: {sql}")
+    cursor = connection.handle.handle.cursor()
+    try:
+        cursor.execute(sql)
+        return list(cursor.fetchall()) if fetch else []
+    finally:
+        cursor.close()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any
 
 from dbt.adapters.spark.connections import SparkCredentials
 from dbt_common.dataclass_schema import StrEnum
 from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter.recluster_session import default_catalog
+from dbt_recluster.adapter.secrets import hide_in_logs, secret_parts, secret_values
+from dbt_recluster.adapter.submission import parse_submit
+from dbt_recluster.exceptions import OptionError
+
+# Keys of a profile that dbt reads itself.
+_OF_DBT = ("type", "threads")
 
 
 class ConnectionMethod(StrEnum):
@@ -37,6 +46,11 @@ class ReclusterCredentials(SparkCredentials):
     Attributes:
         path: ``method: embedded`` only: the directory of the lake.
         spark_log_level: ``method: embedded`` only: a level of log4j, to see Spark's log on standard error.
+        catalog: ``thrift``, ``http`` and ``odbc``: the catalog of all tables. Each connection starts by using it.
+        recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
+            which reclusters the tables that are built over the connection.
+        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters.
+        recluster_submit_timeout: Seconds after which that command is ended.
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
@@ -44,6 +58,32 @@ class ReclusterCredentials(SparkCredentials):
     server_side_parameters: dict[str, Any] = field(default_factory=dict)
     path: str | None = None
     spark_log_level: str | None = None
+    catalog: str | None = None
+    recluster_session: dict[str, Any] | None = field(default=None, repr=False)
+    recluster_submit: list[Any] | None = field(default=None, repr=False)
+    recluster_submit_timeout: float | None = None
+
+    @classmethod
+    def validate(cls, data: Any) -> None:
+        """Check the keys of a profile before their values; dbt ignores those that it does not know.
+
+        Raises:
+            DbtRuntimeError: A key does not exist, or ``recluster_session`` is no mapping.
+        """
+        known = [f.name for f in fields(cls) if not f.name.startswith("_")]
+        for key in data:
+            if key not in known:
+                raise DbtRuntimeError(_unknown_key(str(key), [*known, *_OF_DBT]))
+        if data.get("recluster_submit") is not None:
+            try:
+                parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
+            except OptionError as e:
+                raise DbtRuntimeError(str(e)) from e
+        session = data.get("recluster_session")
+        if session is not None and not isinstance(session, dict):
+            # dbt's own message would repeat the value, which may hold a password.
+            raise DbtRuntimeError("`recluster_session` must be a mapping of Spark settings to their values")
+        super().validate(data)
 
     def __post_init__(self) -> None:
         """Fill in what the method implies and check what it needs."""
@@ -62,9 +102,38 @@ class ReclusterCredentials(SparkCredentials):
             raise DbtRuntimeError(
                 f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
             )
+        self._check_session()
         super().__post_init__()
         # dbt-spark overwrites spark.sql.ansi.enabled; here the profile takes precedence.
         self.server_side_parameters.update(parameters)
+        hide_in_logs(
+            [
+                *secret_values({**parameters, **(self.recluster_session or {})}),
+                *secret_values(_settings_among(self.recluster_submit or [])),
+                *secret_parts(self.password),
+                *secret_parts(self.token),
+            ]
+        )
+
+    def _check_session(self) -> None:
+        """Check the keys that belong to connections to a Spark elsewhere."""
+        if self.method.in_process:
+            for name in ("catalog", "recluster_session", "recluster_submit"):
+                if getattr(self, name) is not None:
+                    raise DbtRuntimeError(
+                        f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
+                        "that Spark itself reclusters, and server_side_parameters configure it."
+                    )
+        if self.recluster_session is not None and self.recluster_submit is not None:
+            raise DbtRuntimeError(
+                "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
+            )
+        if self.recluster_session is not None:
+            self.recluster_session = {str(k): _text(v) for k, v in self.recluster_session.items()}
+            try:
+                default_catalog(self.recluster_session, self.catalog)
+            except OptionError as e:
+                raise DbtRuntimeError(str(e)) from e
 
     @property
     def type(self) -> str:
@@ -76,11 +145,29 @@ class ReclusterCredentials(SparkCredentials):
         """The value that tells connections apart; dbt hashes it."""
         return self.path if self.path is not None else str(self.host)
 
+    @property
+    def place(self) -> str:
+        """Where the connection leads, in words."""
+        return f"`method: {self.method}` at {self.host}:{self.port}"
+
     def _connection_keys(self) -> tuple[str, ...]:
         if self.method.in_process:
             return ("method", "path", "schema") if self.path else ("method", "schema")
-        return ("method", *super()._connection_keys())
+        catalog = ("catalog",) if self.catalog else ()
+        return ("method", *catalog, *super()._connection_keys())
 
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _settings_among(words: list[Any]) -> dict[str, str]:
+    """Return the settings of a command: ``name=value`` among its words."""
+    pairs = (str(word).partition("=") for word in words)
+    return {name: value for name, separator, value in pairs if separator}
+
+
+def _unknown_key(key: str, known: list[str]) -> str:
+    near = get_close_matches(key, known, n=1)
+    meant = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(sorted(known))}."
+    return f"the profile has no key `{key}`. {meant}"

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.report.text import size
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from dbt_recluster.clustering.table import ClusteredTable
 
 
-def clustering_statistics(spark: SparkSession, table: str) -> dict[str, Any]:
+def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
     """Return the statistics of a clustered table for dbt's catalog, four entries for each.
 
     Raises:
-        NotAnIcebergTableError, ClusterKeyError: The table has no cluster key to measure by.
+        ClusterKeyError: The table has no cluster key to measure by.
     """
-    from dbt_recluster.clustering.table import ClusteredTable
-
-    clustered = ClusteredTable(spark, table)
     information = clustered.information()
     rounds = [entry for entry in clustered.history() if entry.is_recluster]
     last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"

@@ -94,28 +94,16 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         log_level: As in :func:`start`.
     """
     logs = lake / "logs"
-    log4j = Path(__file__).with_name("log4j2.properties")
-    java_options = {
-        "derby.stream.error.file": logs / "derby.log",
-        "derby.system.home": lake,
-        "log4j2.configurationFile": log4j.as_uri(),
-        "recluster.log.file": logs / "spark.log",
-        "recluster.log.level": (log_level or "WARN").lower(),
-        "recluster.log.target": "console" if log_level else "file",
-    }
+    derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
+        **local_settings(),
         "spark.app.name": "dbt-recluster",
         "spark.master": "local[*]",
-        "spark.driver.memory": f"{_driver_memory_mb()}m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": str(iceberg_jar()),
-        _JAVA_OPTIONS: " ".join(f'"-D{name}={value}"' for name, value in java_options.items()),
+        _JAVA_OPTIONS: f"{_as_java_options(derby)} {log_options(logs / 'spark.log', log_level)}",
         "spark.ui.enabled": "false",
         # Progress bars are drawn over dbt's own lines.
         "spark.ui.showConsoleProgress": "false",
-        # One machine: a few partitions a core; the default of 200 spends its time on starting tasks.
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
         "spark.sql.catalog.spark_catalog.type": "hive",
@@ -131,6 +119,33 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         # process, and the lock on the directory keeps other processes out.
         "spark.hadoop.iceberg.engine.hive.lock-enabled": "false",
     }
+
+
+def local_settings() -> dict[str, str]:
+    """Return the settings of a Spark that runs on this machine alone."""
+    return {
+        "spark.driver.memory": f"{_driver_memory_mb()}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # One machine: a few partitions a core; the default of 200 spends its time on starting tasks.
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    }
+
+
+def log_options(file: Path, level: str | None = None) -> str:
+    """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given."""
+    return _as_java_options(
+        {
+            "log4j2.configurationFile": Path(__file__).with_name("log4j2.properties").as_uri(),
+            "recluster.log.file": file,
+            "recluster.log.level": (level or "WARN").lower(),
+            "recluster.log.target": "console" if level else "file",
+        }
+    )
+
+
+def _as_java_options(properties: Mapping[str, object]) -> str:
+    return " ".join(f'"-D{name}={value}"' for name, value in properties.items())
 
 
 def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> Lake:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.column import Column
@@ -19,6 +20,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
+from dbt_recluster.adapter.connection_tables import ConnectionTables
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
@@ -27,6 +29,7 @@ from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_response import ReclusterResponse, respond
 from dbt_recluster.adapter.operations import ARGUMENTS, Answer, OperationRunner
 from dbt_recluster.adapter.patterns import names_like
+from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.adapter.reclustering import (
     OperationArguments,
     RunBudget,
@@ -42,13 +45,13 @@ from dbt_recluster.adapter.relation_config import (
     restored_order,
 )
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.submission import Submission, parse_submit
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
-from dbt_recluster.iceberg.jobs import job_group
 from dbt_recluster.iceberg.predicates import check_predicate
 
 if TYPE_CHECKING:
@@ -88,12 +91,14 @@ class ReclusterAdapter(SparkAdapter):
     """
 
     ConnectionManager = ReclusterConnectionManager
+    connections: ReclusterConnectionManager
     AdapterSpecificConfigs = ReclusterConfig
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._building = threading.local()  # one thread builds a node from its first hook to its last
         self._warned: set[str] = set()
+        self._tables = self._connection_tables()
         self._runner = OperationRunner(self._open, self._exists)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
 
@@ -125,9 +130,9 @@ class ReclusterAdapter(SparkAdapter):
     def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
         """Add the clustering of a table to what ``dbt docs`` knows about it."""
         statistics: dict[str, Any] = {}
-        if self.credentials.method.in_process and self.may_have_clustering(relation):
+        if not self.cannot_recluster() and self.may_have_clustering(relation):
             try:
-                statistics = clustering_statistics(self.spark, relation.render())
+                statistics = clustering_statistics(self._open(relation.render(), None))
             except ReclusterError as e:
                 logger.debug(f"no clustering statistics of {relation}: {e}")
         for column in super()._get_columns_for_catalog(relation):
@@ -144,6 +149,9 @@ class ReclusterAdapter(SparkAdapter):
             with as_dbt_errors():
                 check_environment(self.spark)
         super().debug_query()
+        if self._tables is not None:
+            with as_dbt_errors():
+                logger.info(self._tables.check(str(self.credentials.schema)))
 
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
@@ -349,8 +357,14 @@ class ReclusterAdapter(SparkAdapter):
         self, relation: BaseRelation, clustering: ClusteringConfig, variables: Mapping[str, Any]
     ) -> TableOutcome:
         """Recluster the table of a model that was just built."""
-        with self._cancellable():
-            return self._reclusterer.after_build(relation.render(), clustering, variables)
+        name = relation.render()
+        if self.credentials.recluster_submit is not None:
+            return self._reclusterer.report(name, lambda: self._submit(name))
+        try:
+            with self._cancellable():
+                return self._reclusterer.after_build(name, clustering, variables)
+        except ReclusterError as e:  # recluster_session does not start
+            return TableOutcome(error=f"{name} was built but not reclustered: {e}")
 
     @available.parse_none
     def clustering_response(self, response: Any, result: ReclusterResult) -> ReclusterResponse:
@@ -381,7 +395,7 @@ class ReclusterAdapter(SparkAdapter):
         self, target: Target, arguments: OperationArguments, variables: Mapping[str, Any]
     ) -> TableOutcome:
         """Recluster one table by hand."""
-        with self._cancellable():
+        with as_dbt_errors(), self._cancellable():
             return self._reclusterer.by_hand(target, arguments, variables)
 
     @available.parse_none
@@ -428,13 +442,20 @@ class ReclusterAdapter(SparkAdapter):
     # --- the session ---
 
     @available.parse_none
+    def cannot_recluster_after_build(self) -> str | None:
+        """Return why this connection's tables are not reclustered after a build, or None if they are."""
+        return None if self.credentials.recluster_submit is not None else self.cannot_recluster()
+
+    @available.parse_none
     def cannot_recluster(self) -> str | None:
-        """Return why this connection cannot recluster, or None if it can."""
-        if self.credentials.method.in_process:
+        """Return why there is no Spark session in this process to look at tables with, or None if there is."""
+        method = self.credentials.method
+        if method.in_process or self.credentials.recluster_session is not None:
             return None
         return (
-            "reclustering needs a Spark session in dbt's own process, and "
-            f"`method: {self.credentials.method}` connects to one elsewhere. Use `method: session` or `embedded`."
+            f"reclustering needs a Spark session in dbt's own process, and `method: {method}` connects to one "
+            "elsewhere. Add `recluster_session` to the profile: the settings of a session that reaches the same "
+            "catalog."
         )
 
     @property
@@ -446,18 +467,46 @@ class ReclusterAdapter(SparkAdapter):
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session of this process.
+        """The Spark session of this process, which reclusters; the first use may start it.
 
         Raises:
-            DbtRuntimeError: The method connects to a Spark elsewhere.
+            DbtRuntimeError: The method connects to a Spark elsewhere, and there is no ``recluster_session``.
+            ReclusterError: The session does not start.
         """
         if reason := self.cannot_recluster():
             raise DbtRuntimeError(reason)
+        if self._tables is not None:
+            return self._tables.session.spark
         from dbt_recluster.adapter.session import spark_session
 
         return spark_session(self.credentials)
 
+    def _connection_tables(self) -> ConnectionTables | None:
+        """The tables of a connection that leads elsewhere, if ``recluster_session`` says how to recluster them."""
+        credentials = self.credentials
+        if credentials.recluster_session is None:
+            return None
+        log_directory = Path(getattr(self.config, "log_path", None) or "logs")
+        session = ReclusterSession(credentials.recluster_session, credentials.catalog, log_directory)
+        return ConnectionTables(session, self.connections.ask, credentials.place)
+
+    def _submit(self, relation: str) -> ReclusterResult | None:
+        """Recluster a table by the command of ``recluster_submit``; None if it has a single block or no result."""
+        credentials = self.credentials
+        if int(self.connections.ask(f"select count(*) from {relation}.data_files")[0][0]) < 2:
+            return None
+        command, timeout = parse_submit(credentials.recluster_submit, credentials.recluster_submit_timeout)
+        name = f"{credentials.catalog}.{relation}" if credentials.catalog else relation
+        submission = Submission(command, name, timeout)
+        with self.connections.cancelling(submission):
+            result = submission.run()
+        if result is None or result.rounds:
+            self.connections.ask(f"refresh table {relation}", fetch=False)
+        return result
+
     def _open(self, relation: str, cluster_by: ClusterKey | None) -> ClusteredTable:
+        if self._tables is not None:
+            return self._tables.open(relation, cluster_by)
         from dbt_recluster.clustering.table import ClusteredTable
 
         return ClusteredTable(self.spark, relation, cluster_by)
@@ -468,12 +517,12 @@ class ReclusterAdapter(SparkAdapter):
 
     @contextmanager
     def _cancellable(self) -> Iterator[None]:
-        """Run Spark jobs under the connection's group, by which dbt's cancel on Ctrl-C finds them."""
+        """Run Spark jobs so that dbt's cancel on Ctrl-C ends them, and have the connection see what they changed."""
         if self.cannot_recluster():
             yield
             return
-        group = self.connections.get_thread_connection().handle.job_group_id
-        with job_group(self.spark, group):
+        refreshing = self._tables.refreshing() if self._tables is not None else nullcontext()
+        with self.connections.jobs_of(self.spark), refreshing:
             yield
 
     def _columns(self, types: Mapping[str, str]) -> Columns:

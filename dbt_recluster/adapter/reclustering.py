@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -120,14 +120,22 @@ class TableReclusterer:
         self, relation: str, config: ClusteringConfig, variables: Mapping[str, Any]
     ) -> TableOutcome:
         """Recluster after a build. The data is in place, so every failure is reported and not raised."""
+        target = Target(relation, config, required=True)
+        return self.report(
+            relation, lambda: self._recluster(target, config.options(trigger="run"), run_budget(variables))
+        )
+
+    def report(self, relation: str, recluster: Callable[[], ReclusterResult | None]) -> TableOutcome:
+        """Recluster after a build, and return what came of it; None as a result says that nothing is known of it."""
         try:
-            target = Target(relation, config, required=True)
-            result = self._recluster(target, config.options(trigger="run"), run_budget(variables))
+            result = recluster()
         except BudgetSpentError as e:
             logger.info(f"{relation} was built but not reclustered: {e}")
             return TableOutcome()
         except Exception as e:
             return TableOutcome(error=f"{relation} was built but not reclustered: {message(e)}")
+        if result is None:
+            return TableOutcome()
         warnings = [f"{relation}: {warning}" for warning in result.warnings]
         if result.limited and not result.rounds:
             warnings.append(f"{relation} was built but {not_reclustered(result)}")

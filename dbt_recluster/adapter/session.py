@@ -18,6 +18,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.iceberg.environment import refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import readable_message
 from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.jvm import is_stopped
@@ -37,9 +38,10 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     """Return the session of a profile; the first call starts and configures it.
 
     Raises:
-        ReclusterError: The embedded lake cannot be opened (see :func:`embedded.start`).
+        ReclusterError: The embedded lake cannot be opened (see :func:`embedded.start`), or Spark Connect is on.
     """
     parameters = credentials.server_side_parameters
+    refuse_spark_connect()
     if credentials.method == ConnectionMethod.EMBEDDED:
         return embedded.start(str(credentials.path), parameters, credentials.spark_log_level)
     from pyspark.sql import SparkSession
@@ -88,43 +90,63 @@ class SessionCursor(Cursor):
             raise DbtRuntimeError(readable_message(e)) from e
 
 
+class CancellableJobs:
+    """The Spark jobs of a dbt connection in a session of this process.
+
+    Attributes:
+        group: Their job group.
+    """
+
+    def __init__(self, spark: SparkSession, group: str) -> None:
+        self.group = group
+        self._spark = spark
+        self._closed = threading.Event()
+
+    def cancel(self) -> None:
+        """Cancel them until :meth:`close`.
+
+        A merge consists of several jobs, and Spark before 4.0 cancels only running ones. So this repeats, or a cancel
+        between two jobs would have no effect.
+        """
+        cancel_jobs(self._spark, self.group)
+        threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
+
+    def close(self) -> None:
+        """No more jobs will come."""
+        self._closed.set()
+
+    def _keep_cancelling(self) -> None:
+        while not self._closed.wait(_CANCEL_INTERVAL):
+            with suppress(Exception):  # Spark may go away first
+                cancel_jobs(self._spark, self.group)
+
+
 class SessionHandle(SessionConnectionWrapper):
     """A dbt connection; closing it keeps the session for the next one."""
 
     def __init__(self, credentials: ReclusterCredentials, name: str) -> None:
         super().__init__(Connection())
         self._credentials = credentials
-        self.job_group_id = f"dbt-recluster {name} {id(self):x}"
         self.spark: SparkSession = spark_session(credentials)
-        self._closed = threading.Event()
+        self.jobs = CancellableJobs(self.spark, f"dbt-recluster {name} {id(self):x}")
 
     def cursor(self) -> SessionHandle:
         """Return this handle with a new cursor, as dbt-spark does."""
         self._cursor = SessionCursor(
             lambda: spark_session(self._credentials),
-            self.job_group_id,
+            self.jobs.group,
             serialise_commits=self._credentials.method == ConnectionMethod.EMBEDDED,
         )
         return self
 
     def cancel(self) -> None:
-        """Cancel the Spark jobs of this connection; dbt calls it on Ctrl-C.
-
-        A merge consists of several jobs, and Spark before 4.0 cancels only running ones. So this repeats until dbt
-        closes the connection, or a cancel between two jobs would have no effect.
-        """
-        cancel_jobs(self.spark, self.job_group_id)
-        threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
+        """Cancel the Spark jobs of this connection; dbt calls it on Ctrl-C, and closes the connection later."""
+        self.jobs.cancel()
 
     def close(self) -> None:
         """Close the connection, as dbt does at the end of a node."""
-        self._closed.set()
+        self.jobs.close()
         super().close()
-
-    def _keep_cancelling(self) -> None:
-        while not self._closed.wait(_CANCEL_INTERVAL):
-            with suppress(Exception):  # Spark may go away first
-                cancel_jobs(self.spark, self.job_group_id)
 
     @classmethod
     def _fix_binding(cls, value: Any) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 
@@ -31,6 +32,11 @@ class Round:
     snapshot_ids: tuple[int, ...]
     conflicts: int = 0
     orphans: tuple[str, ...] = ()
+
+
+_EMPTY_ROUND = Round(
+    sets=0, blocks_in=0, blocks_out=0, bytes_in=0, bytes_out=0, rows=0, seconds=0.0, snapshot_ids=()
+)
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,17 @@ class ReclusterResult:
     def rows(self) -> int:
         """Rows rewritten, over all rounds."""
         return sum(done.rows for done in self.rounds)
+
+    @classmethod
+    def from_dict(cls, figures: Mapping[str, Any]) -> ReclusterResult:
+        """Read what :meth:`as_dict` wrote. Its rounds are known by their sum, which stands in the first."""
+        names = [f.name for f in fields(cls) if f.name not in ("rounds", "plan")]
+        result = cls(**{name: figures[name] for name in names if name in figures})
+        totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
+        for number in range(int(figures.get("rounds", 0))):
+            sums: dict[str, Any] = {name: 0 if number else int(figures.get(name, 0)) for name in totals}
+            result.rounds.append(replace(_EMPTY_ROUND, **sums))
+        return result
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
@@ -11,9 +13,9 @@ from dbt_recluster.iceberg.jvm import java_class
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-_SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
-_CATALOGS = (_SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
+_CATALOGS = (SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
 
 
 def check_environment(spark: SparkSession) -> None:
@@ -34,10 +36,26 @@ def check_session(spark: SparkSession) -> None:
     _raise_if_missing(_classes(spark), _extensions(spark))
 
 
+def refuse_spark_connect(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuse to start a session where pyspark would connect to a Spark elsewhere instead.
+
+    Raises:
+        SparkEnvironmentError: Spark Connect is on.
+    """
+    if "SPARK_REMOTE" not in environment and "SPARK_CONNECT_MODE_ENABLED" not in environment:
+        return
+    address = environment.get("SPARK_REMOTE", "").partition("/;")[0]  # a token may follow
+    variable = f"SPARK_REMOTE is set to {address}" if address else "SPARK_CONNECT_MODE_ENABLED is set"
+    raise SparkEnvironmentError(
+        f"{variable}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM that "
+        "reclustering needs. Unset it, or connect by `method: thrift` and add `recluster_session` to the profile"
+    )
+
+
 def uses_session_catalog(spark: SparkSession) -> bool:
     """Whether the current catalog is Iceberg's session catalog, which also holds other tables and views."""
     name = spark.catalog.currentCatalog()
-    return spark.conf.get(f"spark.sql.catalog.{name}", "") == _SESSION_CATALOG
+    return spark.conf.get(f"spark.sql.catalog.{name}", "") == SESSION_CATALOG
 
 
 def _raise_if_missing(*problems: str | None) -> None:
@@ -61,8 +79,8 @@ def _classes(spark: SparkSession) -> str | None:
 
 
 def _extensions(spark: SparkSession) -> str | None:
-    if _EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
-        return f"Iceberg's SQL extensions are not loaded. Start the session with spark.sql.extensions={_EXTENSIONS}"
+    if EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
+        return f"Iceberg's SQL extensions are not loaded. Start the session with spark.sql.extensions={EXTENSIONS}"
     return None
 
 

@@ -103,6 +103,17 @@ class IcebergTable:
         return str(self.java.uuid())
 
     @property
+    def metadata_file(self) -> str:
+        """The metadata file that the catalog points to. Every commit writes one under a new name."""
+        return str(self.java.operations().current().metadataFileLocation())
+
+    def earlier_metadata_files(self) -> list[str]:
+        """Return the metadata files of earlier commits that the table remembers, oldest first."""
+        lists = self.iceberg.relocated.com.google.common.collect.Lists
+        entries = lists.newArrayList(self.java.operations().current().previousFiles())
+        return [str(entry.file()) for entry in entries]
+
+    @property
     def snapshot_id(self) -> int | None:
         """The id of the current snapshot, or None for a table that was never written."""
         snapshot = self.java.currentSnapshot()

@@ -7,7 +7,7 @@
     {{ return(none) }}
   {%- endif -%}
 
-  {%- set reason = adapter.cannot_recluster() -%}
+  {%- set reason = adapter.cannot_recluster_after_build() -%}
   {%- if reason -%}
     {%- if adapter.first_time('cannot recluster') -%}
       {%- do exceptions.warn('Tables are not reclustered in this run: ' ~ reason) -%}

@@ -22,7 +22,7 @@ def test_the_next_job_of_a_cancelled_connection_is_cancelled_too(
     credentials = ReclusterCredentials.from_dict({**dbt_profile_target, "schema": "s", "database": None})
     handle = SessionHandle(credentials, "model.p.m")
     handle.cancel()
-    with job_group(spark, handle.job_group_id):
+    with job_group(spark, handle.jobs.group):
         for _ in range(2):
             with pytest.raises(Exception, match="cancelled"):
                 spark.sql(LONG).collect()

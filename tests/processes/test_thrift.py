@@ -1,89 +1,227 @@
-"""`method: thrift`: models build and get their sort order; reclustering says what it needs."""
+"""`method: thrift`: models are built over the connection, and `recluster_session` reclusters them in dbt's process."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import time
+import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import postgres
 import pytest
+import thrift_server
 from dbt_command import Project
-
-from dbt_recluster.adapter.embedded import spark_settings
-from dbt_recluster.java import find_java_home
 
 pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
 
-EVENTS = "{{ config(materialized='incremental', cluster_by='k') }} select id, pmod(hash(id), 9) as k from range(100)"
-ASK = (
-    "{% macro ask() %}{% do log(run_query('show tblproperties analytics.events (`sort-order`)').rows[0][1]"
-    " ~ run_query('select count(*) from analytics.events').rows[0][0], info=true) %}{% endmacro %}"
-)
+EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
+select id, pmod(hash(id), 100) as k from range(1000)"""
+PASSWORD = "sesame:open-wide"
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+class Server(NamedTuple):
+    port: int
+    url: str
+    directory: Path
+
+    def ask(self, *statements: str) -> list[tuple[Any, ...]]:
+        return thrift_server.ask(self.port, *statements)
+
+    def profile(self, **more: Any) -> dict[str, Any]:
+        address = {"host": "127.0.0.1", "port": self.port, "user": "dbt", "poll_interval": 1}
+        return {"method": "thrift", **address, "catalog": "lake", **more}
+
+    def session(self, catalog: str = "lake", **more: Any) -> dict[str, Any]:
+        return {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraClassPath": str(postgres.DRIVER),
+            **thrift_server.catalog(catalog, self.url, self.directory / "warehouse"),
+            f"spark.sql.catalog.{catalog}.jdbc.password": PASSWORD,
+            **more,
+        }
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Spark's own Thrift server, from pyspark's jars, on an Iceberg catalog."""
-    import pyspark
-
-    lake = tmp_path_factory.mktemp("thrift")
-    (lake / "logs").mkdir()
-    port = free_port()
-    settings = {**spark_settings(lake), "spark.driver.memory": "1g"}
-    command = [f"{Path(pyspark.__file__).parent}/bin/spark-submit"]
-    command += ["--class", "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"]
-    for name, value in settings.items():
-        command += ["--conf", f"{name}={value}"]
-    command += ["spark-internal", "--hiveconf", f"hive.server2.thrift.port={port}"]
-    command += ["--hiveconf", "hive.server2.thrift.bind.host=127.0.0.1"]
-    environment = {
-        **os.environ,
-        "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-    }
-    with (lake / "server.log").open("w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=lake)
-        try:
-            wait_for(port, process, lake / "server.log")
-            yield port
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Thrift server with two catalogs in one PostgreSQL, neither of which is its default one."""
+    directory = tmp_path_factory.mktemp("thrift")
+    try:
+        database = postgres.server()
+        url = database.__enter__()
+    except postgres.PostgresMissingError as e:
+        pytest.skip(str(e))
+    try:
+        catalogs = {
+            **thrift_server.catalog("lake", url, directory / "warehouse"),
+            **thrift_server.catalog("twin", url, directory / "warehouse"),
+        }
+        with thrift_server.server(directory, catalogs) as port:
+            yield Server(port, url, directory)
+    finally:
+        database.__exit__(None, None, None)
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.5)
-    raise AssertionError(f"the Thrift server did not start: {log.read_text()[-2000:]}")
+def checksum(server: Server, table: str) -> tuple[Any, ...]:
+    (row,) = server.ask(f"select count(*), sum(xxhash64(id, k)) from {table}")
+    return row
 
 
-def test_models_build_and_reclustering_says_what_it_needs(server: int, tmp_path: Path) -> None:
-    profile = {"method": "thrift", "host": "127.0.0.1", "port": server, "user": "dbt", "poll_interval": 1}
-    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "others.sql": EVENTS})
-    (project.root / "macros").mkdir()
-    (project.root / "macros" / "ask.sql").write_text(ASK)
+def test_without_a_session_tables_are_built_and_one_line_says_what_to_add(
+    server: Server, tmp_path: Path
+) -> None:
+    project = Project(
+        tmp_path / "p", server.profile(schema="plain"), {"events.sql": EVENTS, "others.sql": EVENTS}
+    )
     code, out, _ = project.run("debug")
     assert code == 0, out
     for _ in range(2):
         code, out, _ = project.run("run")
         assert code == 0, out
         assert out.count("Tables are not reclustered in this run: reclustering needs a Spark session") == 1
+        assert "Add `recluster_session` to the profile" in " ".join(out.split())
         assert "PASS=2 WARN=0 ERROR=0" in out
-    _, out, _ = project.run("run-operation", "ask")
-    assert "k ASC NULLS FIRST200" in out
+    properties = dict(server.ask("show tblproperties lake.plain.events"))
+    assert properties["sort-order"] == "k ASC NULLS FIRST"
+    assert server.ask("select count(*) from lake.plain.events") == [(2000,)]
     code, out, _ = project.run("run-operation", "recluster")
     assert code == 1
-    assert "analytics.events: failed: reclustering needs a Spark session" in out
+    assert "plain.events: failed: reclustering needs a Spark session" in out
+
+
+def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, tmp_path: Path) -> None:
+    profile = server.profile(recluster_session=server.session())
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("debug")
+    assert code == 0, out
+    assert "analytics has no Iceberg table yet" in out
+    for expected in ("[OK in", "[OK (reclustered"):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+        assert expected in out
+    assert "depth 2.0 -> 1.0" in out
+    assert checksum(server, "lake.analytics.events")[0] == 2000
+    assert response(project)["average_depth"] == 1.0
+    # Nothing but what dbt writes, and Spark's log among its own.
+    assert project.files() == {"dbt_project.yml", "profiles.yml", "models", "target", "logs"}
+
+
+def test_operations_look_at_tables_through_the_session(server: Server, tmp_path: Path) -> None:
+    profile = server.profile(recluster_session=server.session(), schema="looked_at")
+    model = EVENTS.replace("recluster_depth=1", "automatic_clustering=false")
+    project = Project(tmp_path / "p", profile, {"events.sql": model})
+    for _ in range(3):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+    before = checksum(server, "lake.looked_at.events")
+    arguments = "{table: events, depth: 1, format: json}"
+    code, out, _ = project.run("--quiet", "run-operation", "recluster", "--args", arguments)
+    assert code == 0, out
+    assert json.loads(out)["depth_after"] == 1.0
+    assert checksum(server, "lake.looked_at.events") == before
+    code, out, _ = project.run("run-operation", "suspend_recluster", "--args", "{table: events}")
+    assert code == 0, out
+    assert "recluster.suspended" in dict(server.ask("show tblproperties lake.looked_at.events"))
+    code, out, _ = project.run("debug")
+    assert "looked_at.events is the same table over the connection" in out
+
+
+def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tmp_path: Path) -> None:
+    """The twin is registered from the table's own metadata, so it has its name, its uuid and its snapshot."""
+    session = server.session("twin", **{"spark.sql.defaultCatalog": "twin"})
+    profile = server.profile(recluster_session=session, schema="copied")
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("run")
+    assert code == 0, out
+    text = " ".join(out.split())
+    assert (
+        "copied.events was built but not reclustered: the session of recluster_session has no table" in text
+    )
+    assert "is in the catalog lake, the session in twin (JdbcCatalog). Nothing was changed." in text
+
+    file = server.ask("select file from lake.copied.events.metadata_log_entries")[-1][0]
+    server.ask(
+        "create namespace twin.copied",
+        f"call twin.system.register_table(table => 'copied.events', metadata_file => '{file}')",
+    )
+    code, out, _ = project.run("run")
+    assert code == 0, out
+    text = " ".join(out.split())
+    assert "copied.events over the connection is another table than copied.events in the session" in text
+    for catalog, loads in (("lake", 2), ("twin", 1)):
+        operations = server.ask(f"select operation from {catalog}.copied.events.snapshots")
+        assert len(operations) == loads
+        assert ("replace",) not in operations
+    code, out, _ = project.run("run-operation", "recluster")
+    assert code == 1
+    code, out, _ = project.run("debug")
+    assert code == 1
+    assert "is another table than copied.events" in " ".join(out.split())
+
+
+def test_a_password_is_shown_nowhere(server: Server, tmp_path: Path) -> None:
+    session = server.session(**{"spark.sql.catalog.lake.uri": f"{server.url}-missing?password={PASSWORD}"})
+    profile = server.profile(recluster_session=session)
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    process = project.start("--debug", "debug")
+    commands = set()
+    while process.poll() is None:
+        commands |= command_lines()
+        try:
+            process.wait(timeout=0.2)
+        except Exception:
+            continue
+    out, err = process.communicate()
+    assert process.returncode == 1
+    assert "the catalog lake does not answer" in out, out
+    assert any("spark.sql.catalog.lake.jdbc.user" in command for command in commands)
+    logs = [path.read_text() for path in (project.root / "logs").iterdir()]
+    for text in (out, err, *logs, *commands):
+        assert "open-wide" not in text
+
+
+def test_a_command_reclusters_where_dbt_drives_nothing(server: Server, tmp_path: Path) -> None:
+    """Here the command only prints what a job prints; it is called once a table that has more than one block."""
+    figures = {
+        "table": "t",
+        "cluster_key": "k",
+        "rounds": 1,
+        "blocks_in": 2,
+        "blocks_out": 5,
+        "depth_before": 2.0,
+    }
+    outcome = {"tables": [{**figures, "depth_after": 1.0, "seconds": 1.0, "reason": "well clustered"}]}
+    stub = f"import sys; open('called', 'a').write(sys.argv[3] + ' '); print({json.dumps(outcome)!r})"
+    profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="submitted")
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    for _ in range(2):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+    assert "[OK (reclustered 2 blocks into 5, depth 2.0 -> 1.0)" in out
+    assert (project.root / "called").read_text() == "lake.submitted.events "
+    assert response(project)["average_depth"] == 1.0
+    profile = server.profile(recluster_submit=["false"], schema="submitted")
+    project = Project(tmp_path / "q", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("run")
+    assert code == 0, out
+    text = " ".join(out.split())
+    assert "submitted.events was built but not reclustered: recluster_submit: false ended with code 1" in text
+
+
+def response(project: Project) -> dict[str, Any]:
+    """Return what dbt has of the only model of its last run."""
+    (result,) = json.loads((project.root / "target" / "run_results.json").read_text())["results"]
+    found: dict[str, Any] = result["adapter_response"]
+    return found
+
+
+def command_lines() -> set[str]:
+    lines = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.add(path.read_text(errors="replace").replace("\0", " "))
+        except OSError:
+            continue
+    return {line for line in lines if "dbt-recluster" in line}

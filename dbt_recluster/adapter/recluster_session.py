@@ -1,0 +1,220 @@
+"""The profile's ``recluster_session``: a Spark session in this process beside a connection that leads elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dbt.adapters.events.logging import AdapterLogger
+
+from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.secrets import secret_values
+from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
+from dbt_recluster.iceberg.environment import (
+    EXTENSIONS,
+    SESSION_CATALOG,
+    check_environment,
+    refuse_spark_connect,
+)
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jvm import is_stopped
+from dbt_recluster.java import find_java_home, java_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_FILE = "recluster_session.log"
+
+_CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
+_DEFAULT_CATALOG = "spark.sql.defaultCatalog"
+_EXTENSIONS = "spark.sql.extensions"
+_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_HADOOP = "spark.hadoop."
+
+logger = AdapterLogger("Recluster")
+# The sessions of this process, by their settings: Spark outlives one invocation of a dbtRunner.
+_running: dict[frozenset[tuple[str, str]], SparkSession] = {}
+_start_lock = threading.Lock()
+
+
+class ReclusterSession:
+    """The Spark session that reclusters the tables of a connection. It starts when the first table is due.
+
+    Args:
+        settings: ``recluster_session`` of the profile.
+        catalog: ``catalog`` of the profile, or None.
+        log_directory: Where Spark's log goes.
+
+    Raises:
+        OptionError: ``settings`` do not say which catalog holds the tables.
+    """
+
+    def __init__(self, settings: Mapping[str, str], catalog: str | None, log_directory: Path) -> None:
+        self._settings = settings
+        self.catalog = default_catalog(settings, catalog)
+        self._log = log_directory.resolve() / LOG_FILE
+        self._error: ReclusterError | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; the first call starts Spark, which takes seconds.
+
+        Raises:
+            SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
+        """
+        key = frozenset({**self._settings, _DEFAULT_CATALOG: self.catalog}.items())
+        with _start_lock:
+            if self._error is not None:
+                raise self._error
+            spark = _running.get(key)
+            if spark is None or is_stopped(spark):
+                try:
+                    spark = _running[key] = self._start()
+                except Exception as e:
+                    text = str(e) if isinstance(e, ReclusterError) else short_message(e)
+                    self._error = SparkEnvironmentError(f"recluster_session: {text}")
+                    raise self._error from e
+            return spark
+
+    def describe(self) -> str:
+        """Return the session's catalog in words, without any value that might be secret."""
+        prefix = f"spark.sql.catalog.{self.catalog}"
+        kinds = (self._settings.get(f"{prefix}.{key}") for key in ("type", "catalog-impl"))
+        kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
+        return f"{self.catalog} ({kind.rpartition('.')[2]})"
+
+    def _start(self) -> SparkSession:
+        began = time.monotonic()
+        try:
+            from pyspark import SparkContext
+        except ImportError as e:
+            raise SparkEnvironmentError("pyspark is missing: pip install 'dbt-recluster[embedded]'") from e
+        refuse_spark_connect()
+        os.environ["JAVA_HOME"] = str(java_home := find_java_home())
+        settings = session_settings(self._settings, self.catalog, self._log)
+        text = f"starting Spark for recluster_session (Java {java_version(java_home)} in {java_home})"
+        (logger.info if sys.stdout.isatty() else logger.debug)(text)
+        if SparkContext._active_spark_context is None:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            spark = _new_spark(settings)
+        else:
+            spark = _session_of_running_spark(settings)
+        check_environment(spark)
+        logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
+        return spark
+
+
+def _new_spark(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Pyspark starts the JVM with all settings on its command line, which every user of the machine can read.
+    late = {
+        name: value
+        for name, value in settings.items()
+        if secret_values({name: value}) and name.startswith(("spark.sql.catalog.", _HADOOP))
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        if name not in late:
+            builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for name, value in late.items():
+        if name.startswith(_HADOOP):
+            spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix(_HADOOP), value)
+        else:
+            spark.conf.set(name, value)
+    return spark
+
+
+def _session_of_running_spark(settings: Mapping[str, str]) -> SparkSession:
+    """Return a session of a Spark that somebody else runs in this process; its own settings stay as they are."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate().newSession()
+    for name, value in settings.items():
+        if name.startswith("spark.sql."):
+            with suppress(Exception):  # static settings; check_environment tells whether one is missing
+                spark.conf.set(name, value)
+    return spark
+
+
+def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
+    """Return the session's catalog of names of two parts.
+
+    It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
+
+    Args:
+        settings: ``recluster_session`` of the profile.
+        catalog: ``catalog`` of the profile, the connection's name for it, or None.
+
+    Raises:
+        OptionError: There is none, or more than one.
+    """
+    if chosen := settings.get(_DEFAULT_CATALOG) or catalog:
+        return chosen
+    matches = (_CATALOG.fullmatch(name) for name in settings)
+    configured = sorted({match.group(1) for match in matches if match})
+    if len(configured) != 1:
+        which = (
+            f"names {len(configured)} catalogs ({', '.join(configured)})"
+            if configured
+            else "names no catalog"
+        )
+        raise OptionError(
+            f"recluster_session {which}. Set {_DEFAULT_CATALOG} to the one of the connection's tables, and "
+            "spark.sql.catalog.<name> to what it is"
+        )
+    return configured[0]
+
+
+def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
+    """Return the settings to start the session with: those ``given``, and what they leave out.
+
+    Args:
+        given: ``recluster_session`` of the profile.
+        catalog: The catalog of names of two parts.
+        log: The file for Spark's warnings and errors.
+    """
+    settings = {
+        "spark.app.name": "dbt-recluster",
+        "spark.master": "local[*]",
+        "spark.ui.enabled": "false",
+        # Progress bars are drawn over dbt's own lines.
+        "spark.ui.showConsoleProgress": "false",
+        _DEFAULT_CATALOG: catalog,
+        # A table that was built over the connection is never the one in this session's cache.
+        f"spark.sql.catalog.{catalog}.cache-enabled": "false",
+        **given,
+    }
+    if settings["spark.master"].startswith("local"):
+        local = embedded.local_settings()
+        settings = {**local, **settings}
+    if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
+        settings.setdefault("spark.sql.catalogImplementation", "hive")
+    extensions = settings.get(_EXTENSIONS, "")
+    if EXTENSIONS not in extensions:
+        settings[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
+    if not any("iceberg" in settings.get(name, "") for name in _JARS):
+        _add_iceberg(settings)
+    options = embedded.log_options(log)
+    settings[_JAVA_OPTIONS] = f"{options} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    return settings
+
+
+def _add_iceberg(settings: dict[str, str]) -> None:
+    """Add the jar of ``dbt-recluster[embedded]`` where it is installed and the settings name none of their own."""
+    try:
+        jar = str(embedded.iceberg_jar())
+    except SparkEnvironmentError:
+        return  # check_environment names what is missing
+    is_local = settings["spark.master"].startswith("local")
+    name, separator = ("spark.driver.extraClassPath", ":") if is_local else ("spark.jars", ",")
+    settings[name] = separator.join(filter(None, (settings.get(name), jar)))

@@ -1,0 +1,149 @@
+"""The profile's ``recluster_submit``: a command that reclusters a table elsewhere, such as ``spark-submit``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from dbt.adapters.events.logging import AdapterLogger
+
+from dbt_recluster.clustering.result import ReclusterResult
+from dbt_recluster.exceptions import OptionError, SubmitError
+
+# The file that spark-submit takes. `dbt-recluster job` prints the same path.
+JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
+
+logger = AdapterLogger("Recluster")
+
+
+class Submission:
+    """One run of the command for one table. No shell is involved.
+
+    Args:
+        command: ``recluster_submit`` of the profile.
+        table: The table, as the job's Spark names it.
+        timeout: Seconds after which the command is ended, or None.
+    """
+
+    def __init__(self, command: Sequence[str], table: str, timeout: float | None) -> None:
+        self._command = [*command, str(JOB), "recluster", table, "--json"]
+        self._table = table
+        self._timeout = timeout
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self) -> ReclusterResult | None:
+        """Run the command until it ends; return its result, or None if it ends well without printing one.
+
+        Raises:
+            SubmitError: It does not exist, fails, or does not end in time.
+        """
+        program = self._command[0]
+        try:
+            # In a group of its own, so that what it starts can be ended with it.
+            self._process = process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as e:
+            raise SubmitError(
+                f"recluster_submit: {program} cannot be started: {e.strerror}. Its first item is a program on the PATH "
+                "or the path of one"
+            ) from e
+        output, errors = _Lines(process.stdout), _Lines(process.stderr)
+        try:
+            code = process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            self.cancel()
+            raise SubmitError(
+                f"recluster_submit: {program} did not end within recluster_submit_timeout, {self._timeout:g} s, and "
+                "was stopped. What it submitted may go on elsewhere"
+            ) from None
+        finally:
+            output.join()
+            errors.join()
+        figures = _figures(output.last)
+        if code or figures.get("error"):
+            reason = figures.get("error") or errors.last or output.last or "it printed nothing"
+            raise SubmitError(f"recluster_submit: {program} ended with code {code}: {reason}")
+        if not figures:
+            logger.info(
+                f"{self._table}: {program} ended well without a result in the last line of its output"
+            )
+            return None
+        return ReclusterResult.from_dict(figures)
+
+    def cancel(self) -> None:
+        """End the command and what it has started."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """There is nothing to close; it ends with :meth:`run`."""
+
+
+class _Lines(threading.Thread):
+    """Reads a stream to its end, so that it never fills up, and passes its lines to dbt's log."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        super().__init__(name="recluster-submit", daemon=True)
+        assert stream is not None
+        self._stream = stream
+        self.last = ""
+        self.start()
+
+    def run(self) -> None:
+        with self._stream:
+            for line in self._stream:
+                if text := line.rstrip():
+                    logger.debug(f"recluster_submit: {text}")
+                    self.last = text
+
+
+def _figures(line: str) -> dict[str, Any]:
+    """Return the figures of the table from the job's last line, which is one JSON object; empty if it is not."""
+    try:
+        outcome = json.loads(line)
+    except ValueError:
+        return {}
+    if not isinstance(outcome, dict):
+        return {}
+    tables = outcome.get("tables")
+    if isinstance(tables, list) and tables and isinstance(tables[0], dict):
+        return tables[0]
+    return outcome if "depth_after" in outcome or outcome.get("error") else {}
+
+
+def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:
+    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile.
+
+    Raises:
+        OptionError: The command is no list of words, or the timeout no number of seconds above 0.
+    """
+    if (
+        not isinstance(command, list)
+        or not command
+        or not all(isinstance(word, (str, int)) for word in command)
+    ):
+        raise OptionError(
+            "recluster_submit must be a list of words, such as [spark-submit, --master, yarn]; no shell reads it"
+        )
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0
+    ):
+        raise OptionError("recluster_submit_timeout must be a number of seconds above 0")
+    return tuple(map(str, command)), timeout

@@ -1,0 +1,136 @@
+"""The keys of a profile, the settings of `recluster_session`, and what is secret in them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt_common.exceptions import DbtRuntimeError, env_secrets
+
+from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.recluster_session import default_catalog, session_settings
+from dbt_recluster.adapter.secrets import is_secret, secret_values
+from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
+from dbt_recluster.iceberg.environment import EXTENSIONS, refuse_spark_connect
+
+LAKE = {
+    "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+    "spark.sql.catalog.lake.type": "rest",
+}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment of the test's own: secrets are hidden by way of it."""
+    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
+
+
+def credentials(**profile: Any) -> ReclusterCredentials:
+    """Read a profile as dbt does."""
+    data = {"method": "embedded", "path": "lake", "schema": "analytics", **profile}
+    ReclusterCredentials.validate(data)
+    return ReclusterCredentials.from_dict(data)
+
+
+def remote(**profile: Any) -> ReclusterCredentials:
+    pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
+    return credentials(**{"method": "thrift", "host": "spark", "path": None, **profile})
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("treads", "threads"),
+        ("recluster_sesion", "recluster_session"),
+        ("server_side_paramters", "server_side_parameters"),
+        ("catalogue", "catalog"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_right_one(key: str, near: str) -> None:
+    with pytest.raises(DbtRuntimeError, match=rf"the profile has no key `{key}`\. Did you mean `{near}`"):
+        credentials(**{key: 1})
+
+
+def test_an_unknown_key_that_is_near_to_none_is_answered_with_all() -> None:
+    with pytest.raises(DbtRuntimeError, match=r"the profile has no key `zzz`\. There are auth, catalog"):
+        credentials(zzz=1)
+
+
+def test_a_session_that_is_no_mapping_is_refused_without_its_value() -> None:
+    with pytest.raises(DbtRuntimeError, match="must be a mapping of Spark settings") as e:
+        remote(recluster_session="password=open-wide")
+    assert "open-wide" not in str(e.value)
+
+
+def test_a_session_belongs_to_connections_that_lead_elsewhere() -> None:
+    with pytest.raises(DbtRuntimeError, match="`recluster_session` belongs to methods that connect"):
+        credentials(recluster_session=LAKE)
+    with pytest.raises(DbtRuntimeError, match="`catalog` belongs to methods that connect"):
+        credentials(catalog="lake")
+
+
+def test_the_catalog_of_the_session() -> None:
+    assert default_catalog(LAKE, None) == "lake"
+    assert default_catalog({**LAKE, "spark.sql.catalog.other": "x"}, "lake") == "lake"
+    assert default_catalog({**LAKE, "spark.sql.defaultCatalog": "twin"}, "lake") == "twin"
+    with pytest.raises(OptionError, match=r"names 2 catalogs \(lake, other\)\. Set spark.sql.defaultCatalog"):
+        default_catalog({**LAKE, "spark.sql.catalog.other": "x"}, None)
+    with pytest.raises(DbtRuntimeError, match="recluster_session names no catalog"):
+        remote(recluster_session={"spark.master": "local[2]"})
+
+
+def test_values_that_yaml_reads_as_others_than_text() -> None:
+    session = remote(
+        recluster_session={**LAKE, "spark.ui.enabled": False, "spark.executor.cores": 4}
+    ).recluster_session
+    assert session is not None
+    assert (session["spark.ui.enabled"], session["spark.executor.cores"]) == ("false", "4")
+
+
+def test_the_settings_of_the_session_win_over_the_defaults() -> None:
+    plain = session_settings(LAKE, "lake", Path("/logs/x.log"))
+    assert plain["spark.sql.defaultCatalog"] == "lake"
+    assert plain["spark.sql.extensions"] == EXTENSIONS
+    assert plain["spark.sql.catalog.lake.cache-enabled"] == "false"
+    assert "iceberg-spark-runtime" in plain["spark.driver.extraClassPath"]
+    given = {
+        **LAKE,
+        "spark.master": "yarn",
+        "spark.jars.packages": "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2",
+        "spark.sql.extensions": "org.example.Extensions",
+        "spark.driver.extraJavaOptions": "-Xss4m",
+    }
+    own = session_settings(given, "lake", Path("/logs/x.log"))
+    assert own["spark.sql.extensions"] == f"org.example.Extensions,{EXTENSIONS}"
+    assert own["spark.driver.extraJavaOptions"].endswith(" -Xss4m")
+    assert not {"spark.driver.host", "spark.driver.extraClassPath", "spark.jars"} & own.keys()
+
+
+def test_what_is_secret() -> None:
+    settings = {
+        "spark.sql.catalog.lake.credential": "client:open-wide",
+        "spark.sql.catalog.lake.uri": "jdbc:postgresql://u:in-url@db/lake?user=x&password=in-query",
+        "spark.hadoop.fs.s3a.secret.key": "s3-key",
+        "spark.sql.catalog.lake.token-refresh-enabled": "true",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.ProfileProvider",
+        "spark.sql.catalog.lake.warehouse": "s3://lake",
+    }
+    assert secret_values(settings) == ["client:open-wide", "open-wide", "in-url", "in-query", "s3-key"]
+    assert not is_secret("spark.sql.catalog.lake.warehouse", "s3://lake")
+
+
+def test_secrets_of_the_profile_are_hidden_in_logs_and_errors() -> None:
+    session = {**LAKE, "spark.sql.catalog.lake.credential": "client:open-wide"}
+    made = remote(recluster_session=session, password="of-thrift")
+    assert set(env_secrets()) == {"client:open-wide", "open-wide", "of-thrift"}
+    assert str(DbtRuntimeError("refused: open-wide")).endswith("refused: *****")
+    assert "open-wide" not in repr(made)
+    assert "recluster_session" not in dict(made.connection_info())
+
+
+def test_spark_connect_is_refused_in_one_sentence() -> None:
+    refuse_spark_connect({})
+    with pytest.raises(SparkEnvironmentError, match="SPARK_REMOTE is set to sc://spark:15002"):
+        refuse_spark_connect({"SPARK_REMOTE": "sc://spark:15002/;token=abc"})

@@ -1,0 +1,108 @@
+"""`recluster_submit`: commands that end well and otherwise, in place of spark-submit."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbt_recluster.adapter.submission import JOB, Submission, parse_submit
+from dbt_recluster.clustering.result import ReclusterResult, Round
+from dbt_recluster.exceptions import OptionError, SubmitError
+
+RESULT = ReclusterResult(
+    "lake.sales.orders",
+    "k",
+    rounds=[Round(1, 4, 2, 400, 390, 1000, 1.0, (7,)), Round(1, 2, 1, 100, 90, 500, 0.5, (8,))],
+    blocks_before=9,
+    blocks_after=6,
+    depth_before=3.5,
+    depth_after=1.0,
+    seconds=1.5,
+    reason="well clustered",
+)
+
+
+def submission(code: str, timeout: float | None = None) -> Submission:
+    return Submission([sys.executable, "-c", code], "lake.sales.orders", timeout)
+
+
+def test_a_result_that_went_through_json_has_the_same_figures() -> None:
+    read = ReclusterResult.from_dict(json.loads(json.dumps(RESULT.as_dict())))
+    assert read.as_dict() == RESULT.as_dict()
+    assert len(read.rounds) == 2
+
+
+def test_the_job_is_given_the_table_and_prints_its_result_last(capfd: Any) -> None:
+    outcome = json.dumps(
+        {"command": "recluster", "exit_code": 0, "error": None, "tables": [RESULT.as_dict()]}
+    )
+    code = f"import sys; print(sys.argv, file=sys.stderr); print('first'); print({outcome!r})"
+    result = submission(code).run()
+    assert result is not None
+    assert result.as_dict() == RESULT.as_dict()
+
+
+def test_what_the_command_is_given() -> None:
+    code = "import sys, json; print(json.dumps({'error': sys.argv[1:]}))"
+    with pytest.raises(SubmitError) as e:
+        submission(code).run()
+    assert str(e.value).endswith(str([str(JOB), "recluster", "lake.sales.orders", "--json"]))
+
+
+def test_no_shell_reads_the_command(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    command = [sys.executable, "-c", "", f"; touch {touched}", f"$(touch {touched})"]
+    assert Submission(command, "t", None).run() is None
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; print('no such master', file=sys.stderr); sys.exit(1)", "code 1: no such master"),
+        ("import sys; sys.exit(3)", "code 3: it printed nothing"),
+        (
+            'import sys; print(\'{"tables": [{"table": "t", "error": "no such table"}]}\'); sys.exit(1)',
+            "code 1: no such table",
+        ),
+    ],
+)
+def test_a_command_that_fails(code: str, message: str) -> None:
+    with pytest.raises(SubmitError, match=re.escape(message)):
+        submission(code).run()
+
+
+def test_a_command_that_does_not_exist() -> None:
+    with pytest.raises(SubmitError, match="spark-submitt cannot be started: No such file or directory"):
+        Submission(["spark-submitt"], "t", None).run()
+
+
+@pytest.mark.parametrize("output", ["done", "[1]", "{}", ""])
+def test_a_command_that_prints_no_result(output: str) -> None:
+    assert submission(f"print({output!r})").run() is None
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
+    code = "import subprocess; subprocess.run(['sleep', '60'])"
+    began = time.monotonic()
+    with pytest.raises(SubmitError, match="did not end within recluster_submit_timeout, 1 s"):
+        submission(code, timeout=1).run()
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("command", ["spark-submit --master yarn", [], [["a"]], {"a": 1}])
+def test_a_command_is_a_list_of_words(command: Any) -> None:
+    with pytest.raises(OptionError, match="recluster_submit must be a list of words"):
+        parse_submit(command, None)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon", True])
+def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
+    with pytest.raises(OptionError, match="recluster_submit_timeout must be a number"):
+        parse_submit(["spark-submit"], timeout)
