@@ -129,7 +129,8 @@ class ReclusterCredentials(SparkCredentials):
                 "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
             )
         if self.recluster_session is not None:
-            self.recluster_session = {str(k): _text(v) for k, v in self.recluster_session.items()}
+            given = self.recluster_session.items()
+            self.recluster_session = {str(name): _text(value) for name, value in given if value is not None}
             try:
                 default_catalog(self.recluster_session, self.catalog)
             except OptionError as e:

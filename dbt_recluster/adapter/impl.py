@@ -452,6 +452,11 @@ class ReclusterAdapter(SparkAdapter):
         method = self.credentials.method
         if method.in_process or self.credentials.recluster_session is not None:
             return None
+        if self.credentials.recluster_submit is not None:
+            return (
+                "operations need a Spark session in dbt's own process, and `recluster_submit` only follows builds. "
+                "Submit the job by hand, or put `recluster_session` in its place in the profile."
+            )
         return (
             f"reclustering needs a Spark session in dbt's own process, and `method: {method}` connects to one "
             "elsewhere. Add `recluster_session` to the profile: the settings of a session that reaches the same "

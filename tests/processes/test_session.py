@@ -92,3 +92,13 @@ def test_debug_says_that_the_catalog_does_not_answer(tmp_path: Path) -> None:
     code, out, _ = project.run("debug")
     assert code != 0
     assert "lake does not answer" in out
+
+
+def test_spark_connect_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    profile = {"method": "session", "server_side_parameters": settings(tmp_path)}
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    code, out, _ = project.run("run", SPARK_REMOTE="sc://127.0.0.1:9")
+    assert code != 0
+    assert (
+        "SPARK_REMOTE is set to sc://127.0.0.1:9, so pyspark connects to that Spark by Spark Connect" in out
+    )

@@ -83,9 +83,15 @@ def test_the_catalog_of_the_session() -> None:
 
 def test_values_that_yaml_reads_as_others_than_text() -> None:
     session = remote(
-        recluster_session={**LAKE, "spark.ui.enabled": False, "spark.executor.cores": 4}
+        recluster_session={
+            **LAKE,
+            "spark.ui.enabled": False,
+            "spark.executor.cores": 4,
+            "spark.sql.catalog.lake.token": None,
+        }
     ).recluster_session
     assert session is not None
+    assert "spark.sql.catalog.lake.token" not in session
     assert (session["spark.ui.enabled"], session["spark.executor.cores"]) == ("false", "4")
 
 
