@@ -125,7 +125,13 @@ class TestBudget(Operations):
         """It stands on the model's line, in the response, and is a warning that --warn-error makes an error."""
         for load in (6, 7):
             self.run(load, automatic_clustering=False)
-        arguments = ["run", "--select", "one", "--vars", json.dumps({"load": 8, "recluster_max_bytes": "1 KB"})]
+        arguments = [
+            "run",
+            "--select",
+            "one",
+            "--vars",
+            json.dumps({"load": 8, "recluster_max_bytes": "1 KB"}),
+        ]
         results, log = run_dbt_and_capture(arguments)
         response = results[0].adapter_response
         assert "no block set fits into 1,024 bytes" in response["recluster_reason"]
