@@ -107,7 +107,11 @@ def recluster(
 
 
 def clustering_information(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None, where: str | None = None
+    spark: SparkSession,
+    table: str,
+    cluster_by: str | Sequence[str] | None = None,
+    where: str | None = None,
+    block_rows: int = DEFAULT_BLOCK_ROWS,
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
@@ -119,11 +123,12 @@ def clustering_information(
         table: ``schema.table`` or ``catalog.schema.table``.
         cluster_by: Any key; None is the table's sort order.
         where: A predicate; only blocks that may hold a matching row count.
+        block_rows: Rows in a full block, for what counts as a small one.
 
     Raises:
         NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
     """
-    return ClusteredTable(spark, table, cluster_by).information(where)
+    return ClusteredTable(spark, table, cluster_by).information(where, block_rows)
 
 
 def clustering_depth(

@@ -153,7 +153,8 @@ def _parse_path(value: Any) -> Path:
 
 
 def _information(open_table: Open, target: Target, cluster_by: ClusterKey | None, where: str | None) -> Any:
-    return open_table(target.relation, cluster_by or target.config.cluster_by).information(where)
+    table = open_table(target.relation, cluster_by or target.config.cluster_by)
+    return table.information(where, target.config.options().block_rows)
 
 
 def _measure(name: str) -> Callable[..., dict[str, Any]]:

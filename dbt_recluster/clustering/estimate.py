@@ -116,7 +116,8 @@ def estimate_recluster(table: KeyedTable, options: ReclusterOptions) -> Recluste
         ClusterKeyError, PredicateError: Bad input.
     """
     blocks = table.blocks(options.where).blocks
-    end = simulate_final(blocks, replace(options.policy, max_bytes=None), rounds=_MOST_ROUNDS)
+    policy = replace(options.policy, max_bytes=None, block_bytes=table.block_bytes)
+    end = simulate_final(blocks, policy, rounds=_MOST_ROUNDS)
     speed = rewrite_speed(table)
     return ReclusterEstimate(
         table=table.name,
@@ -144,7 +145,7 @@ class CostModel:
 
     def __init__(self, table: KeyedTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
-        self._policy = replace(policy, max_bytes=None)
+        self._policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
         self._now = now or datetime.now(timezone.utc)
         self._parents = {snapshot.id: snapshot.parent for snapshot in table.snapshots()}
         self._entries = table_history(table, self._now - timedelta(days=DAYS))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
 
 
-def table_information(table: KeyedTable, where: str | None = None) -> dict[str, Any]:
+def table_information(
+    table: KeyedTable, where: str | None = None, block_rows: int = DEFAULT_BLOCK_ROWS
+) -> dict[str, Any]:
     """Return the clustering metrics of a table.
 
     The fields are ``table``, ``cluster_key``, ``where``, ``snapshot_id`` and ``snapshot_at`` (UTC, both None for a
@@ -18,11 +21,12 @@ def table_information(table: KeyedTable, where: str | None = None) -> dict[str, 
     Args:
         table: The table.
         where: A predicate; only blocks that may hold a matching row count.
+        block_rows: Rows in a full block, for what counts as a small one.
 
     Raises:
         ClusterKeyError, PredicateError: Bad input.
     """
-    measured = metrics(table.blocks(where).blocks).as_dict()
+    measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
     return {
         "table": table.name,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="KeyedTable")
 ClusterBy = str | Sequence[str] | ClusterKey
 
+_TARGET_BYTES = "write.target-file-size-bytes"
+_DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
+
 # Another process may expire the metadata that is being read this often before the read gives up.
 _READ_ATTEMPTS = 5
 
@@ -37,11 +40,14 @@ class SnapshotBlocks:
         metadata: All blocks.
         eligible: Positions in ``metadata`` of the blocks that the predicate admits.
         blocks: The eligible blocks for the planner, in the order of ``eligible``.
+        planned: The same, followed by the other blocks at level -1: none of them may be merged, and none of their
+            keys may become deeper.
     """
 
     metadata: BlockMetadata
     eligible: IntArray
     blocks: Blocks
+    planned: Blocks
 
 
 class KeyedTable:
@@ -105,6 +111,11 @@ class KeyedTable:
             raise ClusterKeyError(f"{self.name} has no sort order; name a cluster key with cluster_by")
         return key.check(self.columns)
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes in a full block, by the table's property."""
+        return max(1, int(self.iceberg.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES)))
+
     def refresh(self) -> None:
         """Move on to the current snapshot."""
         self.iceberg.refresh()
@@ -150,9 +161,17 @@ class KeyedTable:
         predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)
         if predicate is None:
-            return SnapshotBlocks(metadata, np.arange(len(metadata)), self.planner_blocks(metadata))
-        eligible = np.flatnonzero(predicate.may_match(self.iceberg, metadata))
-        return SnapshotBlocks(metadata, eligible, self.planner_blocks(metadata.take(eligible)))
+            every = self.planner_blocks(metadata)
+            return SnapshotBlocks(metadata, np.arange(len(metadata)), every, every)
+        admitted = predicate.may_match(self.iceberg, metadata)
+        eligible, others = np.flatnonzero(admitted), np.flatnonzero(~admitted)
+        blocks = self.planner_blocks(metadata.take(eligible))
+        if not len(others):
+            return SnapshotBlocks(metadata, eligible, blocks, blocks)
+        both = metadata.take(np.concatenate([eligible, others]))
+        level, run = levels_and_runs(self.iceberg, both, self.key)
+        level = np.where(np.arange(len(both)) < len(eligible), level, -1)
+        return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, level, run))
 
     def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""

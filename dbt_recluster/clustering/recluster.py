@@ -31,12 +31,10 @@ from dbt_recluster.iceberg.sort_order import (
     loses_row_ids,
     set_cluster_key,
 )
-from dbt_recluster.planner import Plan, clustering_information, plan
+from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
 
 MAX_ROUNDS = 100
-_TARGET_BYTES = "write.target-file-size-bytes"
-_DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -106,11 +104,16 @@ class Recluster:
         result.suspended = suspended_since(self._table.iceberg)
         return blocks
 
+    @property
+    def _policy(self) -> Policy:
+        """The planner's policy for this table."""
+        return replace(self._options.policy, block_bytes=self._table.block_bytes)
+
     def _plan(self, blocks: SnapshotBlocks) -> Plan:
-        policy = self._options.policy
+        policy = self._policy
         if policy.max_bytes is not None:
             policy = replace(policy, max_bytes=max(0, policy.max_bytes - self._result.bytes_in))
-        return plan(blocks.blocks, policy)
+        return plan(blocks.planned, policy)
 
     def _is_done(self, plan: Plan) -> bool:
         """Whether to stop now; the result says why."""
@@ -166,7 +169,7 @@ class Recluster:
         def summary(groups: Sequence[RewrittenGroup]) -> dict[str, str]:
             committed = set(map(id, groups))
             kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
-            after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._options.policy)
+            after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._policy)
             return RoundSummary(
                 **_figures(groups),
                 trigger=self._options.trigger,
@@ -196,8 +199,7 @@ class Recluster:
         """Merge the block sets; an error of Spark becomes a MergeFailedError."""
         table = self._table.iceberg
         snapshot_id = blocks.metadata.snapshot_id or 0
-        target_bytes = int(table.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES))
-        limits = BlockLimits(self._options.block_rows, target_bytes)
+        limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
         try:
             groups = self._file_groups(blocks, plan, sets)
             return Merger(table, self._table.key, limits, progress).merge(snapshot_id, groups)
@@ -286,7 +288,7 @@ class Recluster:
             )
             for block_set, (least, greatest) in zip(sets, bounds, strict=True)
         )
-        after = clustering_information(simulate(blocks.blocks, plan, self._options.policy)).average_depth
+        after = clustering_information(simulate(blocks.blocks, plan, self._policy)).average_depth
         speed = rewrite_speed(self._table)
         seconds = None if speed is None else round(plan.bytes / speed, 1)
         return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)

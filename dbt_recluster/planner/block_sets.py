@@ -59,6 +59,13 @@ class BlockSets:
         size = self.size
         return BlockSets(self.member[np.repeat(kept, size)], (np.cumsum(size[kept]) - size[kept]))
 
+    def in_order(self, order: IntArray) -> BlockSets:
+        """The same sets in another order, given by their positions, int64 (sets,)."""
+        size = self.size[order]
+        start = np.cumsum(size) - size
+        place = np.arange(len(self.member)) + np.repeat(self.start[order] - start, size)
+        return BlockSets(self.member[place], start)
+
     def then(self, later: BlockSets) -> BlockSets:
         """These sets followed by others."""
         start = np.concatenate([self.start, later.start + len(self.member)])
@@ -102,7 +109,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy:
     sets = _connected(candidates, member[order], label[order])
     limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
     if limits:
-        sets = _connected(candidates, sets.member, _parts(sets, candidates.bytes, min(limits)))
+        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, min(limits)))
     same = (sets.least(candidates.first) == sets.greatest(candidates.first)) & (
         sets.least(candidates.last) == sets.greatest(candidates.last)
     )
@@ -124,18 +131,18 @@ def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
     return np.maximum.reduceat(started - ended, sets.start)
 
 
-def within_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BlockSets:
-    """Take sets in order while they fit into the budget. A set that does not fit is skipped."""
+def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BoolArray:
+    """Take sets in order while they fit into the budget: bool (sets,). A set that does not fit is skipped."""
     size = sets.total(candidates.bytes)
     if max_bytes is None or int(size.sum()) <= max_bytes:
-        return sets
+        return np.ones(len(sets), np.bool_)
     left = max_bytes
     kept = np.zeros(len(sets), np.bool_)
     for place, size_of_set in enumerate(size.tolist()):
         if size_of_set <= left:
             kept[place] = True
             left -= size_of_set
-    return sets.only(kept)
+    return kept
 
 
 def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> BlockSets:
@@ -150,7 +157,7 @@ def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> Blo
     return BlockSets(member, np.flatnonzero(begins))
 
 
-def _parts(sets: BlockSets, size: IntArray | Int32Array, max_bytes: int) -> IntArray:
+def cut_by_bytes(sets: BlockSets, size: IntArray | Int32Array, max_bytes: int) -> IntArray:
     """Cut sets along the key into parts of at most ``max_bytes``, or of one block: labels, int64 (m,), ascending."""
     size = size[sets.member].astype(np.int64)
     large = np.add.reduceat(size, sets.start) > max_bytes if len(sets) else np.zeros(0, np.bool_)

@@ -11,6 +11,7 @@ import numpy as np
 from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
+from dbt_recluster.planner.small_blocks import fragmentation, small_in
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
 _EXACT_BUCKETS = 16
@@ -39,6 +40,10 @@ class ClusteringInformation:
         level_histogram: Number of blocks by level.
         total_rows: Rows in all blocks; 0 if unknown.
         total_bytes: Bytes in all blocks; 0 if unknown.
+        small_block_count: Number of blocks with less than half the rows and bytes of a full one. This and the next
+            two are None if the size of a full block is not given.
+        fragmentation: Blocks, over the full blocks that the rows and bytes of all partitions would make.
+        max_fragmentation: The same for the partition where it is greatest.
     """
 
     total_block_count: int
@@ -55,16 +60,26 @@ class ClusteringInformation:
     level_histogram: dict[str, int]
     total_rows: int
     total_bytes: int
+    small_block_count: int | None = None
+    fragmentation: float | None = None
+    max_fragmentation: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name, with values that JSON can hold."""
-        return asdict(self)
+        """Return the fields by name, with values that JSON can hold; without those that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def clustering_information(blocks: Blocks) -> ClusteringInformation:
+def clustering_information(
+    blocks: Blocks, block_rows: int | None = None, block_bytes: int | None = None
+) -> ClusteringInformation:
     """Measure how well blocks are clustered, in O(n log n).
 
     Averages are rounded to 4 decimals, half away from zero. To try another key, build blocks from that key's bounds.
+
+    Args:
+        blocks: n blocks.
+        block_rows: Rows in a full block, for the metrics of small blocks. Without it they are None.
+        block_bytes: Bytes in a full block, or None if unknown.
     """
     sweep = Sweep.over(blocks.lower, blocks.upper, blocks.points)
     depths, overlaps, constant = sweep.depths(), sweep.overlaps(), blocks.constant
@@ -87,7 +102,17 @@ def clustering_information(blocks: Blocks) -> ClusteringInformation:
         level_histogram=_level_histogram(blocks.level),
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
         total_bytes=0 if blocks.bytes is None else int(blocks.bytes.sum()),
+        **({} if block_rows is None else _small_block_metrics(blocks, block_rows, block_bytes)),
     )
+
+
+def _small_block_metrics(blocks: Blocks, block_rows: int, block_bytes: int | None) -> dict[str, Any]:
+    counts, full = fragmentation(blocks, block_rows, block_bytes)
+    return {
+        "small_block_count": int(np.count_nonzero(small_in(blocks, block_rows, block_bytes))),
+        "fragmentation": _average(int(counts.sum()), int(full.sum())),
+        "max_fragmentation": rounded(float((counts / full).max())) if len(counts) else 0.0,
+    }
 
 
 def rounded(value: float | Decimal) -> float:

@@ -9,12 +9,16 @@ import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, Selection, own_depth, within_bytes
+from dbt_recluster.planner.block_sets import BlockSets, fit_into_bytes, no_sets, own_depth
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
 from dbt_recluster.planner.depth import Sweep
+from dbt_recluster.planner.joins import select_joins
 from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.small_blocks import full_blocks, small_blocks
 from dbt_recluster.planner.strategies import BY_NAME
+from dbt_recluster.planner.strategies.coverage import Extents
+from dbt_recluster.planner.strategies.levels import joined_levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +30,10 @@ class BlockSet:
         level: Level of the blocks that the merge will write.
         rows: Rows to rewrite; 0 if unknown.
         bytes: Bytes to read; 0 if unknown.
-        depth: Greatest depth of its blocks alone; touching does not count.
+        depth: Greatest depth of its blocks alone; touching does not count. 1 if they are neighbours to join.
         expected_depth: Greatest depth of candidates over its keys after the whole plan; touching does not count.
-        expected_blocks: Blocks that the merge will write, one for every `Policy.block_rows` rows.
+        expected_blocks: Blocks that the merge will write, one for every `Policy.block_rows` rows, or
+            `Policy.block_bytes` bytes if these are more.
         run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
         lower_block: Position of a block that has the set's least lower bound.
         upper_block: Position of a block that has the set's greatest upper bound.
@@ -71,7 +76,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     """Plan which block sets to merge now, in O(n log n).
 
     The same blocks give the same plan in any order. Repeating plan and merge ends with an empty plan. A merge raises
-    the depth of no key, except of keys whose rows alone fill a block.
+    the depth of no key, except of keys whose rows alone fill a block, and from 0 to 1 between blocks that it joins.
 
     Args:
         blocks: n blocks.
@@ -86,25 +91,76 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         return Plan((), 0, 0, "no blocks")
     eligible = candidates(blocks, policy)
     thresholds = _thresholds(blocks, policy)
-    selection, sets = _select(eligible, thresholds, policy)
-    limited = False
-    if len(sets) == 0 and (policy.max_bytes is not None or policy.max_merge_bytes is not None):
-        unlimited = replace(policy, max_bytes=None, max_merge_bytes=None)
-        limited = len(_select(eligible, thresholds, unlimited)[1]) > 0
-    block_sets = _block_sets(blocks, eligible, sets, policy)
+    selected = _select(blocks, eligible, thresholds, policy)
+    reason, limited = _reason(eligible, selected, thresholds, policy), False
+    if len(selected.sets) == 0 and (policy.max_bytes is not None or policy.max_merge_bytes is not None):
+        unlimited = _select(
+            blocks, eligible, thresholds, replace(policy, max_bytes=None, max_merge_bytes=None)
+        )
+        if limited := len(unlimited.sets) > 0:
+            reason = _limited_reason(_reason(eligible, unlimited, thresholds, policy), policy)
+    block_sets = _block_sets(blocks, eligible, selected, policy)
     return Plan(
         block_sets,
         sum(block_set.rows for block_set in block_sets),
         sum(block_set.bytes for block_set in block_sets),
-        _limited_reason(selection, thresholds, policy) if limited else _reason(selection, sets, thresholds),
+        reason,
         limited,
     )
 
 
-def _select(eligible: Candidates, thresholds: FloatArray, policy: Policy) -> tuple[Selection, BlockSets]:
-    """Return the strategy's selection, and those of its sets that fit into the budget."""
-    selection = BY_NAME[policy.strategy].select(eligible, thresholds, policy)
-    return selection, within_bytes(eligible, selection.sets, policy.max_bytes)
+@dataclass(frozen=True, eq=False)
+class _SelectedSets:
+    """The sets of a plan.
+
+    Attributes:
+        sets: Those of the strategy and those that join small blocks, best first.
+        is_join: Which of them join small blocks, bool (sets,).
+        average_depth: See `Selection`.
+    """
+
+    sets: BlockSets
+    is_join: BoolArray
+    average_depth: float
+
+
+def _select(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy) -> _SelectedSets:
+    """Select the strategy's sets and those that join small blocks, as far as they fit into the budget."""
+    strategy = BY_NAME[policy.strategy]
+    sets, average_depth = strategy.select(eligible, thresholds, policy)
+    joins = select_joins(blocks, eligible, sets.member, policy) if strategy.joins else no_sets()
+    is_join = np.arange(len(sets) + len(joins)) >= len(sets)
+    if len(joins):
+        sets = sets.then(joins)
+        # The strategy's own order where there is nothing to compare it with.
+        if not is_join.all():
+            order = np.argsort(-_savings(blocks, eligible, sets, policy), kind="stable")
+            sets, is_join = sets.in_order(order), is_join[order]
+    fits = fit_into_bytes(eligible, sets, policy.max_bytes)
+    return _SelectedSets(sets.only(fits), is_join[fits], average_depth)
+
+
+def _savings(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArray:
+    """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
+
+    A read of one key opens every block over it, and a read of a range, or planning a scan, every block in it. So a set
+    saves the coverage that it removes, in lengths of blocks, and the blocks that it leaves fewer. Both count alike, as
+    if there were a read of a range as long as a block for each read of one key.
+    """
+    extents = Extents.of(eligible.first, eligible.last).take(sets.member)
+    hull = np.maximum.reduceat(extents.end, sets.start) - np.minimum.reduceat(extents.begin, sets.start)
+    # A block alone on the axis is two units long.
+    removed = (np.add.reduceat(extents.length, sets.start, dtype=np.int64) - hull) / 2
+    fewer = np.maximum(sets.size - _expected_blocks(eligible, sets, policy), 0)
+    cost = sets.total(eligible.rows if blocks.bytes is None else eligible.bytes)
+    savings: FloatArray = (np.maximum(removed, 0) + fewer) / np.maximum(cost, 1)
+    return savings
+
+
+def _expected_blocks(eligible: Candidates, sets: BlockSets, policy: Policy) -> IntArray:
+    """Blocks that merging each set will write: int64 (sets,)."""
+    rows, size = sets.total(eligible.rows), sets.total(eligible.bytes)
+    return full_blocks(rows, size, policy.block_rows, policy.block_bytes)
 
 
 def _thresholds(blocks: Blocks, policy: Policy) -> FloatArray:
@@ -116,10 +172,13 @@ def _thresholds(blocks: Blocks, policy: Policy) -> FloatArray:
     return thresholds
 
 
-def _reason(selection: Selection, sets: BlockSets, thresholds: FloatArray) -> str:
-    depth, threshold = selection.average_depth, _shown(thresholds)
-    if len(sets):
-        return f"average depth {depth:.4g} is above {threshold}"
+def _reason(eligible: Candidates, selected: _SelectedSets, thresholds: FloatArray, policy: Policy) -> str:
+    depth, threshold = selected.average_depth, _shown(thresholds)
+    joins = _joins_text(eligible, selected.sets.only(selected.is_join), policy)
+    if not selected.is_join.all():
+        return f"average depth {depth:.4g} is above {threshold}" + (f", and {joins}" if joins else "")
+    if joins:
+        return joins
     if depth == 0:
         return "no block can be narrowed: all are full blocks of a single key"
     if depth > float(thresholds.min()):
@@ -127,10 +186,21 @@ def _reason(selection: Selection, sets: BlockSets, thresholds: FloatArray) -> st
     return f"average depth {depth:.4g} is at most {threshold}"
 
 
-def _limited_reason(selection: Selection, thresholds: FloatArray, policy: Policy) -> str:
+def _joins_text(eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
+    """Describe joins: "53 small blocks make 6 full ones"; nothing if there are none."""
+    if len(joins) == 0:
+        return ""
+    blocks, written = len(joins.member), int(_expected_blocks(eligible, joins, policy).sum())
+    rows, size = joins.total(eligible.rows), joins.total(eligible.bytes)
+    # The joins of a lower tier leave small blocks.
+    larger = small_blocks(rows, size, policy.block_rows, policy.block_bytes).any()
+    kind = "larger" if larger else "full"
+    return f"{blocks} small blocks make {written} {kind} one{'s' if written > 1 else ''}"
+
+
+def _limited_reason(reason: str, policy: Policy) -> str:
     limit = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes) if limit is not None)
-    depth, threshold = selection.average_depth, _shown(thresholds)
-    return f"average depth {depth:.4g} is above {threshold}, and no block set fits into {limit:,} bytes"
+    return f"{reason}, and no block set fits into {limit:,} bytes"
 
 
 def _shown(thresholds: FloatArray) -> str:
@@ -139,15 +209,18 @@ def _shown(thresholds: FloatArray) -> str:
 
 
 def _block_sets(
-    blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy
+    blocks: Blocks, eligible: Candidates, selected: _SelectedSets, policy: Policy
 ) -> tuple[BlockSet, ...]:
+    sets, is_join = selected.sets, selected.is_join
     if len(sets) == 0:
         return ()
     position = eligible.position[sets.member].astype(np.int64)
     lower, upper = blocks.lower[position], blocks.upper[position]
     least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
     set_of_member = np.repeat(np.arange(len(sets)), sets.size)
-    level = BY_NAME[policy.strategy].written_levels(eligible, sets)
+    level = np.empty(len(sets), np.int64)
+    level[is_join] = joined_levels(eligible, sets.only(is_join))
+    level[~is_join] = BY_NAME[policy.strategy].written_levels(eligible, sets.only(~is_join))
     rows = sets.total(eligible.rows)
     columns = zip(
         np.split(position, sets.start[1:]),
@@ -156,7 +229,7 @@ def _block_sets(
         sets.total(eligible.bytes).tolist(),
         own_depth(eligible, sets).tolist(),
         _expected_depth(eligible, sets).tolist(),
-        np.maximum(1, -(-rows // policy.block_rows)).tolist(),
+        _expected_blocks(eligible, sets, policy).tolist(),
         _runs(level, least, greatest),
         _first_in_sets(position, lower == least[set_of_member], set_of_member),
         _first_in_sets(position, upper == greatest[set_of_member], set_of_member),

@@ -23,6 +23,8 @@ class Policy:
         block_rows: Rows in a full block, at least 1. A constant block with at least half of them is never rewritten.
         max_level: Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million
             loads. Databend stops after 32 rewrites (databend#20002).
+        block_bytes: Bytes in a full block, at least 1, or None if unknown. Only what counts as a small block, and how
+            full blocks are, depends on it.
     """
 
     depth: float = 4.0
@@ -31,6 +33,7 @@ class Policy:
     max_merge_bytes: int | None = None
     block_rows: int = 1_000_000
     max_level: int = 64
+    block_bytes: int | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.depth, int | float) and not isinstance(self.depth, bool)
@@ -44,6 +47,8 @@ class Policy:
             raise PolicyError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
         _check_whole("block_rows", self.block_rows, 1)
         _check_whole("max_level", self.max_level, 1)
+        if self.block_bytes is not None:
+            _check_whole("block_bytes", self.block_bytes, 1)
         if self.max_bytes is not None:
             _check_whole("max_bytes", self.max_bytes, 0)
         if self.max_merge_bytes is not None:

@@ -59,7 +59,7 @@ def simulate_final(blocks: Blocks, policy: Policy, rounds: int | None = None) ->
 def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     """Predict the blocks after a plan's merges.
 
-    Each set's rows are cut into ceil(rows / `Policy.block_rows`) blocks of nearly equal size. The rows of one key stay
+    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay
     in one block unless they fill more than one.
 
     Args:
@@ -123,7 +123,7 @@ def _written(blocks: Blocks, plan: Plan, policy: Policy) -> _Written:
     distribution = _Distribution.of(lower, upper, rows.astype(np.float64), set_of_member)
 
     total = np.bincount(set_of_member, rows).astype(np.int64)
-    parts = np.maximum(1, -(-total // policy.block_rows))
+    parts = np.array([block_set.expected_blocks for block_set in plan.block_sets])
     set_of_part = np.repeat(np.arange(len(parts)), parts)
     number = np.arange(len(set_of_part)) - np.repeat(np.cumsum(parts) - parts, parts)
     begins, ends = number == 0, number == parts[set_of_part] - 1

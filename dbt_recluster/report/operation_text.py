@@ -41,6 +41,11 @@ def information(values: Mapping[str, Any]) -> str:
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
+        (
+            "small blocks",
+            f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
+            f"{values['max_fragmentation']:g} in the worst partition",
+        ),
         ("average depth", f"{values['average_depth']:g}"),
         ("average overlaps", f"{values['average_overlaps']:g}"),
         ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),

@@ -49,13 +49,35 @@ def level_of_loads(loads: FloatArray, chance: float = 0.5) -> IntArray:
 
 
 def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
-    """The level of the blocks that merging each set writes: int64 (sets,).
+    """The level of the blocks that merging each set by depth writes: int64 (sets,).
 
-    The level stands for the mean, over the set's units, of its blocks' loads. Old blocks with few rows would lift that
-    mean for all keys of the set. So where the set's rows make clearly fewer loads as dense as its youngest blocks, the
-    level stands for these. Without this rule, 10 % late rows cost 15 % more work over 1,000 loads. The level is at
-    least one more than the least level in the set, so that repeating plan and merge ends even if merges never narrow a
-    bound.
+    It stands for the mean loads of `mean_levels`, and is at least one more than the least level in the set, so that
+    repeating plan and merge ends even if merges never narrow a bound.
+    """
+    least = sets.least(candidates.level)
+    return np.maximum(mean_levels(candidates, sets), least + 1) if len(sets) else np.zeros(0, np.int64)
+
+
+def joined_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
+    """The level of the blocks that joining each set of neighbours writes: int64 (sets,).
+
+    Neighbours of one level keep it: over each key there are as many loads as before, and a join of blocks that were
+    loaded in order is what one larger load would have been. Neighbours of several levels get their mean, but no block
+    the least level that others of them have: then fewer rows are left at that level after a merge of either kind, or
+    as many in fewer blocks, so repeating plan and merge ends.
+    """
+    if len(sets) == 0:
+        return np.zeros(0, np.int64)
+    least, greatest = sets.least(candidates.level), sets.greatest(candidates.level)
+    return np.maximum(mean_levels(candidates, sets), least + (greatest > least))
+
+
+def mean_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
+    """The level that stands for the mean, over each set's units, of its blocks' loads: int64 (sets,).
+
+    Old blocks with few rows would lift that mean for all keys of the set. So where the set's rows make clearly fewer
+    loads as dense as its youngest blocks, the level stands for these. Without this rule, 10 % late rows cost 15 % more
+    work over 1,000 loads.
     """
     if len(sets) == 0:
         return np.zeros(0, np.int64)
@@ -72,5 +94,4 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     # Multiples of the golden ratio are spread evenly, and depend on the blocks alone. The whole plan has one chance,
     # because neighbours of different levels would never be one group again.
     chance = float(sets.total(candidates.rows).sum()) * _GOLDEN_RATIO % 1.0
-    levels: IntArray = np.maximum(level_of_loads(loads, chance), least + 1)
-    return levels
+    return level_of_loads(loads, chance)

@@ -30,7 +30,10 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
         assert block_set.rows == blocks.rows[members].sum()
         assert block_set.bytes <= (policy.max_merge_bytes or block_set.bytes)
         least = blocks.level[members]
-        assert block_set.level > (least.min() if strategy == "payback" else least.max())
+        if strategy == "payback":  # neighbours of one level keep it
+            assert block_set.level >= least.min() + (block_set.depth > 1 and least.min() < least.max())
+        else:
+            assert block_set.level > least.max()
         assert {table[place].partition for place in members} == {table[members[0]].partition}
         assert block_set.partition == blocks.partition[members[0]]
         assert block_set.lower_block in members
@@ -38,7 +41,7 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
         assert blocks.lower[block_set.lower_block] == blocks.lower[members].min()
         assert blocks.upper[block_set.upper_block] == blocks.upper[members].max()
         assert block_set.expected_blocks == -(-block_set.rows // policy.block_rows)
-        assert 1 < block_set.depth <= len(members)
+        assert (1 if strategy == "payback" else 2) <= block_set.depth <= len(members)
     assert planned.bytes == sum(block_set.bytes for block_set in planned.block_sets)
     assert planned.rows == sum(block_set.rows for block_set in planned.block_sets)
     if policy.max_bytes is not None:
@@ -67,7 +70,9 @@ def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
         for point in block_tables.points(table + after):
             if (partition, point) not in heavy:
                 depth = block_tables.depth_at(table, partition, point)
-                assert block_tables.depth_at(after, partition, point) <= depth, point
+                # A gap between neighbours that are joined may be covered, by one block.
+                allowed = max(depth, 1) if strategy == "payback" else depth
+                assert block_tables.depth_at(after, partition, point) <= allowed, point
 
 
 @every_strategy

@@ -1,0 +1,231 @@
+"""Joins: small blocks side by side along the key, merged into fuller ones.
+
+Depth does not see them: a table loaded in order has depth 1 and a block for each load. A join takes neighbours of one
+partition and crosses only gaps that no block covers, so it makes no key deeper than it was, nor deeper than 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
+from dbt_recluster.planner.block_sets import BlockSets, cut_by_bytes, no_sets
+from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.small_blocks import equivalent_rows, small_blocks
+
+# A join that leaves a small block must be this many times its largest member. So a row passes through one tier for
+# each power of 4 between its load and half a block. Ordered loads of a tenth of a block: 1.46 blocks for each full one
+# at most and 1.5 rows rewritten with 4; 1.40 and 1.75 with 3; 1.66 and 1.0 with 5, which leaves four small blocks in
+# every partition that gets no more loads.
+_TIER = 4
+# Any other join must fill its blocks to 3/4 at least. They are not joined again, so what they lack stays. Ordered loads
+# of 1 to 60 % of a block end at 1.30 blocks for each full one with 3/4, at 1.37 with 13/20 and at 1.36 with 17/20,
+# where more wait.
+_FILL = (3, 4)
+# A block filled to less than 2/3 is taken along where that fills it. It is rewritten so only once, because 2/3 is below
+# `_FILL`. Loads of 1 to 60 % of a block have one of more than half among six, and with small blocks alone they end
+# at 1.79 instead of 1.30 blocks for each full one; even joining everything between would leave 1.50.
+_PARTNER = (2, 3)
+
+
+def select_joins(blocks: Blocks, candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
+    """Select sets of neighbours to join, along the key.
+
+    Args:
+        blocks: n blocks.
+        candidates: The c candidates among them.
+        taken: Positions in the candidates of blocks that other sets merge, int64 (m,).
+        policy: The size of a full block, and the limits on a set.
+
+    Returns:
+        The sets. Merging each leaves fewer blocks than it has, so repeating plan and merge ends.
+    """
+    sizes = (candidates.rows, candidates.bytes, policy.block_rows, policy.block_bytes)
+    small = small_blocks(*sizes)
+    small[taken] = False
+    if not small.any():
+        return no_sets()
+    weight = equivalent_rows(*sizes)
+    joinable = weight * _PARTNER[1] < policy.block_rows * _PARTNER[0]
+    joinable[taken] = False
+    # Only a merge by depth may give such a block a bound, and only once.
+    joinable &= ~blocks.unbounded[candidates.position]
+    member = np.flatnonzero(joinable)
+    if len(member) < 2:
+        return no_sets()
+    chains, anchor = _chains(blocks, candidates, member)
+    limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
+    if limits:
+        label = cut_by_bytes(BlockSets(member, chains), candidates.bytes, min(limits))
+        chains = np.flatnonzero(np.diff(label, prepend=-1))
+    line = _Line.of(weight[member], small[member], anchor, policy.block_rows)
+    start, end = line.joins(chains, np.append(chains[1:], len(member)))
+    size = end - start
+    return BlockSets(member[_places(start, end)[0]], np.cumsum(size) - size)
+
+
+def _chains(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
+    """Split blocks, in the order of their first cells, where a set across would deepen a key.
+
+    Args:
+        blocks: n blocks.
+        candidates: The c candidates among them.
+        member: Positions of the blocks in the candidates, int64 (m,), ascending, m at least 2.
+
+    Returns:
+        The position in ``member`` at which each chain begins, int64 (chains,). And for each block but the last the
+        latest block with which a set may begin that goes on to the next block, int64 (m - 1,).
+    """
+    first, last = candidates.first[member], candidates.last[member]
+    # A set may go on to the next block if it reaches as far as every block that begins before the next one does.
+    needed = np.maximum(
+        _reach_before(first[1:], candidates.first, candidates.last),
+        _reach_before(first[1:], *_other_cells(blocks, candidates)),
+    )
+    needed = np.minimum(needed, first[1:] - 1)
+    reach = np.maximum.accumulate(last)
+    partition = candidates.partition[member]
+    linked = (reach[:-1] >= needed) & (partition[1:] == partition[:-1])
+    place = np.arange(len(member))
+    furthest = np.maximum.accumulate(np.where(last == reach, place, 0))
+    anchor = np.where(last[:-1] >= needed, place[:-1], furthest[:-1])
+    return np.append(0, np.flatnonzero(~linked) + 1), anchor
+
+
+def _reach_before(
+    cell: Int32Array, first: IntArray | Int32Array, last: IntArray | Int32Array
+) -> IntArray | Int32Array:
+    """Greatest last cell of the blocks that begin before each cell, -1 if none does; ``first`` ascends."""
+    reach = np.concatenate([np.array([-1], last.dtype), np.maximum.accumulate(last)])
+    return reach[np.searchsorted(first, cell)]
+
+
+def _other_cells(blocks: Blocks, candidates: Candidates) -> tuple[IntArray, IntArray]:
+    """First and last cells of the blocks that are no candidates, in the order of their first cells."""
+    other = np.ones(len(blocks), np.bool_)
+    other[candidates.position] = False
+    place = np.flatnonzero(other)
+    lower, upper = blocks.extent_lower[place], blocks.extent_upper[place]
+    # A block that its run leaves no extent still has its bounds.
+    nothing = upper < lower
+    lower = np.where(nothing, blocks.lower[place], lower)
+    upper = np.where(nothing, blocks.upper[place], upper)
+    wide = lower < upper
+    first, last = 2 * lower + wide, 2 * upper - wide
+    order = np.argsort(first, kind="stable")
+    return first[order], last[order]
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """m blocks in the order of the key. A segment is a range of them, from ``start`` up to ``end``.
+
+    Attributes:
+        weight: `equivalent_rows`, and 0 after the last block, int64 (m + 1,).
+        weight_before: Sum of the weights of all blocks before each, int64 (m + 1,).
+        small_before: Number of small blocks before each, int64 (m + 1,).
+        anchor: See `_chains`, and 0 for the last block, int64 (m,).
+        full: Weight of a full block.
+    """
+
+    weight: IntArray
+    weight_before: IntArray
+    small_before: IntArray
+    anchor: IntArray
+    full: int
+
+    @classmethod
+    def of(cls, weight: IntArray, small: BoolArray, anchor: IntArray, full: int) -> _Line:
+        before = np.append(0, np.cumsum(weight))
+        return cls(np.append(weight, 0), before, np.append(0, np.cumsum(small)), np.append(anchor, 0), full)
+
+    def joins(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+        """Find segments worth a merge within these ones: int64 (joins,) each, in the order of the key.
+
+        A segment is joined as a whole if that is worth it. Otherwise it is parted, and its parts are looked at.
+        """
+        starts, ends = [start[:0]], [end[:0]]
+        while len(start):
+            start, end = self._apart(start, end)
+            worth = self._worth(start, end)
+            starts.append(start[worth])
+            ends.append(end[worth])
+            start, end = self._parts(start[~worth], end[~worth])
+        start, end = np.concatenate(starts), np.concatenate(ends)
+        order = np.argsort(start)
+        return start[order], end[order]
+
+    def _apart(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+        """Split segments where they cannot go on without a block before their start, and drop single blocks."""
+        while True:
+            several = end - start > 1
+            start, end = start[several], end[several]
+            place, segment = _places(start, end - 1)
+            last = place[self.anchor[place] < start[segment]] + 1
+            if len(last) == 0:
+                return start, end
+            start, end = np.sort(np.append(start, last)), np.sort(np.append(end, last))
+
+    def _worth(self, start: IntArray, end: IntArray) -> BoolArray:
+        """Whether each segment may be joined, and is worth it: bool (segments,). Segments ascend."""
+        worth = np.zeros(len(start), np.bool_)
+        several = np.flatnonzero(end - start > 1)
+        if len(several) == 0:
+            return worth
+        start, end = start[several], end[several]
+        total = self._total(start, end)
+        blocks = -(-total // self.full)
+        fills = total * _FILL[1] >= blocks * self.full * _FILL[0]
+        grows = (2 * total < self.full) & (total >= _TIER * self._greatest(start, end))
+        useful = (end - start > blocks) & (self.small_before[end] > self.small_before[start])
+        anchor = np.minimum.reduceat(self.anchor, np.column_stack([start, end - 1]).ravel())[::2]
+        worth[several] = (fills | grows) & useful & (start <= anchor)
+        return worth
+
+    def _parts(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+        """Part segments that are not worth a merge as a whole.
+
+        Whole blocks at one end are parted from the rest, or what stays less than half a block, where that is worth a
+        merge. Other segments are split at their largest blocks, which are left out. So the number of passes is a
+        logarithm of a full block's rows.
+        """
+        if len(start) == 0:
+            return start, end
+        total = self._total(start, end)
+        grows = total >= _TIER * self._greatest(start, end)
+        wanted = np.where(
+            total > self.full, total // self.full * self.full, np.where(grows, (self.full - 1) // 2, 0)
+        )
+        before = self.weight_before
+        head = np.searchsorted(before, before[start] + wanted, side="right") - 1
+        tail = np.searchsorted(before, before[end] - wanted)
+        cut = np.where(self._worth(start, head), head, np.where(self._worth(tail, end), tail, -1))
+        whole = cut < 0
+        place, segment = _places(start[whole], end[whole])
+        weight = self.weight[place]
+        largest = place[weight == self._greatest(start[whole], end[whole])[segment]]
+        starts = [start, cut[~whole], largest + 1]
+        ends = [end, cut[~whole], largest]
+        return np.sort(np.concatenate(starts)), np.sort(np.concatenate(ends))
+
+    def _total(self, start: IntArray, end: IntArray) -> IntArray:
+        """Weight of each segment: int64 (segments,)."""
+        total: IntArray = self.weight_before[end] - self.weight_before[start]
+        return total
+
+    def _greatest(self, start: IntArray, end: IntArray) -> IntArray:
+        """Greatest weight in each segment: int64 (segments,). Segments ascend and have a block each."""
+        greatest: IntArray = np.maximum.reduceat(self.weight, np.column_stack([start, end]).ravel())[::2]
+        return greatest
+
+
+def _places(start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+    """Positions within each segment, one segment after another, and the index of the segment of each."""
+    size = end - start
+    segment = np.repeat(np.arange(len(start)), size)
+    place = np.arange(len(segment)) + np.repeat(start - (np.cumsum(size) - size), size)
+    return place, segment
