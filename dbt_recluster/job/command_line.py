@@ -38,9 +38,10 @@ examples:
   spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
 
 exit codes:
-  0  done, or nothing to do
-  1  a table failed (the others were tried), or Spark or the catalog cannot be reached
-  2  wrong usage; nothing was changed
+  0    done, or nothing to do
+  1    a table failed (the others were tried), or Spark or the catalog cannot be reached
+  2    wrong usage, or a catalog or namespace that does not exist; nothing was changed
+  130  interrupted; a round that was not committed changed nothing
 
 Each command has its own help: dbt-recluster recluster --help
 """

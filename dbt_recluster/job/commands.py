@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.table import ClusteredTable
@@ -15,6 +16,7 @@ from dbt_recluster.iceberg.catalog_tables import tables_of_catalog, tables_of_na
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
+from dbt_recluster.job.interruption import cancel_on_signals
 from dbt_recluster.job.start import spark_session, standard_error
 from dbt_recluster.report import operation_text
 from dbt_recluster.report.progress_lines import ProgressLines
@@ -22,6 +24,8 @@ from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun, plan_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_INTERRUPTED = "interrupted; a round that was not committed changed nothing"
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,10 @@ def run(request: Request) -> int:
     job = _Job(request)
     with standard_error():
         try:
-            with spark_session(request.settings) as spark:
-                return job.run(spark)
+            with spark_session(request.settings) as spark, cancel_on_signals(spark) as interrupted:
+                return job.run(spark, interrupted)
         except KeyboardInterrupt:
-            return job.stop("interrupted; a round that was not committed changed nothing", INTERRUPTED)
+            return job.stop(_INTERRUPTED, INTERRUPTED)
         except CatalogNotFoundError as e:
             return job.stop(str(e), WRONG_USAGE)
         except ReclusterError as e:
@@ -77,15 +81,19 @@ class _Job:
         self._failed = 0
         self._left_out = 0
 
-    def run(self, spark: SparkSession) -> int:
-        """Work on every table; print what came of each."""
+    def run(self, spark: SparkSession, interrupted: Event) -> int:
+        """Work on every table until an interruption; print what came of each."""
         for name in self._names(spark):
+            if interrupted.is_set():
+                break
             try:
                 self._work(spark, name)
             except ReclusterError as e:
                 self._fail(name, str(e), list(e.orphans))
             except Exception as e:
                 self._fail(name, short_message(e), [])
+        if interrupted.is_set():
+            return self.stop(_INTERRUPTED, INTERRUPTED)
         place = self._request.namespace or self._request.catalog
         if self._left_out:
             tables = count_noun(self._left_out, "table")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING
@@ -55,9 +53,6 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
         )
     is_own = SparkContext._active_spark_context is None
     spark = _start(settings)
-    if is_own and threading.current_thread() is threading.main_thread():
-        # pyspark's handler calls Java in the middle of another call, and loses the connection.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         check_session(spark)
         yield spark

@@ -74,7 +74,7 @@ def test_spark_submit_takes_the_job_file_and_the_wheel(wheel: Path, tmp_path: Pa
     assert b"dbt-recluster = dbt_recluster.job.command_line:main" in archive.read(entry_points)
     file = Path(archive.extract("dbt_recluster/job/recluster_job.py", tmp_path))
     (tmp_path / "warehouse").mkdir()
-    jobs = Jobs(tmp_path, tmp_path / "warehouse", {"spark.submit.pyFiles": str(wheel)}, installed=False)
+    jobs = Jobs(tmp_path, tmp_path / "warehouse", wheel=wheel)
     done = jobs.submit_file(file, "recluster", "lake.sales.nowhere", "--json")
     assert done.code == 1, done.out + done.err
     assert done.answer["tables"][0]["error"].startswith("lake.sales.nowhere cannot be loaded: ")

@@ -12,10 +12,10 @@ from clusters import cluster
 from dbt_command import Project
 from jobs import EXTENSIONS, Jobs
 from ports import HOST
-from tables import checksum, make_table
+from tables import checksum, make_table, metadata_file
 
 from dbt_recluster.adapter.embedded import iceberg_jar
-from dbt_recluster.maintenance import clustering_information
+from dbt_recluster.maintenance import clustering_history, clustering_information
 
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', automatic_clustering=false, recluster_final=true,
                       recluster_depth=1, block_rows=250) }}
@@ -98,6 +98,24 @@ def test_a_spark_without_iceberg_says_what_is_missing(jobs: Jobs) -> None:
         in done.err
     )
     assert "Traceback" not in done.err
+
+
+def test_ctrl_c_in_the_middle_of_a_merge_changes_nothing(spark: Any, catalog: str, jobs: Jobs) -> None:
+    table = make_table(spark, f"{catalog}.sales", name="orders", files=4, rows=400_000, keys=1_000_000)
+    before, snapshot = checksum(spark, table), metadata_file(spark, table)
+    code, shown = jobs.run_on_terminal(
+        *("recluster", "lake.sales.orders", "--cluster-by", "k", "--depth", "1"), interrupt_at=" % done"
+    )
+    assert code == 130, shown
+    assert "lake.sales.orders: round 1 merges 4 blocks in 1 set" in shown
+    assert "dbt-recluster: interrupted; a round that was not committed changed nothing" in shown
+    assert "Traceback" not in shown
+    spark.sql(f"refresh table {table}")
+    assert checksum(spark, table) == before
+    assert len(clustering_history(spark, table)) == 1
+    assert metadata_file(spark, table) != snapshot  # the key was made the sort order first
+    # Spark leaves the files of a cancelled write, and the error says so.
+    assert "remove_orphan_files removes it" in shown
 
 
 def test_a_model_s_key_and_options_reach_the_job(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ sys.meta_path.insert(0, NoDbt())
 _NOT_INSTALLED = """
 import os
 
-sys.path[:] = [path for path in sys.path if not os.path.isdir(os.path.join(path, "dbt_recluster"))]
+sys.path[:] = [path for path in sys.path if not os.path.exists(f"{path}/dbt_recluster/__init__.py")]
 """
 
 
@@ -59,7 +60,7 @@ class Jobs:
         directory: For the files of the processes.
         warehouse: The directory of the catalog.
         settings: More Spark settings.
-        installed: Whether the processes find this package by themselves.
+        wheel: Bring the package as this wheel. Otherwise it is on the path of the processes.
     """
 
     def __init__(
@@ -68,12 +69,12 @@ class Jobs:
         warehouse: Path,
         settings: Mapping[str, str] | None = None,
         *,
-        installed: bool = True,
+        wheel: Path | None = None,
     ) -> None:
         self._directory = directory
-        self._installed = installed
+        self._wheel = wheel
         (directory / "no_dbt").mkdir(exist_ok=True)
-        customize = _NO_DBT if installed else _NO_DBT + _NOT_INSTALLED
+        customize = _NO_DBT + _NOT_INSTALLED if wheel else _NO_DBT
         (directory / "no_dbt" / "sitecustomize.py").write_text(customize)
         self.settings = {
             "spark.master": "local[1]",
@@ -92,7 +93,7 @@ class Jobs:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of the processes."""
-        path = [self._directory / "no_dbt", *([_ROOT] if self._installed else [])]
+        path = [self._directory / "no_dbt", *([] if self._wheel else [_ROOT])]
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_", "COV_"))}
         return {
             **kept,
@@ -110,11 +111,31 @@ class Jobs:
         import pyspark
 
         program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        return self._run([str(program), *self._conf(), str(file), *arguments])
+        packages = ["--py-files", str(self._wheel)] if self._wheel else []
+        return self._run([str(program), *self._conf(), *packages, str(file), *arguments])
 
     def run(self, *arguments: str) -> Ran:
         """Run a command as ``dbt-recluster`` does, in a session of its own."""
         return self._run([sys.executable, str(_JOB), *arguments, *self._conf()])
+
+    def run_on_terminal(self, *arguments: str, interrupt_at: str) -> tuple[int, str]:
+        """Run a command on a terminal and press Ctrl-C once a text is seen; return the exit code and what was shown."""
+        import pty
+
+        command = [sys.executable, str(_JOB), *arguments, *self._conf()]
+        process, terminal = pty.fork()
+        if process == 0:
+            os.execve(command[0], command, {**self.environment, "TERM": "xterm", "COLUMNS": "120"})
+        shown, pressed = b"", False
+        with suppress(OSError):  # how the end of a terminal looks
+            while data := os.read(terminal, 4096):
+                shown += data
+                if not pressed and interrupt_at.encode() in shown:
+                    os.write(terminal, b"\x03")
+                    pressed = True
+        _, status = os.waitpid(process, 0)
+        os.close(terminal)
+        return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
 
     def _conf(self) -> list[str]:
         return [word for name, value in self.settings.items() for word in ("--conf", f"{name}={value}")]
