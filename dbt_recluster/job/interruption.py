@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: Spark's jobs are cancelled, and what a merge has written is removed as after any failure."""
+"""Ctrl-C and SIGTERM: Spark's jobs are cancelled, and a merge ends as after any failure of Spark."""
 
 from __future__ import annotations
 
