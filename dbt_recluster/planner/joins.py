@@ -17,6 +17,8 @@ from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.small_blocks import equivalent_rows, small_blocks
 
+# The figures of these constants come from trials on sizes alone; docs/planner.md has those of whole tables.
+
 # A join that leaves a small block must be this many times its largest member. So a row passes through one tier for
 # each power of 4 between its load and half a block. Ordered loads of a tenth of a block: 1.46 blocks for each full one
 # at most and 1.5 rows rewritten with 4; 1.40 and 1.75 with 3; 1.66 and 1.0 with 5, which leaves four small blocks in

@@ -190,12 +190,15 @@ def _joins_text(eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
     """Describe joins: "53 small blocks make 6 full ones"; nothing if there are none."""
     if len(joins) == 0:
         return ""
+    rows, size = eligible.rows[joins.member], eligible.bytes[joins.member]
+    small = int(np.count_nonzero(small_blocks(rows, size, policy.block_rows, policy.block_bytes)))
     blocks, written = len(joins.member), int(_expected_blocks(eligible, joins, policy).sum())
+    joined = f"{blocks} small blocks" if small == blocks else f"{blocks} blocks, {small} of them small,"
     rows, size = joins.total(eligible.rows), joins.total(eligible.bytes)
     # The joins of a lower tier leave small blocks.
     larger = small_blocks(rows, size, policy.block_rows, policy.block_bytes).any()
     kind = "larger" if larger else "full"
-    return f"{blocks} small blocks make {written} {kind} one{'s' if written > 1 else ''}"
+    return f"{joined} make {written} {kind} one{'s' if written > 1 else ''}"
 
 
 def _limited_reason(reason: str, policy: Policy) -> str:

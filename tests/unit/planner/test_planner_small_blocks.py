@@ -243,6 +243,7 @@ class TestReason:
             ([12] * 50, "50 small blocks make 6 full ones"),
             ([20] * 5, "5 small blocks make 1 full one"),
             ([5] * 4, "4 small blocks make 1 larger one"),
+            ([60, 40], "2 blocks, 1 of them small, make 1 full one"),
         ],
     )
     def test_it_says_what_is_joined(self, rows, reason):
