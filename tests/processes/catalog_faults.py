@@ -115,7 +115,7 @@ def run(mode: str, url: str, directory: Path) -> dict[str, Any]:
     spark.sql(f"create table {TABLE} (id bigint, k int) using iceberg")
     for load in range(6):
         spark.sql(f"insert into {TABLE} select id, cast(rand({load}) * 1000 as int) from range(1000)")
-    recluster(spark, TABLE, "k", depth=100)  # only sets the sort order
+    recluster(spark, TABLE, "k", depth=100, block_rows=1000)  # only sets the sort order
     rows, files = checksum(spark, TABLE), data_files(spark)
 
     def fail_at_commit(progress: Progress) -> None:
