@@ -19,7 +19,7 @@ class TestInformation(Operations):
 
     def test_for_programs(self, project: Any, table: str, spark: Any) -> None:
         found = operate_json("clustering_information", "{table: events, format: json}")
-        assert found == clustering_information(spark, table)
+        assert found == clustering_information(spark, table, block_rows=500)
         assert found["cluster_key"] == "k"
         assert found["average_depth"] == 4
         assert found["block_depth_histogram"] == {"00004": 4}

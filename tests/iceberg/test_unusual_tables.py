@@ -183,7 +183,7 @@ def test_a_report_reads_the_blocks_once(spark: Any, schema: str, monkeypatch: py
 def test_a_cost_estimate_of_dates_beyond_the_calendar(spark: Any, schema: str) -> None:
     name = f"{schema}.t"
     spark.sql(f"create table {name} (d date) using iceberg")
-    for load in range(3):
+    for load in range(6):
         spark.sql(
             f"insert into {name} select date_add('1970-01-01', cast(rand({load}) * 9000000 as int)) from range(50)"
         )
