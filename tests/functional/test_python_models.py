@@ -15,7 +15,7 @@ def model(dbt, session):
     dbt.config({config})
     return session.range(0, {rows}).selectExpr({columns})
 """
-HOOK = "create table made_by_hook as select 1 as id"
+HOOK = "create table made_by_python_hook as select 1 as id"
 
 
 def python_model(columns: str, rows: int = 100, **config: Any) -> str:
@@ -50,7 +50,7 @@ class TestWhereDbtSparkRunsNone(PythonModels):
         assert "Traceback" not in log
         assert "in macro" not in log
         assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
-        assert "made_by_hook" not in [row.tableName for row in sql("show tables in default")]
+        assert "made_by_python_hook" not in [row.tableName for row in sql("show tables in default")]
 
 
 class TestWhereItRunsThem(PythonModels):
