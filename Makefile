@@ -16,10 +16,10 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint spark smoke ## Lint, types and every test that shares a Spark, in two processes (12 minutes on two cores)
+test: lint spark smoke ## Lint, types and every test that shares a Spark, in two processes
 	@echo "$$(cat build/tests.txt)"
 
-test-all: lint docs spark processes project ## Everything that CI checks (45 minutes on two cores)
+test-all: lint docs spark processes project ## Everything that CI checks
 	@echo "$$(paste -sd ';' build/tests.txt | sed 's/;/; on its own: /'); documentation and integration project built"
 
 ##@ For contributors
