@@ -103,9 +103,9 @@ def test_a_spark_without_iceberg_says_what_is_missing(jobs: Jobs) -> None:
 def test_ctrl_c_in_the_middle_of_a_merge_changes_nothing(spark: Any, catalog: str, jobs: Jobs) -> None:
     table = make_table(spark, f"{catalog}.sales", name="orders", files=4, rows=400_000, keys=1_000_000)
     before, snapshot = checksum(spark, table), metadata_file(spark, table)
-    code, shown = jobs.run_on_terminal(
-        *("recluster", "lake.sales.orders", "--cluster-by", "k", "--depth", "1"), interrupt_at=" % done"
-    )
+    # Many small tasks, so that the first of them to be seen as done is not the last one.
+    options = ("--cluster-by", "k", "--depth", "1", "--block-rows", "20000")
+    code, shown = jobs.run_on_terminal("recluster", "lake.sales.orders", *options, interrupt_at=" % done")
     assert code == 130, shown
     assert "lake.sales.orders: round 1 merges 4 blocks in 1 set" in shown
     assert "dbt-recluster: interrupted; a round that was not committed changed nothing" in shown
