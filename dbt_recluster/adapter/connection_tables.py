@@ -87,7 +87,8 @@ class ConnectionTables:
             ) from e
         if not log.is_of(table.iceberg):
             self._check_log(table.iceberg)
-        getattr(self._opened, "tables", []).append((table.iceberg, table.iceberg.metadata_file))
+        if (opened := getattr(self._opened, "tables", None)) is not None:
+            opened.append((table.iceberg, table.iceberg.metadata_file))
         return table
 
     @contextmanager

@@ -14,7 +14,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.columns import quote
-from dbt_recluster.iceberg.jobs import job_group
+from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,8 +87,6 @@ class ReclusterConnectionManager(SparkConnectionManager):
             with job_group(spark, connection.handle.jobs.group):
                 yield
             return
-        from dbt_recluster.adapter.session import CancellableJobs
-
         jobs = CancellableJobs(spark, f"dbt-recluster {connection.name} {id(connection):x}")
         with self.cancelling(jobs), job_group(spark, jobs.group):
             yield

@@ -168,7 +168,7 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
 
     lock = _make_and_lock(lake)
     try:
-        _announce(java_home, settings["spark.driver.memory"])
+        announce(f"starting Spark with {settings['spark.driver.memory']} of memory", java_home)
         builder = SparkSession.builder.enableHiveSupport()
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -183,10 +183,10 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
     return Lake(lake, spark, lock)
 
 
-def _announce(java_home: Path, memory: str) -> None:
-    """Tell who waits at a terminal that Spark starts, which takes seconds, and what it runs on."""
+def announce(what: str, java_home: Path) -> None:
+    """Tell who waits at a terminal that Spark starts, which takes seconds, and the Java that it runs on."""
     version = java_version(java_home) or "of an unknown version"
-    text = f"starting Spark ({memory} of memory, Java {version} in {java_home})"
+    text = f"{what} on Java {version} in {java_home}"
     (logger.info if sys.stdout.isatty() else logger.debug)(text)
 
 

@@ -53,6 +53,7 @@ from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
 from dbt_recluster.iceberg.predicates import check_predicate
+from dbt_recluster.iceberg.sort_order import sort_order_text
 
 if TYPE_CHECKING:
     import agate
@@ -247,9 +248,14 @@ class ReclusterAdapter(SparkAdapter):
         return creation_properties(clustering) if clustering else {}
 
     @available.parse_none
-    def table_clustering(self, rows: Iterable[Any]) -> TableClustering:
-        """Read the rows of ``SHOW TBLPROPERTIES``."""
-        return TableClustering.from_properties((row[0], row[1]) for row in rows)
+    def table_clustering(self, relation: BaseRelation, rows: Iterable[Any]) -> TableClustering:
+        """Return the clustering of a table, by its rows of ``SHOW TBLPROPERTIES`` unless Spark hides what matters."""
+        shown = TableClustering.from_properties((row[0], row[1]) for row in rows)
+        if not shown.is_redacted or self.cannot_recluster():
+            return shown
+        with as_dbt_errors():
+            table = self._open(relation.render(), None).iceberg
+            return TableClustering(sort_order_text(table), table.properties)
 
     @available.parse_none
     def may_have_clustering(self, relation: BaseRelation | None) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -24,8 +23,8 @@ from dbt_recluster.iceberg.environment import (
     refuse_spark_connect,
 )
 from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import is_stopped
-from dbt_recluster.java import find_java_home, java_version
+from dbt_recluster.iceberg.jvm import is_stopped, set_hadoop_option
+from dbt_recluster.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,11 +96,10 @@ class ReclusterSession:
             from pyspark import SparkContext
         except ImportError as e:
             raise SparkEnvironmentError("pyspark is missing: pip install 'dbt-recluster[embedded]'") from e
-        refuse_spark_connect()
+        refuse_spark_connect("run dbt without it")
         os.environ["JAVA_HOME"] = str(java_home := find_java_home())
         settings = session_settings(self._settings, self.catalog, self._log)
-        text = f"starting Spark for recluster_session (Java {java_version(java_home)} in {java_home})"
-        (logger.info if sys.stdout.isatty() else logger.debug)(text)
+        embedded.announce("starting Spark for recluster_session", java_home)
         if SparkContext._active_spark_context is None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             spark = _new_spark(settings)
@@ -128,7 +126,7 @@ def _new_spark(settings: Mapping[str, str]) -> SparkSession:
     spark = builder.getOrCreate()
     for name, value in late.items():
         if name.startswith(_HADOOP):
-            spark.sparkContext._jsc.hadoopConfiguration().set(name.removeprefix(_HADOOP), value)
+            set_hadoop_option(spark, name.removeprefix(_HADOOP), value)
         else:
             spark.conf.set(name, value)
     return spark

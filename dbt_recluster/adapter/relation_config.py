@@ -18,6 +18,11 @@ from dbt_recluster.iceberg.recorded_levels import PREFIX as LEVEL_PREFIX
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 
 DISTRIBUTION_MODE = "write.distribution-mode"
+# What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does.
+_REDACTED = "*********(redacted)"
+
+# The names of properties that the adapter sets start so.
+_COMPARED = (KEY_PROPERTY, OPTION_PREFIX, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 # One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(
@@ -43,6 +48,13 @@ class TableClustering:
         """Read the rows of ``SHOW TBLPROPERTIES``, which lists the sort order among the properties."""
         properties = {str(name): str(value) for name, value in rows}
         return cls(properties.pop("sort-order", ""), properties)
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether Spark hides the sort order or a property that a comparison with the model needs."""
+        return self.sort_order == _REDACTED or any(
+            value == _REDACTED and name.startswith(_COMPARED) for name, value in self.properties.items()
+        )
 
     @property
     def sort_columns(self) -> list[str]:
@@ -114,8 +126,8 @@ def clustering_change(
 
 def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
     """Return the change that gives a replaced table its sort order back; Iceberg drops it (apache/iceberg#4889)."""
-    if not before.sort_order or after.sort_order == before.sort_order:
-        return ClusteringChange()
+    if not before.sort_columns or after.sort_order == before.sort_order:
+        return ClusteringChange()  # it was unsorted, or Spark hides the order
     mode = before.properties.get(DISTRIBUTION_MODE)
     changes = (
         {} if mode is None or mode == after.properties.get(DISTRIBUTION_MODE) else {DISTRIBUTION_MODE: mode}

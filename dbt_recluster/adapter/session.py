@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +19,12 @@ from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.iceberg.environment import refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import readable_message
-from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.locks import table_lock, written_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Seconds between two cancellations of a connection's jobs.
-_CANCEL_INTERVAL = 0.1
 
 _session_lock = threading.Lock()
 _configured: dict[frozenset[tuple[str, str]], SparkSession] = {}
@@ -41,7 +37,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
         ReclusterError: The embedded lake cannot be opened (see :func:`embedded.start`), or Spark Connect is on.
     """
     parameters = credentials.server_side_parameters
-    refuse_spark_connect()
+    refuse_spark_connect("connect by `method: thrift` and add `recluster_session` to the profile")
     if credentials.method == ConnectionMethod.EMBEDDED:
         return embedded.start(str(credentials.path), parameters, credentials.spark_log_level)
     from pyspark.sql import SparkSession
@@ -88,37 +84,6 @@ class SessionCursor(Cursor):
                 return rows
         except Exception as e:
             raise DbtRuntimeError(readable_message(e)) from e
-
-
-class CancellableJobs:
-    """The Spark jobs of a dbt connection in a session of this process.
-
-    Attributes:
-        group: Their job group.
-    """
-
-    def __init__(self, spark: SparkSession, group: str) -> None:
-        self.group = group
-        self._spark = spark
-        self._closed = threading.Event()
-
-    def cancel(self) -> None:
-        """Cancel them until :meth:`close`.
-
-        A merge consists of several jobs, and Spark before 4.0 cancels only running ones. So this repeats, or a cancel
-        between two jobs would have no effect.
-        """
-        cancel_jobs(self._spark, self.group)
-        threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
-
-    def close(self) -> None:
-        """No more jobs will come."""
-        self._closed.set()
-
-    def _keep_cancelling(self) -> None:
-        while not self._closed.wait(_CANCEL_INTERVAL):
-            with suppress(Exception):  # Spark may go away first
-                cancel_jobs(self._spark, self.group)
 
 
 class SessionHandle(SessionConnectionWrapper):

@@ -19,6 +19,9 @@ from dbt_recluster.exceptions import OptionError, SubmitError
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 
+# Seconds in which the last lines of a command that has ended are read.
+_LAST_LINES = 5.0
+
 logger = AdapterLogger("Recluster")
 
 
@@ -70,8 +73,9 @@ class Submission:
                 "was stopped. What it submitted may go on elsewhere"
             ) from None
         finally:
-            output.join()
-            errors.join()
+            # Something that the command left behind may hold them open for as long as it likes.
+            output.join(_LAST_LINES)
+            errors.join(_LAST_LINES)
         figures = _figures(output.last)
         if code or figures.get("error"):
             reason = figures.get("error") or errors.last or output.last or "it printed nothing"
@@ -81,7 +85,12 @@ class Submission:
                 f"{self._table}: {program} ended well without a result in the last line of its output"
             )
             return None
-        return ReclusterResult.from_dict(figures)
+        try:
+            return ReclusterResult.from_dict(figures)
+        except ValueError as e:
+            raise SubmitError(
+                f"recluster_submit: {program} ended well, but the last line of its output is not a result: {e}"
+            ) from e
 
     def cancel(self) -> None:
         """End the command and what it has started."""

@@ -154,7 +154,7 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
         by=facts.get("trigger", ""),
         cluster_by=facts.get("cluster_by"),
         where=facts.get("where"),
-        levels=tuple(sorted({int(member.summary.get(f"{PREFIX}level", 0)) for member in members})),
+        levels=tuple(sorted({_reader(member.summary, int, 0)(f"{PREFIX}level") for member in members})),
         sets=count("sets"),
         blocks_in=count("blocks_in"),
         blocks_out=count("blocks_out"),
@@ -187,7 +187,15 @@ def _other_commit(snapshot: Snapshot) -> HistoryEntry:
 
 
 def _reader(facts: Mapping[str, str], kind: Any, default: Any) -> Any:
-    return lambda name: kind(facts[name]) if name in facts else default
+    """Return a function that reads a number; one that somebody else wrote there counts as not recorded."""
+
+    def read(name: str) -> Any:
+        try:
+            return kind(facts.get(name, default))
+        except (TypeError, ValueError):
+            return default
+
+    return read
 
 
 def _rows_before(snapshots: Sequence[Snapshot]) -> int:

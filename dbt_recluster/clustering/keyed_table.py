@@ -11,7 +11,7 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.columns import Columns
-from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.exceptions import ClusterKeyError, ReclusterError, UnsupportedTableError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.predicates import Predicate
@@ -113,8 +113,18 @@ class KeyedTable:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes in a full block, by the table's property."""
-        return max(1, int(self.iceberg.properties.get(_TARGET_BYTES, _DEFAULT_TARGET_BYTES)))
+        """Bytes in a full block, by the table's property.
+
+        Raises:
+            UnsupportedTableError: It is not a number of bytes; nobody can write to the table then.
+        """
+        value = self.iceberg.properties.get(_TARGET_BYTES, str(_DEFAULT_TARGET_BYTES))
+        if not value.isascii() or not value.isdigit() or int(value) < 1:
+            raise UnsupportedTableError(
+                f"{self.name} has the property {_TARGET_BYTES} = {value!r}, which must be a number of bytes such as "
+                f"{_DEFAULT_TARGET_BYTES}"
+            )
+        return int(value)
 
     def refresh(self) -> None:
         """Move on to the current snapshot."""

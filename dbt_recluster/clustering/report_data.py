@@ -94,7 +94,7 @@ def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
     layouts = _layouts(moments)
     partitions = len(np.unique(moments[0].blocks.partition))
     return ReportData(
-        information=table_information(table),
+        information=table_information(table, block_rows=options.block_rows),
         estimate=estimate_recluster(table, options),
         history=table_history(table),
         suspended=suspended_since(table.iceberg),

@@ -34,6 +34,24 @@ class Round:
     orphans: tuple[str, ...] = ()
 
 
+# Names in the JSON form of a result.
+_NUMBERS = frozenset(
+    (
+        *(
+            "rounds",
+            "blocks_in",
+            "blocks_out",
+            "bytes_in",
+            "bytes_out",
+            "rows",
+            "blocks_before",
+            "blocks_after",
+        ),
+        *("depth_before", "depth_after", "conflicts", "seconds"),
+    )
+)
+_TEXTS = frozenset(("table", "cluster_key", "reason", "suspended"))
+
 _EMPTY_ROUND = Round(
     sets=0, blocks_in=0, blocks_out=0, bytes_in=0, bytes_out=0, rows=0, seconds=0.0, snapshot_ids=()
 )
@@ -154,7 +172,19 @@ class ReclusterResult:
 
     @classmethod
     def from_dict(cls, figures: Mapping[str, Any]) -> ReclusterResult:
-        """Read what :meth:`as_dict` wrote. Its rounds are known by their sum, which stands in the first."""
+        """Read what :meth:`as_dict` wrote. Its rounds are known by their sum, which stands in the first.
+
+        Raises:
+            ValueError: The table or the key is missing, a figure is no number, or a text no text.
+        """
+        if missing := {"table", "cluster_key"} - figures.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        for name in _NUMBERS & figures.keys():
+            if isinstance(figures[name], bool) or not isinstance(figures[name], (int, float)):
+                raise ValueError(f"{name} is {figures[name]!r}, which is not a number")
+        for name in _TEXTS & figures.keys():
+            if figures[name] is not None and not isinstance(figures[name], str):
+                raise ValueError(f"{name} is {figures[name]!r}, which is not a text")
         names = [f.name for f in fields(cls) if f.name not in ("rounds", "plan")]
         result = cls(**{name: figures[name] for name in names if name in figures})
         totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")

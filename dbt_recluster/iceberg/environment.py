@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 _CATALOGS = (SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
 
 
@@ -36,19 +38,23 @@ def check_session(spark: SparkSession) -> None:
     _raise_if_missing(_classes(spark), _extensions(spark))
 
 
-def refuse_spark_connect(environment: Mapping[str, str] = os.environ) -> None:
+def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
     """Refuse to start a session where pyspark would connect to a Spark elsewhere instead.
+
+    Args:
+        otherwise: What the user can do instead of turning Spark Connect off.
+        settings: The environment, and Spark settings.
 
     Raises:
         SparkEnvironmentError: Spark Connect is on.
     """
-    if "SPARK_REMOTE" not in environment and "SPARK_CONNECT_MODE_ENABLED" not in environment:
+    name = next((name for name in _SPARK_CONNECT if name in settings), None)
+    if name is None:
         return
-    address = environment.get("SPARK_REMOTE", "").partition("/;")[0]  # a token may follow
-    variable = f"SPARK_REMOTE is set to {address}" if address else "SPARK_CONNECT_MODE_ENABLED is set"
+    address = "" if name == _CONNECT_MODE else settings[name].partition("/;")[0]  # a token may follow
     raise SparkEnvironmentError(
-        f"{variable}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM that "
-        "reclustering needs. Unset it, or connect by `method: thrift` and add `recluster_session` to the profile"
+        f"{name} is set{' to ' if address else ''}{address}, so pyspark connects to that Spark by Spark Connect, which "
+        f"has no way to the JVM that reclustering needs. Unset it, or {otherwise}"
     )
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
 PROGRESS_INTERVAL = 0.5
 
+# Seconds between two cancellations of a group's jobs.
+_CANCEL_INTERVAL = 0.1
+
 # Receives the merged share of a round's bytes, 0 to 1, and the number of its block sets that are merged.
 MergeProgress = Callable[[float, int], None]
 
@@ -70,6 +73,37 @@ def cancel_jobs(spark: SparkSession, group: str) -> None:
     """Cancel the running jobs of ``group``; does nothing if Spark has stopped."""
     if not is_stopped(spark):
         spark.sparkContext.cancelJobGroup(group)
+
+
+class CancellableJobs:
+    """The Spark jobs of a group, several of which may follow one another.
+
+    Args:
+        spark: The session they run in.
+        group: Their job group (:func:`job_group`).
+    """
+
+    def __init__(self, spark: SparkSession, group: str) -> None:
+        self.group = group
+        self._spark = spark
+        self._closed = threading.Event()
+
+    def cancel(self) -> None:
+        """Cancel them until :meth:`close`. This calls no Java, so that a signal handler may call it.
+
+        Spark before 4.0 cancels only running jobs, and between two jobs of a merge there is none.
+        """
+        threading.Thread(target=self._keep_cancelling, name="recluster-cancel", daemon=True).start()
+
+    def close(self) -> None:
+        """No more jobs will come."""
+        self._closed.set()
+
+    def _keep_cancelling(self) -> None:
+        while not self._closed.is_set():
+            with suppress(Exception):  # Spark may go away first
+                cancel_jobs(self._spark, self.group)
+            self._closed.wait(_CANCEL_INTERVAL)
 
 
 @contextmanager

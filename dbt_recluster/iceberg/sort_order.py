@@ -36,6 +36,12 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
     return ClusterKey(tuple(_key_field(table, items.get(position)) for position in range(items.size())))
 
 
+def sort_order_text(table: IcebergTable) -> str:
+    """Return the sort order as ``SHOW TBLPROPERTIES`` lists it; empty if the table is unsorted."""
+    order = table.java.sortOrder()
+    return "" if order.isUnsorted() else str(table.iceberg.spark.Spark3Util.describe(order))
+
+
 def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
     """Whether the table is sorted by exactly this key."""
     try:

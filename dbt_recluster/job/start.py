@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.environment import check_session
+from dbt_recluster.iceberg.environment import check_session, refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import JavaStandardError
 from dbt_recluster.java import find_java_home
@@ -47,10 +47,7 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
         raise SparkEnvironmentError(
             "pyspark is missing: run this through spark-submit, or pip install 'pyspark>=3.5,<3.6'"
         ) from e
-    if "SPARK_REMOTE" in os.environ or "spark.remote" in settings:
-        raise SparkEnvironmentError(
-            "reclustering needs Spark's JVM, which Spark Connect does not give: unset SPARK_REMOTE and use spark-submit"
-        )
+    refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
     is_own = SparkContext._active_spark_context is None
     spark = _start(settings)
     try:

@@ -11,6 +11,9 @@ import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from tables import make_table
 
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.sort_order import sort_order_text
+
 EVENTS = """
 {{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=500) }}
 select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, timestamp_seconds(id * 1000) as ts, concat('v', id) as v
@@ -121,6 +124,34 @@ class TestRecordedOptions(Clustering):
         removed = [each for each in run() if each.startswith(events)]
         assert len(removed) == 1
         assert options("events") == {}
+
+
+class TestHiddenValues(Clustering):
+    """Spark shows ********* for a property whose name or value contains ``url``, ``token``, ``secret``..."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select concat('u', id) as url, id % 7 as `api token` from range(100)"
+        options = {"materialized": "incremental", "recluster_where": "url <> 'u1'"}
+        return {
+            "pages.sql": config(cluster_by=["truncate(2, url)", "`api token`"], **options) + rows,
+            "replaced.sql": config(materialized="table") + rows,
+        }
+
+    @pytest.mark.usefixtures("project")
+    def test_they_are_compared_nevertheless(self, sql: Any, spark: Any, project: Any) -> None:
+        run_dbt(["run"])
+        shown = dict(tuple(row) for row in sql("show tblproperties {schema}.pages"))
+        assert "redacted" in shown["sort-order"]  # otherwise this test shows nothing
+        sql("alter table {schema}.replaced write ordered by url desc nulls last, truncate(2, `api token`)")
+        _, log = run_dbt_and_capture(["run", "--log-level", "debug"])
+        changed = [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
+        assert len(changed) == 1
+        assert changed[0].endswith(
+            ".replaced write locally ordered by `url` DESC NULLS LAST, truncate(2, `api token`) ASC NULLS FIRST"
+        )
+        table = IcebergTable.load(spark, f"{project.test_schema}.replaced")
+        assert sort_order_text(table) == "url DESC NULLS LAST, truncate(api token, 2) ASC NULLS FIRST"
 
 
 class TestMaterializations(Clustering):

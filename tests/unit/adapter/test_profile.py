@@ -137,6 +137,10 @@ def test_secrets_of_the_profile_are_hidden_in_logs_and_errors() -> None:
 
 
 def test_spark_connect_is_refused_in_one_sentence() -> None:
-    refuse_spark_connect({})
-    with pytest.raises(SparkEnvironmentError, match="SPARK_REMOTE is set to sc://spark:15002"):
-        refuse_spark_connect({"SPARK_REMOTE": "sc://spark:15002/;token=abc"})
+    refuse_spark_connect("wait", {})
+    with pytest.raises(
+        SparkEnvironmentError, match=r"SPARK_REMOTE is set to sc://spark:15002, .* Unset it, or wait$"
+    ):
+        refuse_spark_connect("wait", {"SPARK_REMOTE": "sc://spark:15002/;token=abc"})
+    with pytest.raises(SparkEnvironmentError, match="SPARK_CONNECT_MODE_ENABLED is set, so"):
+        refuse_spark_connect("wait", {"SPARK_CONNECT_MODE_ENABLED": "1"})

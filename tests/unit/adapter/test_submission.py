@@ -96,6 +96,24 @@ def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
     assert time.monotonic() - began < 20
 
 
+def test_a_command_that_leaves_something_behind_is_not_waited_for() -> None:
+    began = time.monotonic()
+    code = "import subprocess; subprocess.Popen(['sleep', '60']); print('submitted', flush=True)"
+    assert submission(code, timeout=30).run() is None
+    assert time.monotonic() - began < 25
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [{"rounds": 1}, {"depth_after": "low"}, {"rounds": [1]}, {"reason": {"a": 1}}],
+)
+def test_a_result_of_another_shape_is_an_error_that_shows_it(figures: Any) -> None:
+    whole = figures if figures == {"rounds": 1} else {**RESULT.as_dict(), **figures}
+    output = json.dumps({"tables": [whole]})
+    with pytest.raises(SubmitError, match="the last line of its output is not a result: "):
+        submission(f"print({output!r})").run()
+
+
 @pytest.mark.parametrize("command", ["spark-submit --master yarn", [], [["a"]], {"a": 1}])
 def test_a_command_is_a_list_of_words(command: Any) -> None:
     with pytest.raises(OptionError, match="recluster_submit must be a list of words"):
