@@ -115,16 +115,18 @@ def estimate_recluster(table: KeyedTable, options: ReclusterOptions) -> Recluste
     Raises:
         ClusterKeyError, PredicateError: Bad input.
     """
-    blocks = table.blocks(options.where).blocks
+    snapshot = table.blocks(options.where)
+    blocks = snapshot.blocks
     policy = replace(options.policy, max_bytes=None, block_bytes=table.block_bytes)
-    end = simulate_final(blocks, policy, rounds=_MOST_ROUNDS)
+    end = simulate_final(snapshot.planned, policy, rounds=_MOST_ROUNDS)
+    eligible = end.blocks.take(np.flatnonzero(end.blocks.level >= 0))
     speed = rewrite_speed(table)
     return ReclusterEstimate(
         table=table.name,
         cluster_key=str(table.key),
         blocks=len(blocks),
         depth=clustering_information(blocks).average_depth,
-        expected_depth=clustering_information(end.blocks).average_depth,
+        expected_depth=clustering_information(eligible).average_depth,
         rounds=len(end.plans),
         bytes=end.bytes,
         rows=end.rows,

@@ -6,7 +6,8 @@ and a sweep needs to know nothing about partitions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,15 @@ class Blocks:
         """Blocks that hold a single key, which reclustering cannot narrow: bool (n,)."""
         constant: BoolArray = self.lower == self.upper
         return constant
+
+    def take(self, positions: IntArray) -> Blocks:
+        """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""
+        arrays: dict[str, Any] = {
+            f.name: getattr(self, f.name)[positions]
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), np.ndarray)
+        }
+        return replace(self, **arrays)
 
     @classmethod
     def build(

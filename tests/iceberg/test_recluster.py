@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tables import append, checksum, make_table, metadata_file
 
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     NotAnIcebergTableError,
@@ -276,6 +278,22 @@ def test_nulls_and_nans_have_their_place(spark: Any, schema: str) -> None:
     assert result.reason
     assert blocks_opened(spark, name, "k = 0.5") <= 2
     assert blocks_opened(spark, name, "k is null") <= 3
+
+
+def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=0)
+    # Blocks of the whole range lie over narrow ones; only the narrow ones match.
+    spark.sql(
+        f"insert into {name} select /*+ repartition(3) */ id, cast(id % 10 as int), 'few' from range(3000)"
+    )
+    append(spark, name, 3000, 3000, files=3)
+    options = ReclusterOptions(final=True, depth=1, where="v = 'few'", block_rows=1000)
+    table = ClusteredTable(spark, name, "k")
+    estimate = table.estimate(options)
+    result = table.recluster(options)
+    assert (estimate.blocks, estimate.depth) == (3, result.depth_before) == (3, 3.0)
+    assert (estimate.bytes, estimate.rounds) == (result.bytes_in, len(result.rounds))
+    assert estimate.expected_depth == result.depth_after == 1.0
 
 
 def test_one_value_everywhere_comes_to_rest(spark: Any, schema: str) -> None:

@@ -1,0 +1,120 @@
+"""The session that looks at tables and reclusters them, whichever way the profile connects to Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.base.meta import available
+from dbt.adapters.spark.impl import SparkAdapter
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter.connection_tables import ConnectionTables
+from dbt_recluster.adapter.connections import ReclusterConnectionManager
+from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.recluster_session import ReclusterSession
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.columns import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from dbt_recluster.clustering.table import ClusteredTable
+
+
+class SessionMethods(SparkAdapter):
+    """dbt-spark, and a Spark session in this process where the profile gives one."""
+
+    ConnectionManager = ReclusterConnectionManager
+    connections: ReclusterConnectionManager
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._tables = self._connection_tables()
+
+    @available.parse_none
+    def cannot_recluster_after_build(self) -> str | None:
+        """Return why this connection's tables are not reclustered after a build, or None if they are."""
+        return None if self.credentials.recluster_submit is not None else self.cannot_recluster()
+
+    @available.parse_none
+    def cannot_recluster(self) -> str | None:
+        """Return why there is no Spark session in this process to look at tables with, or None if there is."""
+        method = self.credentials.method
+        if method.in_process or self.credentials.recluster_session is not None:
+            return None
+        if self.credentials.recluster_submit is not None:
+            return (
+                "operations need a Spark session in dbt's own process, and `recluster_submit` only follows builds. "
+                "Submit the job by hand, or put `recluster_session` in its place in the profile."
+            )
+        return (
+            f"reclustering needs a Spark session in dbt's own process, and `method: {method}` connects to one "
+            "elsewhere. Add `recluster_session` to the profile: the settings of a session that reaches the same "
+            "catalog."
+        )
+
+    @property
+    def credentials(self) -> ReclusterCredentials:
+        """The profile."""
+        credentials = self.config.credentials
+        assert isinstance(credentials, ReclusterCredentials)
+        return credentials
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session of this process, which reclusters; the first use may start it.
+
+        Raises:
+            DbtRuntimeError: The method connects to a Spark elsewhere, and there is no ``recluster_session``.
+            ReclusterError: The session does not start.
+        """
+        if reason := self.cannot_recluster():
+            raise DbtRuntimeError(reason)
+        if self._tables is not None:
+            return self._tables.session.spark
+        from dbt_recluster.adapter.session import spark_session
+
+        return spark_session(self.credentials)
+
+    def _connection_tables(self) -> ConnectionTables | None:
+        """The tables of a connection that leads elsewhere, if ``recluster_session`` says how to recluster them."""
+        credentials = self.credentials
+        if credentials.recluster_session is None:
+            return None
+        log_directory = Path(getattr(self.config, "log_path", None) or "logs")
+        session = ReclusterSession(credentials.recluster_session, credentials.catalog, log_directory)
+        return ConnectionTables(session, self.connections.ask, credentials.place)
+
+    def _open(self, relation: str, cluster_by: ClusterKey | None) -> ClusteredTable:
+        if self._tables is not None:
+            return self._tables.open(relation, cluster_by)
+        from dbt_recluster.clustering.table import ClusteredTable
+
+        return ClusteredTable(self.spark, relation, cluster_by)
+
+    def _exists(self, relation: str) -> bool:
+        schema, _, identifier = relation.rpartition(".")
+        return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
+
+    @contextmanager
+    def _cancellable(self) -> Iterator[None]:
+        """Run Spark jobs so that dbt's cancel on Ctrl-C ends them, and have the connection see what they changed."""
+        if self.cannot_recluster():
+            yield
+            return
+        refreshing = self._tables.refreshing() if self._tables is not None else nullcontext()
+        with self.connections.jobs_of(self.spark), refreshing:
+            yield
+
+    def _columns(self, types: Mapping[str, str]) -> Columns:
+        return Columns.parse(types, case_sensitive=self._case_sensitive)
+
+    @cached_property
+    def _case_sensitive(self) -> bool:
+        """Whether the session distinguishes ``k`` from ``K``."""
+        _, rows = self.execute("set spark.sql.caseSensitive", fetch=True)
+        return str(rows[0][1]).lower() == "true"
