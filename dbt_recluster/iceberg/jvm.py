@@ -4,17 +4,64 @@ from __future__ import annotations
 
 import io
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 
-def jvm(spark: SparkSession) -> Any:
+
+class JavaNames:
+    """A Java package, or a class with its constructors and static members, that asks the JVM for each name once.
+
+    py4j asks at every mention, and for every part of ``org.apache.iceberg.expressions.Expressions``: those were half of
+    the calls of a small recluster.
+
+    Args:
+        java: What py4j has for it.
+    """
+
+    def __init__(self, java: Any) -> None:
+        self._java = java
+        self._remembered: dict[Any, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        from py4j.java_gateway import JavaClass, JavaMember, JavaPackage
+
+        value = getattr(self._java, name)
+        if isinstance(value, JavaPackage) and name[:1].isupper():
+            return value  # a class that is not there, and may be later
+        if isinstance(value, (JavaPackage, JavaClass)):
+            value = JavaNames(value)
+        if isinstance(value, (JavaNames, JavaMember)):
+            self.__dict__[name] = value
+        return value
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Construct an object of the class."""
+        return self._java(*arguments)
+
+    def remember(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what ``make`` returned at the first call with ``key``."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        result: T = self._remembered[key]
+        return result
+
+
+_root: JavaNames | None = None
+
+
+def jvm(spark: SparkSession) -> JavaNames:
     """Return the root of the JVM's packages: ``jvm(spark).java.util.ArrayList()``."""
-    return spark._jvm
+    global _root
+    root = _root
+    if root is None or root._java is not spark._jvm:
+        root = _root = JavaNames(spark._jvm)
+    return root
 
 
 def activate(spark: SparkSession) -> None:
@@ -29,12 +76,24 @@ def activate(spark: SparkSession) -> None:
 def java_class(spark: SparkSession, name: str) -> Any:
     """Return the ``java.lang.Class`` called ``name``, loaded from the jars that Spark was given."""
     java_lang = jvm(spark).java.lang
-    return java_lang.Class.forName(name, True, java_lang.Thread.currentThread().getContextClassLoader())
+
+    def load() -> Any:
+        return java_lang.Class.forName(name, True, java_lang.Thread.currentThread().getContextClassLoader())
+
+    return jvm(spark).remember(name, load)
 
 
-def java_array(spark: SparkSession, element: Any, items: list[Any]) -> Any:
+def java_items(collection: Any) -> list[Any]:
+    """Return the elements of a Java collection.
+
+    Iterating over it would end with a Java exception, which takes a fiftieth of a second.
+    """
+    return list(collection.toArray())
+
+
+def java_array(spark: SparkSession, element: JavaNames, items: list[Any]) -> Any:
     """Return a Java array of ``items``; ``element`` is their class, reached through :func:`jvm`."""
-    array = _gateway(spark).new_array(element, len(items))
+    array = _gateway(spark).new_array(element._java, len(items))
     for position, item in enumerate(items):
         array[position] = item
     return array

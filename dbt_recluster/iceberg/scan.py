@@ -14,7 +14,7 @@ from dbt_recluster.iceberg.java_functions import (
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.jvm import java_list, java_set
+from dbt_recluster.iceberg.jvm import java_items, java_list, java_set
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -67,7 +67,7 @@ def scan_tasks(
         selected = table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(matching)
     finally:
         tasks.close()
-    return {str(task.file().location()): task for task in selected}
+    return {str(task.file().location()): task for task in java_items(selected)}
 
 
 def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, ColumnCounts]:
@@ -101,9 +101,8 @@ def _is_at(table: IcebergTable, paths: Sequence[str]) -> Any:
 
 def _counts_as_text(functions: JavaFunctions) -> Any:
     getters = (("location", STRING), ("valueCounts", "java.util.Map"), ("nullValueCounts", "java.util.Map"))
-    return functions.fields(
-        CONTENT_FILE, [functions.method(CONTENT_FILE, name, returns) for name, returns in getters]
-    )
+    handles = [functions.method(CONTENT_FILE, name, returns) for name, returns in getters]
+    return functions.fields(CONTENT_FILE, handles)
 
 
 def _parse(text: str) -> dict[str, ColumnCounts]:

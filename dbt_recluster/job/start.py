@@ -45,7 +45,7 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
         from pyspark import SparkContext
     except ImportError as e:
         raise SparkEnvironmentError(
-            "pyspark is missing: run this through spark-submit, or pip install 'pyspark>=3.5,<3.6'"
+            "pyspark is missing: run this through spark-submit, or pip install 'pyspark>=3.5,<4.1'"
         ) from e
     refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
     is_own = SparkContext._active_spark_context is None

@@ -66,6 +66,7 @@ def test_options_come_from_the_table_and_those_of_the_command_line_win(
     table = keyed(spark, sales, "t", depth="1", block_rows="100", final="true")
     before = checksum(spark, table)
     assert as_json("recluster", table, "--depth", "50")[1]["t"]["blocks_in"] == 0
+    assert as_json("information", table)[1]["t"]["small_block_count"] == 0  # six full blocks of 100 rows
     code, answers = as_json("recluster", table)
     assert code == 0
     assert answers["t"]["blocks_out"] >= 6  # of 100 rows each

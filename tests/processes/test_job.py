@@ -12,9 +12,9 @@ from clusters import cluster
 from dbt_command import Project
 from jobs import EXTENSIONS, Jobs
 from ports import HOST
+from runtime import iceberg_jar
 from tables import checksum, make_table, metadata_file
 
-from dbt_recluster.adapter.embedded import iceberg_jar
 from dbt_recluster.maintenance import clustering_history, clustering_information
 
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', automatic_clustering=false, recluster_final=true,

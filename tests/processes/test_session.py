@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dbt_command import Project
-
-from dbt_recluster.adapter.embedded import iceberg_jar
+from runtime import iceberg_jar
 
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
 select id, pmod(hash(id), 100) as k from range(1000)"""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runtime import iceberg_jar
+
 import dbt_recluster
-from dbt_recluster.adapter.embedded import iceberg_jar
 from dbt_recluster.java import find_java_home
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import postgres
+from runtime import iceberg_jar
 
-from dbt_recluster.adapter.embedded import iceberg_jar, spark_settings
+from dbt_recluster.adapter.embedded import spark_settings
 from dbt_recluster.columns import quote
 from dbt_recluster.java import find_java_home
 

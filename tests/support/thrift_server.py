@@ -12,9 +12,10 @@ from pathlib import Path
 
 import postgres
 from ports import HOST, free_port
+from runtime import iceberg_jar
 from sessions import of_postgres
 
-from dbt_recluster.adapter.embedded import iceberg_jar, spark_settings
+from dbt_recluster.adapter.embedded import spark_settings
 from dbt_recluster.java import find_java_home
 
 SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"

@@ -80,3 +80,20 @@ def test_else_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "21.0.1")))
     with pytest.raises(JavaNotFoundError, match="JAVA_HOME is Java 21"):
         java.find_java_home()
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted"), [("17.0.9", True), ("21.0.1", True), ("11.0.20", False), ("1.8.0_392", False)]
+)
+def test_spark_4_runs_on_java_17_and_21(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, wanted: bool
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(home := make_java(tmp_path / "java", version)))
+    if wanted:
+        assert java.find_java_home("4.0.1") == home
+    else:
+        # The runtime from PyPI cannot run Spark 4.
+        with pytest.raises(
+            JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java \d+ "
+        ):
+            java.find_java_home("4.0.1")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.iceberg.jvm import java_items
 
 _FILES_PER_PARTITION = 64
 
@@ -167,12 +168,12 @@ def _block_file(task: Any) -> BlockFile:
         rows=int(file.recordCount()),
         bytes=int(file.fileSizeInBytes()),
         deletes=count,
-        deleted_rows=_deleted_rows(deletes) if count else 0,
+        deleted_rows=_deleted_rows(java_items(deletes)) if count else 0,
         row_groups=max(1, offsets.size()) if offsets is not None else 1,
     )
 
 
-def _deleted_rows(deletes: Any) -> int | None:
+def _deleted_rows(deletes: Sequence[Any]) -> int | None:
     """Deletion vectors record how many rows they delete; other delete files may delete rows of several blocks."""
     if any(delete.contentOffset() is None for delete in deletes):
         return None

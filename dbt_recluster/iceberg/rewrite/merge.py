@@ -204,7 +204,7 @@ class Merger:
             rows = rows_in_ranges(KeyedRows.of(self._table.spark, source.frame, self._key), ranges)
             group_of = [partition.group for partition in partitions]
             with jobs.write("merge by ranges", source.set_id, group_of, stages=1):
-                return write_files(self._table, rows.to_write(), source.set_id, spec_id)
+                return write_files(self._table, rows.to_write(), source, spec_id)
 
     def _merge_by_shuffle(
         self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
@@ -218,7 +218,7 @@ class Merger:
             rows = send_to_blocks(rows, [plan.starts for plan in plans], group_of)
             number_of_block = [plan.number for plan in plans for _ in range(len(plan.starts) + 1)]
             with jobs.write("merge by a shuffle", source.set_id, number_of_block, stages=2):
-                return write_files(self._table, rows.to_write(), source.set_id, spec_id)
+                return write_files(self._table, rows.to_write(), source, spec_id)
 
 
 def _split_points(sample: GroupSample, limit: int) -> list[SplitPoint]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.jvm import java_array, java_list, jvm
+from dbt_recluster.iceberg.jvm import java_array, java_items, java_list, jvm
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ MAX_PIECES = 2_000_000
 class StagedFiles:
     """Staged files.
 
+    This class and :func:`staged` are all that knows the options by which Iceberg's module for Spark 3.5 and 4.0 reads
+    and rewrites given files. Its module for 4.1 does it by names of tables (apache/iceberg#15301).
+
     Attributes:
         set_id: The id under which they are staged, and under which a rewrite of them has to be written.
         frame: Their rows; Spark partition i reads scan partition i.
@@ -44,6 +47,19 @@ class StagedFiles:
 
     set_id: str
     frame: DataFrame
+
+    def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
+        """Write rows as new files of ``table`` without a snapshot; return the Java data files."""
+        writer = rows.write.format("iceberg").option("rewritten-file-scan-task-set-id", self.set_id)
+        writer.options(**options).mode("append").save(table.identifier)
+        return self.written(table)
+
+    def written(self, table: IcebergTable) -> list[Any]:
+        """Return the Java data files of a rewrite that has ended, in the order of the partitions that wrote them."""
+        coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+        if not coordinator.fetchSetIds(table.java).contains(self.set_id):
+            return []
+        return java_items(coordinator.fetchNewFiles(table.java, self.set_id))
 
 
 @contextmanager
@@ -102,7 +118,7 @@ class _TaskFactory:
         self._schema = table.iceberg.SchemaParser.toJson(table.java.schema())
         self._specs: dict[int, tuple[Any, str]] = {}
         self._no_deletes = java_array(table.spark, table.iceberg.DeleteFile, [])
-        longs = java_array(table.spark, jvm(table.spark).long, list(range(weight)))
+        longs = jvm(table.spark).java.util.stream.LongStream.range(0, weight).toArray()
         self._offsets = table.iceberg.relocated.com.google.common.primitives.Longs.asList(longs)
         self._copies: dict[int, Any] = {}
         self._deletes: dict[int, Any] = {}
@@ -160,7 +176,7 @@ class _TaskFactory:
         array = self._deletes.get(id(file.task))
         if array is None:
             delete_file = self._table.iceberg.DeleteFile
-            array = java_array(self._table.spark, delete_file, list(file.task.deletes()))
+            array = java_array(self._table.spark, delete_file, java_items(file.task.deletes()))
             self._deletes[id(file.task)] = array
         return array
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.exceptions import OrphanFilesError, orphan_note
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import cancel_tagged
+from dbt_recluster.iceberg.rewrite.staging import StagedFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,39 +21,33 @@ if TYPE_CHECKING:
 _NO_LIMIT_BYTES = 1 << 50
 
 
-def write_files(table: IcebergTable, rows: DataFrame, set_id: str, spec_id: int) -> list[Any]:
+def write_files(table: IcebergTable, rows: DataFrame, source: StagedFiles, spec_id: int) -> list[Any]:
     """Write one data file for each partition of ``rows``.
 
     Args:
         table: The table.
         rows: Rows with the table's columns, sorted within partitions; each partition belongs to one partition of the
             table.
-        set_id: The id under which the files that they come from are staged; also the tag of the Spark jobs.
+        source: The files that the rows come from; the tag of the Spark jobs is its id.
         spec_id: The partition spec to write under.
 
     Returns:
         The Java data files, in the order of the partitions that wrote them. If this raises, the files are deleted.
     """
-    coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
+    options = {
+        "use-table-distribution-and-ordering": "false",
+        "target-file-size-bytes": str(_NO_LIMIT_BYTES),
+        "output-spec-id": str(spec_id),
+    }
     try:
-        (
-            rows.write.format("iceberg")
-            .option("rewritten-file-scan-task-set-id", set_id)
-            .option("use-table-distribution-and-ordering", "false")
-            .option("target-file-size-bytes", str(_NO_LIMIT_BYTES))
-            .option("output-spec-id", str(spec_id))
-            .mode("append")
-            .save(table.identifier)
-        )
-        return list(coordinator.fetchNewFiles(table.java, set_id))
+        return source.rewrite(table, rows, options)
     except BaseException as e:
         # Spark deletes what a failed job has written. Ctrl-C is raised in Python only: it leaves the job running, or
         # its files staged.
         written: list[Any] = []
         with suppress(Exception):  # if Spark itself is gone, ``e`` says why
-            cancel_tagged(table.spark, set_id)
-            if coordinator.fetchSetIds(table.java).contains(set_id):
-                written = list(coordinator.fetchNewFiles(table.java, set_id))
+            cancel_tagged(table.spark, source.set_id)
+            written = source.written(table)
         discard_files(table, written, e)
         raise
 

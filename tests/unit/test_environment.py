@@ -1,0 +1,50 @@
+"""Versions of Spark, and of Iceberg's runtime for it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.iceberg.environment import check_version, wrong_runtime
+
+OF_3_5 = "file:/jars/iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
+
+
+def session(version: str) -> Any:
+    return SimpleNamespace(version=version)
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.0.1"])
+def test_versions_that_are_supported(version: str) -> None:
+    check_version(session(version))
+
+
+@pytest.mark.parametrize("version", ["3.3.4", "3.4.2", "4.1.0", "4.1.0-preview2", "4.10.0", "5.0.0"])
+def test_others_are_refused_by_name(version: str) -> None:
+    with pytest.raises(SparkEnvironmentError) as e:
+        check_version(session(version))
+    assert str(e.value) == (
+        f"Spark {version} is not supported yet: dbt-recluster runs on Spark 3.5 and 4.0. Nothing was changed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("jar", "version"),
+    [
+        (OF_3_5, "3.5.7"),
+        (OF_3_5.replace("3.5_2.12", "4.0_2.13"), "4.0.1"),
+        ("file:/jars/runtime.jar", "4.0.1"),
+    ],
+)
+def test_a_runtime_for_this_spark(jar: str, version: str) -> None:
+    assert wrong_runtime(jar, version) is None
+
+
+def test_a_runtime_for_another_spark() -> None:
+    assert wrong_runtime(OF_3_5, "4.0.1") == (
+        "This Iceberg runtime is for Spark 3.5, and the session's Spark is 4.0.1. Put iceberg-spark-runtime-4.0 in the "
+        "place of iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
+    )
