@@ -51,6 +51,8 @@ class ReclusterCredentials(SparkCredentials):
             which reclusters the tables that are built over the connection.
         recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters.
         recluster_submit_timeout: Seconds after which that command is ended.
+        recluster_submit_when: ``build``, the default, runs it after the build of each table, ``end`` once at the end of
+            dbt's run, for all of them.
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
@@ -62,6 +64,7 @@ class ReclusterCredentials(SparkCredentials):
     recluster_session: dict[str, Any] | None = field(default=None, repr=False)
     recluster_submit: list[Any] | None = field(default=None, repr=False)
     recluster_submit_timeout: float | None = None
+    recluster_submit_when: str | None = None
 
     @classmethod
     def validate(cls, data: Any) -> None:
@@ -76,7 +79,8 @@ class ReclusterCredentials(SparkCredentials):
                 raise DbtRuntimeError(_unknown_key(str(key), [*known, *_OF_DBT]))
         if data.get("recluster_submit") is not None:
             try:
-                parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
+                timeout, when = (data.get(f"recluster_submit_{name}") for name in ("timeout", "when"))
+                parse_submit(data["recluster_submit"], timeout, when)
             except OptionError as e:
                 raise DbtRuntimeError(str(e)) from e
         session = data.get("recluster_session")

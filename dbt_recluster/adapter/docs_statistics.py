@@ -45,6 +45,12 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
             information["clustering_ratio"],
             "100 when no two blocks overlap.",
         ),
+        (
+            "fragmentation",
+            "Blocks for each full one",
+            information["fragmentation"],
+            "How many blocks there are for each full one that the rows and bytes would make.",
+        ),
         ("last_recluster", "Last recluster", last, "The last round that the table's snapshots record."),
     )
     entries: dict[str, Any] = {}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
+from dbt.adapters.events.types import AdapterEventWarning
 from dbt.adapters.spark.impl import SparkConfig
+from dbt_common.events.functions import warn_or_error
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, message
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
@@ -31,8 +33,9 @@ from dbt_recluster.adapter.submission import Submission, parse_submit
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.values import parse_predicate
-from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
+from dbt_recluster.report.text import recluster_line
 
 if TYPE_CHECKING:
     import agate
@@ -74,6 +77,7 @@ class ReclusterAdapter(ModelMethods):
         super().__init__(*args, **kwargs)
         self._runner = OperationRunner(self._open, self._exists)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
+        self._due: list[str] = []  # built tables that are submitted at the end of the run
 
     # --- dbt-spark's handling of Iceberg tables, corrected ---
 
@@ -233,19 +237,82 @@ class ReclusterAdapter(ModelMethods):
             table = self._open(model.render(), None if key is None else parse_cluster_key(key))
             return broken_limits(table, limits, parse_predicate("predicate", arguments.get("predicate")))
 
+    def cancel_open_connections(self) -> Any:
+        """Ctrl-C: nothing more is submitted."""
+        self._due.clear()
+        return super().cancel_open_connections()  # type: ignore[no-untyped-call]
+
+    def cleanup_connections(self) -> None:
+        """At the end of dbt's run, whether it went well or not: submit what is due (``recluster_submit_when: end``)."""
+        try:
+            self._submit_due()
+        finally:
+            super().cleanup_connections()
+
+    def _submit_due(self) -> None:
+        due, self._due = dict.fromkeys(self._due), []
+        if not due:
+            return
+        command, timeout = self._submit_command
+        names = {self._name_for_job(relation): relation for relation in due}
+        try:
+            answers = Submission(command, list(names), timeout).run()
+        except SubmitError as e:
+            self._warn(f"{', '.join(due)}: built but not reclustered: {e}")
+            return
+        for name, answer in answers.items():
+            outcome = self._reclusterer.report(names[name], lambda answer=answer: _result(answer))  # type: ignore[misc]
+            if outcome.error:
+                self._warn(outcome.error)
+            elif outcome.result:
+                logger.info(recluster_line(outcome.result))
+                if outcome.result.rounds:
+                    self._refresh(names[name])
+            for warning in outcome.warnings:
+                self._warn(warning)
+
+    def _refresh(self, relation: str) -> None:
+        """Have the connection read a table again; otherwise its cache may answer for half a minute."""
+        try:
+            with self.connection_named("recluster_submit"):
+                self.connections.ask(f"refresh table {relation}", fetch=False)
+        except Exception as e:
+            logger.debug(f"{relation} was not refreshed over the connection: {message(e)}")
+
+    def _warn(self, text: str) -> None:
+        """Warn as macros do: it respects --warn-error."""
+        warn_or_error(AdapterEventWarning(name="Recluster", base_msg=text, args=[]))
+
     def _submit(self, relation: str) -> ReclusterResult | None:
         """Recluster a table by the command of ``recluster_submit``; None if it has a single block or no result."""
-        credentials = self.credentials
         if int(self.connections.ask(f"select count(*) from {relation}.data_files")[0][0]) < 2:
             return None
-        command, timeout = parse_submit(credentials.recluster_submit, credentials.recluster_submit_timeout)
-        name = f"{credentials.catalog}.{relation}" if credentials.catalog else relation
-        submission = Submission(command, name, timeout)
+        if self.credentials.recluster_submit_when == "end":
+            self._due.append(relation)
+            return None
+        command, timeout = self._submit_command
+        submission = Submission(command, [self._name_for_job(relation)], timeout)
         with self.connections.cancelling(submission):
-            result = submission.run()
+            answers = submission.run()
+        result = next((_result(answer) for answer in answers.values()), None)
         if result is None or result.rounds:
             self.connections.ask(f"refresh table {relation}", fetch=False)
         return result
+
+    @property
+    def _submit_command(self) -> tuple[Sequence[str], float | None]:
+        credentials = self.credentials
+        return parse_submit(credentials.recluster_submit, credentials.recluster_submit_timeout)
+
+    def _name_for_job(self, relation: str) -> str:
+        catalog = self.credentials.catalog
+        return f"{catalog}.{relation}" if catalog else relation
+
+
+def _result(answer: ReclusterResult | SubmitError) -> ReclusterResult:
+    if isinstance(answer, SubmitError):
+        raise answer
+    return answer
 
 
 def _looks_like_iceberg(relation: BaseRelation) -> bool:

@@ -35,6 +35,7 @@ class Limit:
 LIMITS = {
     "max_average_depth": Limit("average_depth", 1.0),
     "max_p95_depth": Limit("p95_depth", 1.0),
+    "max_fragmentation": Limit("max_fragmentation", 1.0),
     "min_ratio": Limit("clustering_ratio", 0.0, 100.0, is_minimum=True),
 }
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,8 @@ from dbt_recluster.exceptions import OptionError, SubmitError
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 
+# When to submit: after the build of each table, or once at the end of the run, for all of them.
+SUBMIT_WHEN = ("build", "end")
 # Seconds in which the last lines of a command that has ended are read.
 _LAST_LINES = 5.0
 
@@ -26,25 +28,28 @@ logger = AdapterLogger("Recluster")
 
 
 class Submission:
-    """One run of the command for one table. No shell is involved.
+    """One run of the command, for one table or several. No shell is involved.
 
     Args:
         command: ``recluster_submit`` of the profile.
-        table: The table, as the job's Spark names it.
+        tables: The tables, as the job's Spark names them.
         timeout: Seconds after which the command is ended, or None.
     """
 
-    def __init__(self, command: Sequence[str], table: str, timeout: float | None) -> None:
-        self._command = [*command, str(JOB), "recluster", table, "--json"]
-        self._table = table
+    def __init__(self, command: Sequence[str], tables: Sequence[str], timeout: float | None) -> None:
+        self._command = [*command, str(JOB), "recluster", *tables, "--json"]
+        self._tables = tables
         self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self) -> ReclusterResult | None:
-        """Run the command until it ends; return its result, or None if it ends well without printing one.
+    def run(self) -> dict[str, ReclusterResult | SubmitError]:
+        """Run the command until it ends.
+
+        Returns:
+            The result of each table, or its error; nothing if the command ends well without printing results.
 
         Raises:
-            SubmitError: It does not exist, fails, or does not end in time.
+            SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
         """
         program = self._command[0]
         try:
@@ -72,25 +77,36 @@ class Submission:
                 f"recluster_submit: {program} did not end within recluster_submit_timeout, {self._timeout:g} s, and "
                 "was stopped. What it submitted may go on elsewhere"
             ) from None
+        except BaseException:
+            self.cancel()
+            raise
         finally:
             # Something that the command left behind may hold them open for as long as it likes.
             output.join(_LAST_LINES)
             errors.join(_LAST_LINES)
-        figures = _figures(output.last)
-        if code or figures.get("error"):
-            reason = figures.get("error") or errors.last or output.last or "it printed nothing"
+        figures, error = _figures(output.last)
+        if error or (code and not figures):
+            reason = error or errors.last or output.last or "it printed nothing"
             raise SubmitError(f"recluster_submit: {program} ended with code {code}: {reason}")
         if not figures:
-            logger.info(
-                f"{self._table}: {program} ended well without a result in the last line of its output"
-            )
-            return None
+            names = ", ".join(self._tables)
+            logger.info(f"{names}: {program} ended well without a result in the last line of its output")
+        return {
+            table: self._answer(of_table, code)
+            for table, of_table in zip(self._tables, figures, strict=False)
+        }
+
+    def _answer(self, figures: Mapping[str, Any], code: int) -> ReclusterResult | SubmitError:
+        program = self._command[0]
+        if error := figures.get("error"):
+            return SubmitError(f"recluster_submit: {program} ended with code {code}: {error}")
         try:
             return ReclusterResult.from_dict(figures)
         except ValueError as e:
-            raise SubmitError(
-                f"recluster_submit: {program} ended well, but the last line of its output is not a result: {e}"
-            ) from e
+            return SubmitError(
+                f"recluster_submit: {program} ended with code {code}, and the last line of its output is not a result: "
+                f"{e}"
+            )
 
     def cancel(self) -> None:
         """End the command and what it has started."""
@@ -123,25 +139,28 @@ class _Lines(threading.Thread):
                     self.last = text
 
 
-def _figures(line: str) -> dict[str, Any]:
-    """Return the figures of the table from the job's last line, which is one JSON object; empty if it is not."""
+def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the figures of the tables, and the error of the job, from its last line, if that is a JSON object."""
     try:
         outcome = json.loads(line)
     except ValueError:
-        return {}
+        return [], None
     if not isinstance(outcome, dict):
-        return {}
+        return [], None
     tables = outcome.get("tables")
-    if isinstance(tables, list) and tables and isinstance(tables[0], dict):
-        return tables[0]
-    return outcome if "depth_after" in outcome or outcome.get("error") else {}
+    if isinstance(tables, list) and tables and all(isinstance(figures, dict) for figures in tables):
+        return tables, None
+    if outcome.get("error"):
+        return [], str(outcome["error"])
+    return ([outcome] if "depth_after" in outcome else []), None
 
 
-def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:
-    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile.
+def parse_submit(command: Any, timeout: Any, when: Any = None) -> tuple[tuple[str, ...], float | None]:
+    """Check ``recluster_submit``, ``recluster_submit_timeout`` and ``recluster_submit_when`` of a profile.
 
     Raises:
-        OptionError: The command is no list of words, or the timeout no number of seconds above 0.
+        OptionError: The command is no list of words, the timeout no number of seconds above 0, or there is no such
+            time to submit.
     """
     if (
         not isinstance(command, list)
@@ -155,4 +174,6 @@ def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | N
         isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0
     ):
         raise OptionError("recluster_submit_timeout must be a number of seconds above 0")
+    if when not in (None, *SUBMIT_WHEN):
+        raise OptionError(f"recluster_submit_when must be one of {', '.join(SUBMIT_WHEN)}, not {when!r}")
     return tuple(map(str, command)), timeout

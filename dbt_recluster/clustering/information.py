@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS
+from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
 
 
 def table_information(
-    table: KeyedTable, where: str | None = None, block_rows: int = DEFAULT_BLOCK_ROWS
+    table: KeyedTable, where: str | None = None, block_rows: int | None = None
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table.
 
@@ -21,11 +21,14 @@ def table_information(
     Args:
         table: The table.
         where: A predicate; only blocks that may hold a matching row count.
-        block_rows: Rows in a full block, for what counts as a small one.
+        block_rows: Rows in a full block, for what counts as a small one; None is the option that the table records.
 
     Raises:
         ClusterKeyError, PredicateError: Bad input.
+        OptionError: The option that the table records is not a number of rows.
     """
+    if block_rows is None:
+        block_rows = TableSettings(table.iceberg.properties).block_rows
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
     return {

@@ -15,7 +15,7 @@ from dbt_recluster.clustering.estimate import (
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import ReclusterResult
@@ -43,7 +43,7 @@ class ClusteredTable(KeyedTable):
         NotAnIcebergTableError: There is no such table.
     """
 
-    def information(self, where: str | None = None, block_rows: int = DEFAULT_BLOCK_ROWS) -> dict[str, Any]:
+    def information(self, where: str | None = None, block_rows: int | None = None) -> dict[str, Any]:
         """Return the clustering metrics (:func:`dbt_recluster.clustering.information.table_information`)."""
         return table_information(self, where, block_rows)
 

@@ -208,7 +208,7 @@ def _print_progress(message: str, *facts: str) -> None:
 
 
 def _information(target: _Target, request: Request) -> Answer:
-    values = target.table.information(request.where, target.settings.block_rows)
+    values = target.table.information(request.where)
     return Answer(values, operation_text.information(values))
 
 

@@ -132,6 +132,8 @@ def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str
         ("depth of 95 %", str(values["p95_depth"])),
         ("clustering ratio", f"{values['clustering_ratio']:.0f} %"),
         ("blocks", f"{values['total_block_count']:,}"),
+        ("small blocks", f"{values['small_block_count']:,}"),
+        ("blocks for each full one", f"{values['fragmentation']:.1f}"),
         ("size", size(values["total_bytes"])),
         ("rows", f"{values['total_rows']:,}"),
         ("reclusters", count_noun(len(rounds), "round")),

@@ -1,12 +1,18 @@
 {#- Fail if a table, built by dbt or not, is clustered worse than it should be: one row for each limit that it exceeds. -#}
-{% test well_clustered(model, max_average_depth=none, max_p95_depth=none, min_ratio=none, cluster_by=none, predicate=none) %}
-  {{- adapter.dispatch('test_well_clustered', 'dbt')(model, max_average_depth, max_p95_depth, min_ratio, cluster_by, predicate) -}}
+{% test well_clustered(
+  model, max_average_depth=none, max_p95_depth=none, max_fragmentation=none, min_ratio=none, cluster_by=none, predicate=none
+) %}
+  {{- adapter.dispatch('test_well_clustered', 'dbt')(
+    model, max_average_depth, max_p95_depth, max_fragmentation, min_ratio, cluster_by, predicate
+  ) -}}
 {% endtest %}
 
-{% macro default__test_well_clustered(model, max_average_depth, max_p95_depth, min_ratio, cluster_by, predicate) %}
+{% macro default__test_well_clustered(
+  model, max_average_depth, max_p95_depth, max_fragmentation, min_ratio, cluster_by, predicate
+) %}
   {%- set broken = adapter.broken_clustering_limits(model, {
-    'max_average_depth': max_average_depth, 'max_p95_depth': max_p95_depth, 'min_ratio': min_ratio,
-    'cluster_by': cluster_by, 'predicate': predicate
+    'max_average_depth': max_average_depth, 'max_p95_depth': max_p95_depth, 'max_fragmentation': max_fragmentation,
+    'min_ratio': min_ratio, 'cluster_by': cluster_by, 'predicate': predicate
   }) -%}
   {%- for limit in broken %}
     select '{{ limit.limit }}' as broken_limit, cast({{ limit.allowed }} as double) as allowed, cast({{ limit.found }} as double) as found

@@ -15,6 +15,8 @@ models:
       - well_clustered: {name: model_passes, arguments: {max_average_depth: 4, max_p95_depth: 4, min_ratio: 39}}
       - well_clustered: {name: model_fails, arguments: {max_average_depth: 3.5, max_p95_depth: 3, min_ratio: 40}}
       - well_clustered: {name: other_key, arguments: {max_average_depth: 1, cluster_by: id, predicate: id < 2000}}
+      - well_clustered: {name: few_blocks, arguments: {max_fragmentation: 2}}
+      - well_clustered: {name: many_blocks, arguments: {max_fragmentation: 1}}
       - well_clustered: {name: warns, arguments: {max_average_depth: 1}, config: {severity: warn}}
 sources:
   - name: lake
@@ -56,6 +58,8 @@ class TestWellClustered(Operations):
             "model_passes": ("pass", 0),
             "model_fails": ("fail", 3),
             "other_key": ("pass", 0),
+            "few_blocks": ("pass", 0),
+            "many_blocks": ("fail", 1),
             "warns": ("warn", 1),
             "source_passes": ("pass", 0),
             "source_fails": ("fail", 1),
@@ -66,7 +70,7 @@ class TestWellClustered(Operations):
         results, _ = run_dbt_and_capture(["test"], expect_pass=False)
         messages = {result.node.name: result.message for result in results}
         for name, text in {
-            "no_limit": "well_clustered needs a limit: max_average_depth, max_p95_depth, min_ratio",
+            "no_limit": "well_clustered needs a limit: max_average_depth, max_p95_depth, max_fragmentation, min_ratio",
             "wrong_limit": "max_average_depth must be a number of at least 1, not 0",
             "wrong_ratio": "min_ratio must be a number from 0 to 100, not 101",
             "wrong_key": "there is no column 'nope'",

@@ -210,6 +210,44 @@ def test_a_command_reclusters_where_dbt_drives_nothing(server: Server, tmp_path:
     assert "submitted.events was built but not reclustered: recluster_submit: false ended with code 1" in text
 
 
+def test_one_command_at_the_end_of_the_run(server: Server, tmp_path: Path) -> None:
+    figures = {
+        "cluster_key": "k",
+        "rounds": 1,
+        "blocks_in": 2,
+        "blocks_out": 5,
+        "depth_before": 2.0,
+        "depth_after": 1.0,
+    }
+    stub = f"""
+import json, sys
+tables = sorted(sys.argv[3:-1])
+with open("called", "a") as called:
+    called.write(" ".join(tables) + chr(10))
+done = dict({figures!r}, table=tables[0])
+print(json.dumps(dict(tables=[done if table == tables[0] else dict(table=table, error="no space left") for table in
+                              sys.argv[3:-1]])))
+sys.exit(1)
+"""
+    profile = server.profile(
+        recluster_submit=[sys.executable, "-c", stub], recluster_submit_when="end", schema="at_the_end"
+    )
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "others.sql": EVENTS})
+    code, out, _ = project.run("run")
+    assert code == 0, out
+    assert not (project.root / "called").exists()  # every table is a single block
+    code, out, _ = project.run("run")
+    assert code == 0, out
+    assert (project.root / "called").read_text() == "lake.at_the_end.events lake.at_the_end.others\n"
+    text = " ".join(out.split())
+    assert "lake.at_the_end.events: reclustered 2 blocks into 5" in text
+    assert "at_the_end.others was built but not reclustered: recluster_submit: " in text
+    assert "ended with code 1: no space left" in text
+    code, out, _ = project.run("--warn-error", "run")
+    assert code != 0
+    assert "no space left" in out
+
+
 def response(project: Project) -> dict[str, Any]:
     """Return what dbt has of the only model of its last run."""
     (result,) = json.loads((project.root / "target" / "run_results.json").read_text())["results"]

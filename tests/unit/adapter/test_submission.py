@@ -29,7 +29,28 @@ RESULT = ReclusterResult(
 
 
 def submission(code: str, timeout: float | None = None) -> Submission:
-    return Submission([sys.executable, "-c", code], "lake.sales.orders", timeout)
+    return Submission([sys.executable, "-c", code], ["lake.sales.orders"], timeout)
+
+
+def one(submitted: Submission) -> Any:
+    """The one answer of a submission; an error is raised."""
+    (answer,) = submitted.run().values()
+    if isinstance(answer, SubmitError):
+        raise answer
+    return answer
+
+
+def test_several_tables_have_an_answer_each() -> None:
+    tables = [RESULT.as_dict(), {"table": "b", "error": "no such table"}, {"table": "c"}]
+    output = json.dumps({"command": "recluster", "exit_code": 1, "error": None, "tables": tables})
+    code = f"import sys; print({output!r}); sys.exit(1)"
+    answers = Submission([sys.executable, "-c", code], ["lake.s.a", "lake.s.b", "lake.s.c"], None).run()
+    assert list(answers) == ["lake.s.a", "lake.s.b", "lake.s.c"]
+    a, b, c = answers.values()
+    assert isinstance(a, ReclusterResult)
+    assert a.as_dict() == RESULT.as_dict()
+    assert str(b).endswith("ended with code 1: no such table")
+    assert str(c).endswith("is not a result: it lacks cluster_key")
 
 
 def test_a_result_that_went_through_json_has_the_same_figures() -> None:
@@ -43,9 +64,7 @@ def test_the_job_is_given_the_table_and_prints_its_result_last(capfd: Any) -> No
         {"command": "recluster", "exit_code": 0, "error": None, "tables": [RESULT.as_dict()]}
     )
     code = f"import sys; print(sys.argv, file=sys.stderr); print('first'); print({outcome!r})"
-    result = submission(code).run()
-    assert result is not None
-    assert result.as_dict() == RESULT.as_dict()
+    assert one(submission(code)).as_dict() == RESULT.as_dict()
 
 
 def test_what_the_command_is_given() -> None:
@@ -58,7 +77,7 @@ def test_what_the_command_is_given() -> None:
 def test_no_shell_reads_the_command(tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     command = [sys.executable, "-c", "", f"; touch {touched}", f"$(touch {touched})"]
-    assert Submission(command, "t", None).run() is None
+    assert Submission(command, ["t"], None).run() == {}
     assert not touched.exists()
 
 
@@ -75,17 +94,17 @@ def test_no_shell_reads_the_command(tmp_path: Path) -> None:
 )
 def test_a_command_that_fails(code: str, message: str) -> None:
     with pytest.raises(SubmitError, match=re.escape(message)):
-        submission(code).run()
+        one(submission(code))
 
 
 def test_a_command_that_does_not_exist() -> None:
     with pytest.raises(SubmitError, match="spark-submitt cannot be started: No such file or directory"):
-        Submission(["spark-submitt"], "t", None).run()
+        Submission(["spark-submitt"], ["t"], None).run()
 
 
 @pytest.mark.parametrize("output", ["done", "[1]", "{}", ""])
 def test_a_command_that_prints_no_result(output: str) -> None:
-    assert submission(f"print({output!r})").run() is None
+    assert submission(f"print({output!r})").run() == {}
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
@@ -99,7 +118,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
 def test_a_command_that_leaves_something_behind_is_not_waited_for() -> None:
     began = time.monotonic()
     code = "import subprocess; subprocess.Popen(['sleep', '60']); print('submitted', flush=True)"
-    assert submission(code, timeout=30).run() is None
+    assert submission(code, timeout=30).run() == {}
     assert time.monotonic() - began < 25
 
 
@@ -111,13 +130,20 @@ def test_a_result_of_another_shape_is_an_error_that_shows_it(figures: Any) -> No
     whole = figures if figures == {"rounds": 1} else {**RESULT.as_dict(), **figures}
     output = json.dumps({"tables": [whole]})
     with pytest.raises(SubmitError, match="the last line of its output is not a result: "):
-        submission(f"print({output!r})").run()
+        one(submission(f"print({output!r})"))
 
 
 @pytest.mark.parametrize("command", ["spark-submit --master yarn", [], [["a"]], {"a": 1}])
 def test_a_command_is_a_list_of_words(command: Any) -> None:
     with pytest.raises(OptionError, match="recluster_submit must be a list of words"):
         parse_submit(command, None)
+
+
+@pytest.mark.parametrize("when", ["now", 1, True])
+def test_when_to_submit(when: Any) -> None:
+    assert parse_submit(["spark-submit"], None, "end") == (("spark-submit",), None)
+    with pytest.raises(OptionError, match="recluster_submit_when must be one of build, end"):
+        parse_submit(["spark-submit"], None, when)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", True])
