@@ -1,8 +1,8 @@
 """One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's.
 
 What tests/processes and tests/package hold starts processes of its own: it is marked `processes` and runs one test at a
-time. tests/official, which is marked `official`, is dbt's own suite for adapters. Both are part of `make test-all`. All
-else runs in two processes, each with its own Spark (`make test`).
+time. tests/official, which is marked `official`, is dbt's own suite for adapters; `exhaustive` tests are more cases of
+another test. All three are part of `make test-all`. All else runs in two processes, each with its own Spark (`make test`).
 """
 
 from __future__ import annotations

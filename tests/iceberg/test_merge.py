@@ -84,8 +84,8 @@ def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block
 
 
 @pytest.fixture(scope="module")
-def typed(spark: Any) -> Iterator[str]:
-    """A table with a column of every type that a key may have; about every eleventh value is NULL."""
+def typed(spark: Any) -> Iterator[tuple[str, Any]]:
+    """A table with a column of every type that a key may have, and its checksum; many values are NULL."""
     schema = f"t_{uuid.uuid4().hex[:12]}"
     spark.sql(f"create schema {schema}")
     name = f"{schema}.typed"
@@ -113,50 +113,62 @@ def typed(spark: Any) -> Iterator[str]:
             from (select id, xxhash64(id) & 1023 h from range(900))
             """
     )
-    yield name
+    yield name, checksum(spark, name)
     spark.sql(f"drop schema {schema} cascade")
 
 
-@pytest.mark.parametrize(
-    ("key", "order"),
-    [
-        ("i", "i"),
-        ("l", "l"),
-        ("d", "d"),
-        ("f", "f"),
-        ("s", "s"),
-        ("b", "b"),
-        ("n", "n"),
-        ("w", "w"),
-        ("day", "day"),
-        ("ts", "ts"),
-        ("tz", "tz"),
-        ("flag", "flag"),
-        ("st.x", "st.x"),
-        ("hours(ts)", "floor(unix_micros(ts) / 3600000000)"),
-        ("days(ts)", "floor(unix_micros(ts) / 86400000000)"),
-        ("months(day)", "year(day) * 12 + month(day)"),
-        ("years(tz)", "year(tz)"),
-        ("truncate(35, s)", "substr(s, 1, 35)"),
-        ("truncate(2, b)", "substr(b, 1, 2)"),
-        ("truncate(10, i)", "i - pmod(i, 10)"),
-        ("truncate(50, n)", "n - pmod(n, 0.050)"),
-        (["flag", "s"], "flag, s"),
-        (["flag", "b", "n", "i", "day"], "flag, b, n, i, day"),  # as many columns as users like
-        (["d", "i"], "d, i"),
-        (["years(day)", "s"], "year(day), s"),
-        (["truncate(35, s)", "n"], "substr(s, 1, 35), n"),
-        (["truncate(100, i)", "days(tz)", "f"], "i - pmod(i, 100), cast(tz as date), f"),
-    ],
-    ids=str,
-)
-def test_keys_of_every_type(spark: Any, typed: str, key: str | list[str], order: str) -> None:
-    before = checksum(spark, typed)
+COLUMNS = [
+    ("i", "i"),
+    ("l", "l"),
+    ("d", "d"),
+    ("f", "f"),
+    ("s", "s"),
+    ("b", "b"),
+    ("n", "n"),
+    ("w", "w"),
+    ("day", "day"),
+    ("ts", "ts"),
+    ("tz", "tz"),
+    ("flag", "flag"),
+    ("st.x", "st.x"),
+]
+EXPRESSIONS = [
+    ("hours(ts)", "floor(unix_micros(ts) / 3600000000)"),
+    ("days(ts)", "floor(unix_micros(ts) / 86400000000)"),
+    ("months(day)", "year(day) * 12 + month(day)"),
+    ("years(tz)", "year(tz)"),
+    ("truncate(35, s)", "substr(s, 1, 35)"),
+    ("truncate(2, b)", "substr(b, 1, 2)"),
+    ("truncate(10, i)", "i - pmod(i, 10)"),
+    ("truncate(50, n)", "n - pmod(n, 0.050)"),
+    (["flag", "s"], "flag, s"),
+    (["flag", "b", "n", "i", "day"], "flag, b, n, i, day"),  # as many columns as users like
+    (["d", "i"], "d, i"),
+    (["years(day)", "s"], "year(day), s"),
+    (["truncate(35, s)", "n"], "substr(s, 1, 35), n"),
+    (["truncate(100, i)", "days(tz)", "f"], "i - pmod(i, 100), cast(tz as date), f"),
+]
+
+
+def merge_and_check(spark: Any, name: str, before: Any, key: str | list[str], order: str) -> None:
     # The first merge reads files in the order of another key, the second one those that the first wrote.
     for method, block_rows in (("shuffle", 110), ("ranges", 170)):
-        sets = merge_all(spark, typed, key, block_rows, method)
-        assert checksum(spark, typed) == before
-        check_blocks(spark, typed, order, sets, block_rows)
+        sets = merge_all(spark, name, key, block_rows, method)
+        assert checksum(spark, name) == before
+        check_blocks(spark, name, order, sets, block_rows)
+
+
+@pytest.mark.parametrize(("key", "order"), COLUMNS, ids=str)
+def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: str | list[str], order: str) -> None:
+    merge_and_check(spark, *typed, key, order)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("key", "order"), EXPRESSIONS, ids=str)
+def test_keys_of_every_expression(
+    spark: Any, typed: tuple[str, Any], key: str | list[str], order: str
+) -> None:
+    merge_and_check(spark, *typed, key, order)
 
 
 @pytest.mark.parametrize("method", METHODS)
