@@ -15,8 +15,6 @@ models:
       - well_clustered: {name: model_passes, arguments: {max_average_depth: 4, max_p95_depth: 4, min_ratio: 39}}
       - well_clustered: {name: model_fails, arguments: {max_average_depth: 3.5, max_p95_depth: 3, min_ratio: 40}}
       - well_clustered: {name: other_key, arguments: {max_average_depth: 1, cluster_by: id, predicate: id < 2000}}
-      - well_clustered: {name: few_blocks, arguments: {max_fragmentation: 2}}
-      - well_clustered: {name: many_blocks, arguments: {max_fragmentation: 1}}
       - well_clustered: {name: warns, arguments: {max_average_depth: 1}, config: {severity: warn}}
 sources:
   - name: lake
@@ -26,6 +24,8 @@ sources:
         data_tests:
           - well_clustered: {name: source_passes, arguments: {max_average_depth: 2, cluster_by: [k]}}
           - well_clustered: {name: source_fails, arguments: {max_average_depth: 1, cluster_by: [k]}}
+          - well_clustered: {name: few_blocks, arguments: {max_fragmentation: 2, cluster_by: [k]}}
+          - well_clustered: {name: many_blocks, arguments: {max_fragmentation: 1.9, cluster_by: [k]}}
 """
 WRONG = """
 models:
