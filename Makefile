@@ -19,7 +19,7 @@ demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the
 test: lint spark smoke ## Lint, types and this project's tests that share a Spark, in two processes
 	@cat build/tests.txt
 
-test-all: lint docs spark more processes project ## Everything that CI checks
+test-all: lint docs spark more catalogs processes project ## Everything that CI checks
 	@cat build/tests.txt && echo "documentation and integration project built"
 
 ##@ For contributors
@@ -51,6 +51,14 @@ more: $(READY) ## dbt's own tests of an adapter, and more cases of what `make sp
 	@echo "== dbt's own tests of an adapter, and more cases"
 	@mkdir -p build
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="more of them" $(RUN)/pytest tests -m "official or exhaustive" -n 2 --dist loadscope $(PYTEST_ARGS)
+
+catalogs: $(READY) ## dbt's own tests of an adapter, in a JDBC catalog on PostgreSQL and in a REST catalog
+	@echo "== dbt's own tests of an adapter, in other catalogs"
+	@mkdir -p build
+	@for catalog in jdbc rest; do \
+	  RECLUSTER_TEST_CATALOG=$$catalog TEST_SUMMARY=build/tests.txt TEST_NAME="dbt's own in $$catalog" \
+	  $(RUN)/pytest tests/official -n 2 --dist loadscope $(PYTEST_ARGS) || exit 1; \
+	done
 
 smoke: $(READY)
 	@echo "== dbt in a process of its own"

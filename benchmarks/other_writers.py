@@ -2,12 +2,13 @@
 
     python benchmarks/other_writers.py                       # ten minutes and 500 commits at least
     python benchmarks/other_writers.py --seconds 60 --commits 40 --alone 20
+    python benchmarks/other_writers.py --rest                # through a REST catalog
 
-The catalog is Iceberg's JdbcCatalog on a PostgreSQL server that is started for it. The writer appends, updates and
-deletes (copy-on-write and merge-on-read), merges, evolves the schema, expires snapshots, rewrites manifests and runs
-Iceberg's own compaction. It keeps its own book of what the table must hold, and reads the whole table against it.
-First it works alone, so that its failures have something to be compared with. Exit code 1 when a row is lost,
-doubled or back.
+The catalog is Iceberg's JdbcCatalog on a PostgreSQL server that is started for it, or a REST catalog. The writer
+appends, updates and deletes (copy-on-write and merge-on-read), merges, evolves the schema, expires snapshots, rewrites
+manifests and runs Iceberg's own compaction. It keeps its own book of what the table must hold, and reads the whole
+table against it. First it works alone, so that its failures have something to be compared with. Exit code 1 when a row
+is lost, doubled or back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,8 @@ from typing import Any
 import command
 import numpy as np
 import postgres
-from sessions import of_postgres, open_session
+import rest_server
+from sessions import of_postgres, of_rest, open_session
 
 KEYS = 1_000_000
 BLOCK_ROWS = 5_000
@@ -40,7 +44,7 @@ def main() -> None:
         recluster_until(options.catalog, options.directory, options.table)
         return
     try:
-        with postgres.server() as catalog, command.own_directory("writers") as directory:
+        with command.own_directory("writers") as directory, server(options.rest, directory) as catalog:
             results = run(options, catalog, directory)
     except postgres.PostgresMissingError as e:
         print(f"skipped: {e}")
@@ -61,14 +65,27 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--alone", type=int, default=100, help="operations of the writer alone, before")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rest", action="store_true", help="a REST catalog instead of one in PostgreSQL")
     for hidden in ("--role", "--catalog", "--directory", "--table"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
+@contextmanager
+def server(rest: bool, directory: Path) -> Iterator[str]:
+    """Run the server of a catalog, and yield its address."""
+    if rest:
+        with rest_server.server(directory / "warehouse") as running:
+            yield running.uri
+    else:
+        with postgres.server() as url:
+            yield url
+
+
 def shared(catalog: str, directory: Path) -> Any:
     """Return a session on one core, so that the two processes have one each."""
-    return open_session(directory, of_postgres(catalog), {"spark.master": "local[1]"})
+    kind = of_postgres(catalog) if catalog.startswith("jdbc:") else of_rest(catalog)
+    return open_session(directory, kind, {"spark.master": "local[1]"})
 
 
 def run(options: argparse.Namespace, catalog: str, directory: Path) -> dict[str, Any]:

@@ -89,6 +89,18 @@ def quote(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def unquote(name: str) -> str:
+    """Return the name that Spark may have quoted because of its characters."""
+    quoted = len(name) > 1 and name.startswith("`") and name.endswith("`")
+    return name[1:-1].replace("``", "`") if quoted else name
+
+
+def name_parts(name: str) -> list[str]:
+    """Return the parts of a table's name as SQL writes it, without their quotes."""
+    parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", name)
+    return [(quoted or plain).replace("``", "`") for quoted, plain in parts]
+
+
 def quote_path(column: str) -> str:
     """Return a column, or a struct field written ``column.field``, with each part in backquotes."""
     return ".".join(map(quote, column.split(".")))
@@ -96,7 +108,7 @@ def quote_path(column: str) -> str:
 
 def quote_if_needed(name: str) -> str:
     """Return one name as people write it: in backquotes only if it would not be read as a name."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
 
 
 def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:

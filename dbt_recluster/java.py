@@ -96,6 +96,7 @@ def _settings(java: Path) -> dict[str, str]:
             [str(java), "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=30,
             check=False,
         )

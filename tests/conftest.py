@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import postgres
 import pytest
-from runtime import VARIABLE as ICEBERG_JAR
+from runtime import iceberg_jar
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
@@ -26,8 +27,8 @@ SPARK_SETTINGS = {
     # collector the tests take half of the processor time. The metastore of a test need not survive a power cut.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.durability=test",
 }
-if ICEBERG_JAR in os.environ:
-    SPARK_SETTINGS["spark.driver.extraClassPath"] = os.environ[ICEBERG_JAR]
+# The driver of PostgreSQL is for tests/official in a JDBC catalog; Java passes over a jar that is not there.
+SPARK_SETTINGS["spark.driver.extraClassPath"] = f"{iceberg_jar()}:{postgres.DRIVER}"
 if "PYTEST_XDIST_WORKER" in os.environ:
     SPARK_SETTINGS["spark.master"] = "local[1]"
 

@@ -20,6 +20,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.columns import name_parts, quote_if_needed
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError
 
 if TYPE_CHECKING:
@@ -60,12 +61,14 @@ class ConnectionTables:
         session: The session.
         ask: Runs a statement over the connection.
         connection: The connection in words, for errors.
+        catalog: The connection's name for the session's catalog, or None if its names have two parts.
     """
 
-    def __init__(self, session: ReclusterSession, ask: Ask, connection: str) -> None:
+    def __init__(self, session: ReclusterSession, ask: Ask, connection: str, catalog: str | None) -> None:
         self.session = session
         self._ask = ask
         self._connection = connection
+        self._catalog = catalog
         self._opened = threading.local()
 
     def open(self, name: str, cluster_by: ClusterKey | None) -> ClusteredTable:
@@ -79,16 +82,16 @@ class ConnectionTables:
 
         log = self._metadata_log(name)
         try:
-            table = ClusteredTable(self.session.spark, name, cluster_by)
+            table = ClusteredTable(self.session.spark, self._name_in_session(name), cluster_by)
         except NotAnIcebergTableError as e:
             raise DifferentTableError(
                 f"the session of recluster_session has no table {name}: {e}. Over the connection its metadata is "
                 f"{log.current}. {self._places()}"
             ) from e
         if not log.is_of(table.iceberg):
-            self._check_log(table.iceberg)
+            self._check_log(name, table.iceberg)
         if (opened := getattr(self._opened, "tables", None)) is not None:
-            opened.append((table.iceberg, table.iceberg.metadata_file))
+            opened.append((name, table.iceberg, table.iceberg.metadata_file))
         return table
 
     @contextmanager
@@ -98,14 +101,14 @@ class ConnectionTables:
         try:
             yield
         finally:
-            for table, file in self._opened.tables:
+            for name, table, file in self._opened.tables:
                 try:
                     table.refresh()
                     if table.metadata_file != file:
-                        self._ask(f"refresh table {table.name}", False)
+                        self._ask(f"refresh table {name}", False)
                 except Exception as e:
                     # The table is as it should be; the connection may answer from its cache for half a minute.
-                    logger.debug(f"{table.name} was not refreshed over the connection: {message(e)}")
+                    logger.debug(f"{name} was not refreshed over the connection: {message(e)}")
             self._opened.tables = []
 
     def check(self, schema: str) -> str:
@@ -130,6 +133,12 @@ class ConnectionTables:
             return f"{seen}; {name} is the same table over the connection"
         return f"{seen}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
 
+    def _name_in_session(self, name: str) -> str:
+        catalog, *rest = name_parts(name)
+        if len(rest) < 2 or catalog != self._catalog:
+            return name
+        return ".".join(map(quote_if_needed, (self.session.catalog, *rest)))
+
     def _metadata_log(self, name: str) -> MetadataLog:
         try:
             rows = self._ask(f"select file, latest_snapshot_id from {name}.metadata_log_entries")
@@ -144,19 +153,19 @@ class ConnectionTables:
             tuple(str(row[0]) for row in rows), None if snapshot_id is None else int(snapshot_id)
         )
 
-    def _check_log(self, table: IcebergTable) -> None:
+    def _check_log(self, name: str, table: IcebergTable) -> None:
         """Compare a table that differs at first sight: another writer may have committed, or a cache be stale."""
         table.refresh()
         ours = table.metadata_file
-        self._ask(f"refresh table {table.name}", False)
-        log = self._metadata_log(table.name)
+        self._ask(f"refresh table {name}", False)
+        log = self._metadata_log(name)
         table.refresh()
         known = [*table.earlier_metadata_files(), table.metadata_file]
         # Of one table, each side knows what was the other's current file a moment before.
         if _path(ours) in map(_path, log.files) and _path(log.current) in map(_path, known):
             return
         raise DifferentTableError(
-            f"{table.name} over the connection is another table than {table.name} in the session of recluster_session. "
+            f"{name} over the connection is another table than {table.name} in the session of recluster_session. "
             f"Over the connection its metadata is {log.current}, in the session {table.metadata_file}. {self._places()}"
         )
 

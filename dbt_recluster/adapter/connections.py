@@ -13,6 +13,7 @@ from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = AdapterLogger("Recluster")
+_NO_VIEWS = "view is not supported by catalog"
+_INSTEAD_OF_VIEWS = "Let the model be a table or ephemeral, or use a catalog that has views, e.g. a REST one"
 
 
 class Cancellable(Protocol):
@@ -62,9 +65,20 @@ class ReclusterConnectionManager(SparkConnectionManager):
         except DbtRuntimeError:
             raise
         except Exception as e:
-            raise FailedToConnectError(str(e)) from e
+            raise FailedToConnectError(message(e)) from e
         connection.state = ConnectionState.OPEN
         return connection
+
+    @contextmanager
+    def exception_handler(self, sql: str) -> Iterator[None]:
+        """Raise Spark's errors as dbt's, and say what to do about a view in a catalog that has none."""
+        try:
+            with super().exception_handler(sql):
+                yield
+        except DbtRuntimeError as e:
+            if _NO_VIEWS in str(e.msg):
+                e.msg = f"{str(e.msg).splitlines()[0]}. {_INSTEAD_OF_VIEWS}"
+            raise
 
     def ask(self, sql: str, fetch: bool = True) -> list[Any]:
         """Run a statement that takes a moment over this thread's connection to a Spark elsewhere; return its rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
@@ -46,7 +47,8 @@ class ReclusterCredentials(SparkCredentials):
     Attributes:
         path: ``method: embedded`` only: the directory of the lake.
         spark_log_level: ``method: embedded`` only: a level of log4j, to see Spark's log on standard error.
-        catalog: ``thrift``, ``http`` and ``odbc``: the catalog of all tables. Each connection starts by using it.
+        catalog: The catalog of models that name none; their relations have it as their database. Each connection starts
+            by using it. None means the current catalog of the Spark that the method reaches.
         recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
             which reclusters the tables that are built over the connection.
         recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters.
@@ -108,6 +110,7 @@ class ReclusterCredentials(SparkCredentials):
             )
         self._check_session()
         super().__post_init__()
+        self.database = self.catalog
         # dbt-spark overwrites spark.sql.ansi.enabled; here the profile takes precedence.
         self.server_side_parameters.update(parameters)
         hide_in_logs(
@@ -122,7 +125,7 @@ class ReclusterCredentials(SparkCredentials):
     def _check_session(self) -> None:
         """Check the keys that belong to connections to a Spark elsewhere."""
         if self.method.in_process:
-            for name in ("catalog", "recluster_session", "recluster_submit"):
+            for name in ("recluster_session", "recluster_submit"):
                 if getattr(self, name) is not None:
                     raise DbtRuntimeError(
                         f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
@@ -155,10 +158,16 @@ class ReclusterCredentials(SparkCredentials):
         """Where the connection leads, in words."""
         return f"`method: {self.method}` at {self.host}:{self.port}"
 
+    def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
+        """Return what identifies the connection; with aliases, as dbt does for ``target``, also ``database``."""
+        yield from super().connection_info(with_aliases=with_aliases)
+        if with_aliases:
+            yield "database", self.database
+
     def _connection_keys(self) -> tuple[str, ...]:
-        if self.method.in_process:
-            return ("method", "path", "schema") if self.path else ("method", "schema")
         catalog = ("catalog",) if self.catalog else ()
+        if self.method.in_process:
+            return ("method", *catalog, "path", "schema") if self.path else ("method", *catalog, "schema")
         return ("method", *catalog, *super()._connection_keys())
 
 

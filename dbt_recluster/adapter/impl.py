@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,26 +34,22 @@ from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
-from dbt_recluster.iceberg.environment import check_environment, uses_session_catalog
+from dbt_recluster.iceberg.environment import check_environment
 from dbt_recluster.report.text import recluster_line
 
 if TYPE_CHECKING:
-    import agate
     from dbt.adapters.contracts.relation import RelationConfig
 
     from dbt_recluster.clustering.result import ReclusterResult
 
 DEFAULT_FILE_FORMAT = "iceberg"
-# Over a Hive metastore, a session catalog shows Iceberg tables by a property; elsewhere, the provider shows them.
-# dbt-spark looks only at the provider (dbt-spark#870).
-_ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
-_ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
 
 @dataclass
 class ReclusterConfig(SparkConfig):
     """The configs of a model, beside those of dbt-spark; :class:`ClusteringConfig` checks their values."""
 
+    catalog: str | None = None
     cluster_by: str | list[str] | None = None
     automatic_clustering: bool = True
     recluster_depth: float | None = None
@@ -88,22 +84,8 @@ class ReclusterAdapter(ModelMethods):
             node_config["file_format"] = DEFAULT_FILE_FORMAT
         return super().pre_model_hook(config)
 
-    def _build_spark_relation_list(
-        self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
-    ) -> list[BaseRelation]:
-        """List relations; recognise Iceberg tables of a Hive metastore and omit temporary views."""
-        # Temporary views have no schema and are not dbt's to manage; dbt-spark never drops its own.
-        rows = [row for row in row_list if row[0]]
-        relations = super()._build_spark_relation_list(rows, relation_info_func)
-        return [
-            relation.incorporate(is_iceberg=True)  # type: ignore[no-untyped-call]
-            if _looks_like_iceberg(relation)
-            else relation
-            for relation in relations
-        ]
-
     def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
-        """Add the clustering of a table to what ``dbt docs`` knows about it."""
+        """Add a table's catalog and clustering to what ``dbt docs`` knows about it."""
         statistics: dict[str, Any] = {}
         if not self.cannot_recluster() and self.may_have_clustering(relation):
             try:
@@ -111,7 +93,7 @@ class ReclusterAdapter(ModelMethods):
             except ReclusterError as e:
                 logger.debug(f"no clustering statistics of {relation}: {e}")
         for column in super()._get_columns_for_catalog(relation):
-            yield {**column, **statistics}
+            yield {**column, "table_database": relation.database, **statistics}
 
     @classmethod
     def _get_adapter_specific_run_info(cls, config: RelationConfig) -> dict[str, Any]:
@@ -122,20 +104,11 @@ class ReclusterAdapter(ModelMethods):
         """``dbt debug``: check that Spark has what clustering needs."""
         if self.credentials.method.in_process:
             with as_dbt_errors():
-                check_environment(self.spark)
+                check_environment(self.spark, self.credentials.catalog)
         super().debug_query()
         if self._tables is not None:
             with as_dbt_errors():
                 logger.info(self._tables.check(str(self.credentials.schema)))
-
-    @available.parse(lambda *_: False)
-    def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
-        """Whether ``create or replace view`` would not change the view (macros/materializations/view.sql)."""
-        if relation is None or not relation.is_view:
-            return False
-        if _ICEBERG_VIEW in (getattr(relation, "information", None) or ""):
-            return True
-        return self.credentials.method.in_process and uses_session_catalog(self.spark)
 
     @available.parse_list
     def names_like(self, names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
@@ -254,20 +227,19 @@ class ReclusterAdapter(ModelMethods):
         if not due:
             return
         command, timeout = self._submit_command
-        names = {self._name_for_job(relation): relation for relation in due}
         try:
-            answers = Submission(command, list(names), timeout).run()
+            answers = Submission(command, list(due), timeout).run()
         except SubmitError as e:
             self._warn(f"{', '.join(due)}: built but not reclustered: {e}")
             return
         for name, answer in answers.items():
-            outcome = self._reclusterer.report(names[name], lambda answer=answer: _result(answer))  # type: ignore[misc]
+            outcome = self._reclusterer.report(name, lambda answer=answer: _result(answer))  # type: ignore[misc]
             if outcome.error:
                 self._warn(outcome.error)
             elif outcome.result:
                 logger.info(recluster_line(outcome.result))
                 if outcome.result.rounds:
-                    self._refresh(names[name])
+                    self._refresh(name)
             for warning in outcome.warnings:
                 self._warn(warning)
 
@@ -291,7 +263,7 @@ class ReclusterAdapter(ModelMethods):
             self._due.append(relation)
             return None
         command, timeout = self._submit_command
-        submission = Submission(command, [self._name_for_job(relation)], timeout)
+        submission = Submission(command, [relation], timeout)
         with self.connections.cancelling(submission):
             answers = submission.run()
         result = next((_result(answer) for answer in answers.values()), None)
@@ -304,17 +276,8 @@ class ReclusterAdapter(ModelMethods):
         credentials = self.credentials
         return parse_submit(credentials.recluster_submit, credentials.recluster_submit_timeout)
 
-    def _name_for_job(self, relation: str) -> str:
-        catalog = self.credentials.catalog
-        return f"{catalog}.{relation}" if catalog else relation
-
 
 def _result(answer: ReclusterResult | SubmitError) -> ReclusterResult:
     if isinstance(answer, SubmitError):
         raise answer
     return answer
-
-
-def _looks_like_iceberg(relation: BaseRelation) -> bool:
-    information = getattr(relation, "information", None) or ""
-    return not relation.is_view and any(mark in information for mark in _ICEBERG_MARKS)

@@ -11,6 +11,7 @@ from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 
+from dbt_recluster.adapter.catalog_methods import CatalogMethods
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
 from dbt_recluster.adapter.relation_config import (
@@ -21,12 +22,11 @@ from dbt_recluster.adapter.relation_config import (
     restored_order,
 )
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
-from dbt_recluster.adapter.session_methods import SessionMethods
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
 
 
-class ModelMethods(SessionMethods):
+class ModelMethods(CatalogMethods):
     """The part of the adapter that builds models."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -131,10 +131,12 @@ class ModelMethods(SessionMethods):
     def may_have_clustering(self, relation: BaseRelation | None) -> bool:
         """Whether a relation is an Iceberg table with a sort order, as far as its listing tells.
 
-        It saves a statement for each model that has nothing to do with clustering.
+        In the session catalog it tells, which saves a statement for each model that has nothing to do with clustering.
         """
-        information = getattr(relation, "information", None) or ""
-        return bool(getattr(relation, "is_iceberg", False)) and "sort-order=" in information
+        information = getattr(relation, "information", None)
+        return bool(getattr(relation, "is_iceberg", False)) and "sort-order=" in (
+            information or "sort-order="
+        )
 
     @available.parse_none
     def clustering_change(

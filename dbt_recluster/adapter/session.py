@@ -93,6 +93,8 @@ class SessionHandle(SessionConnectionWrapper):
         super().__init__(Connection())
         self._credentials = credentials
         self.spark: SparkSession = spark_session(credentials)
+        if credentials.catalog and self.spark.catalog.currentCatalog() != credentials.catalog:
+            self.spark.catalog.setCurrentCatalog(credentials.catalog)
         self.jobs = CancellableJobs(self.spark, f"dbt-recluster {name} {id(self):x}")
 
     def cursor(self) -> SessionHandle:

@@ -12,12 +12,13 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.catalogs import Catalogs
 from dbt_recluster.adapter.connection_tables import ConnectionTables
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import Columns
+from dbt_recluster.columns import Columns, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ class SessionMethods(SparkAdapter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tables = self._connection_tables()
+        self.catalogs = Catalogs(self._ask)
 
     @available.parse_none
     def cannot_recluster_after_build(self) -> str | None:
@@ -87,7 +89,14 @@ class SessionMethods(SparkAdapter):
             return None
         log_directory = Path(getattr(self.config, "log_path", None) or "logs")
         session = ReclusterSession(credentials.recluster_session, credentials.catalog, log_directory)
-        return ConnectionTables(session, self.connections.ask, credentials.place)
+        return ConnectionTables(session, self.connections.ask, credentials.place, credentials.catalog)
+
+    def _ask(self, sql: str) -> list[Any]:
+        """Run a statement that takes a moment, and return its rows."""
+        if not self.credentials.method.in_process:
+            return self.connections.ask(sql)
+        _, rows = self.execute(sql, fetch=True)
+        return [tuple(row) for row in rows]
 
     def _open(self, relation: str, cluster_by: ClusterKey | None) -> ClusteredTable:
         if self._tables is not None:
@@ -97,8 +106,9 @@ class SessionMethods(SparkAdapter):
         return ClusteredTable(self.spark, relation, cluster_by)
 
     def _exists(self, relation: str) -> bool:
-        schema, _, identifier = relation.rpartition(".")
-        return self.get_relation(None, schema, identifier) is not None  # type: ignore[arg-type]
+        *catalog, schema, identifier = name_parts(relation)
+        database = catalog[0] if catalog else self.credentials.database
+        return self.get_relation(database, schema, identifier) is not None  # type: ignore[arg-type]
 
     @contextmanager
     def _cancellable(self) -> Iterator[None]:
@@ -116,5 +126,4 @@ class SessionMethods(SparkAdapter):
     @cached_property
     def _case_sensitive(self) -> bool:
         """Whether the session distinguishes ``k`` from ``K``."""
-        _, rows = self.execute("set spark.sql.caseSensitive", fetch=True)
-        return str(rows[0][1]).lower() == "true"
+        return str(self._ask("set spark.sql.caseSensitive")[0][1]).lower() == "true"

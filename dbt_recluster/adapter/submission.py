@@ -23,6 +23,8 @@ JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 SUBMIT_WHEN = ("build", "end")
 # Seconds in which the last lines of a command that has ended are read.
 _LAST_LINES = 5.0
+# A year, in seconds.
+_LONGEST = 31_536_000
 
 logger = AdapterLogger("Recluster")
 
@@ -46,7 +48,7 @@ class Submission:
         """Run the command until it ends.
 
         Returns:
-            The result of each table, or its error; nothing if the command ends well without printing results.
+            The result of each table, or its error; nothing of tables that it ends well without telling of.
 
         Raises:
             SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
@@ -63,10 +65,10 @@ class Submission:
                 errors="replace",
                 start_new_session=True,
             )
-        except OSError as e:
+        except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
             raise SubmitError(
-                f"recluster_submit: {program} cannot be started: {e.strerror}. Its first item is a program on the PATH "
-                "or the path of one"
+                f"recluster_submit: {program} cannot be started: {getattr(e, 'strerror', None) or e}. Its first item "
+                "is a program on the PATH or the path of one"
             ) from e
         output, errors = _Lines(process.stdout), _Lines(process.stderr)
         try:
@@ -85,16 +87,27 @@ class Submission:
             output.join(_LAST_LINES)
             errors.join(_LAST_LINES)
         figures, error = _figures(output.last)
-        if error or (code and not figures):
-            reason = error or errors.last or output.last or "it printed nothing"
-            raise SubmitError(f"recluster_submit: {program} ended with code {code}: {reason}")
-        if not figures:
-            names = ", ".join(self._tables)
-            logger.info(f"{names}: {program} ended well without a result in the last line of its output")
-        return {
-            table: self._answer(of_table, code)
-            for table, of_table in zip(self._tables, figures, strict=False)
-        }
+        reason = error or (code and (errors.last or output.last or "it printed nothing"))
+        failed = (
+            SubmitError(f"recluster_submit: {program} ended with code {code}: {reason}") if reason else None
+        )
+        if failed and not figures:
+            raise failed
+        if len(self._tables) == len(figures) == 1:  # by whatever name
+            figures = dict(zip(self._tables, figures.values(), strict=True))
+        answers: dict[str, ReclusterResult | SubmitError] = {}
+        for table in self._tables:
+            if of_table := figures.get(table):
+                answers[table] = self._answer(of_table, code)
+            elif failed and error:
+                answers[table] = failed
+            elif code or figures:
+                answers[table] = SubmitError(
+                    f"recluster_submit: {program} ended with code {code} and said nothing of this table"
+                )
+            else:
+                logger.info(f"{table}: {program} ended well without a result in the last line of its output")
+        return answers
 
     def _answer(self, figures: Mapping[str, Any], code: int) -> ReclusterResult | SubmitError:
         program = self._command[0]
@@ -139,20 +152,19 @@ class _Lines(threading.Thread):
                     self.last = text
 
 
-def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the figures of the tables, and the error of the job, from its last line, if that is a JSON object."""
+def _figures(line: str) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Return the figures by table, and the error of the job, from its last line, if that is a JSON object."""
     try:
         outcome = json.loads(line)
-    except ValueError:
-        return [], None
+    except (ValueError, RecursionError):
+        return {}, None
     if not isinstance(outcome, dict):
-        return [], None
+        return {}, None
+    error = str(outcome["error"]) if outcome.get("error") else None
     tables = outcome.get("tables")
-    if isinstance(tables, list) and tables and all(isinstance(figures, dict) for figures in tables):
-        return tables, None
-    if outcome.get("error"):
-        return [], str(outcome["error"])
-    return ([outcome] if "depth_after" in outcome else []), None
+    if not isinstance(tables, list):
+        tables, error = ([outcome], None) if "depth_after" in outcome else ([], error)
+    return {str(figures.get("table")): figures for figures in tables if isinstance(figures, dict)}, error
 
 
 def parse_submit(command: Any, timeout: Any, when: Any = None) -> tuple[tuple[str, ...], float | None]:
@@ -170,10 +182,10 @@ def parse_submit(command: Any, timeout: Any, when: Any = None) -> tuple[tuple[st
         raise OptionError(
             "recluster_submit must be a list of words, such as [spark-submit, --master, yarn]; no shell reads it"
         )
-    if timeout is not None and (
-        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0
-    ):
-        raise OptionError("recluster_submit_timeout must be a number of seconds above 0")
+    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
+        raise OptionError(
+            f"recluster_submit_timeout must be a number of seconds above 0, and at most {_LONGEST}"
+        )
     if when not in (None, *SUBMIT_WHEN):
         raise OptionError(f"recluster_submit_when must be one of {', '.join(SUBMIT_WHEN)}, not {when!r}")
     return tuple(map(str, command)), timeout

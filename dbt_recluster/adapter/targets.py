@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.columns import name_parts
 from dbt_recluster.exceptions import OptionError, ReclusterError
-from dbt_recluster.iceberg.locks import canonical_name
 
 # The materializations that make tables; ephemeral models and views have no blocks.
 _TABLES = ("table", "incremental", "snapshot", "seed")
@@ -63,11 +63,11 @@ def targets(table: str | list[str] | None, nodes: Iterable[Node]) -> list[Target
 
 def _named_target(name: str, nodes: list[Node]) -> Target:
     if "." in name:
-        for node in nodes:
-            if canonical_name(_relation(node)) == canonical_name(name):
-                return _target(node, required=True)
-        return Target(name, ClusteringConfig(), required=True)
-    matches = [node for node in nodes if name in (node["name"], node["alias"])]
+        matches = [node for node in nodes if _same_table(_relation(node), name)]
+        if not matches:
+            return Target(name, ClusteringConfig(), required=True)
+    else:
+        matches = [node for node in nodes if name in (node["name"], node["alias"])]
     if not matches:
         known = ", ".join(sorted(node["name"] for node in nodes))
         raise OptionError(
@@ -90,3 +90,10 @@ def _target(node: Node, *, required: bool) -> Target:
 
 def _relation(node: Node) -> str:
     return str(node.get("relation_name") or f"{node['schema']}.{node['alias']}")
+
+
+def _same_table(relation: str, name: str) -> bool:
+    """Whether two names may mean one table: they differ at most in that one of them names no catalog."""
+    parts = [[part.lower() for part in name_parts(text)] for text in (relation, name)]
+    shorter = min(map(len, parts))
+    return parts[0][-shorter:] == parts[1][-shorter:]

@@ -18,6 +18,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.history import HistoryEntry, rewrite_speed, table_history
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.values import parse_since
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, read_blocks_added
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.sort_order import is_cluster_key
@@ -148,7 +149,7 @@ class CostModel:
     def __init__(self, table: KeyedTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
         self._policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
-        self._now = now or datetime.now(timezone.utc)
+        self._now = parse_since(now) or datetime.now(timezone.utc)
         self._parents = {snapshot.id: snapshot.parent for snapshot in table.snapshots()}
         self._entries = table_history(table, self._now - timedelta(days=DAYS))
 

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.values import parse_since
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.planner import clustering_information
@@ -119,7 +120,8 @@ def table_history(table: KeyedTable, since: datetime | None = None) -> list[Hist
     """
     snapshots = table.snapshots()
     entries = _with_amplification(_entries(snapshots), _rows_before(snapshots))
-    return [entry for entry in _with_depths(table, entries) if since is None or entry.at >= since]
+    start = parse_since(since)
+    return [entry for entry in _with_depths(table, entries) if start is None or entry.at >= start]
 
 
 def rewrite_speed(table: KeyedTable) -> float | None:

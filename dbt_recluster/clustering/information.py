@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.options import check_block_rows
 from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
@@ -25,10 +26,11 @@ def table_information(
 
     Raises:
         ClusterKeyError, PredicateError: Bad input.
-        OptionError: The option that the table records is not a number of rows.
+        OptionError: ``block_rows``, or the option that the table records, is not a number of rows.
     """
     if block_rows is None:
         block_rows = TableSettings(table.iceberg.properties).block_rows
+    check_block_rows(block_rows)
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
     return {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.clustering.values import MAX_BLOCK_ROWS, MAX_BYTES, parse_predicate
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy, PolicyError
 
@@ -15,8 +16,6 @@ TRIGGERS = ("run", "manual")
 
 # The most bytes in one block set, which is what a failed merge loses. A larger set is split along the key.
 _MAX_SET_BYTES = 100 * 2**30
-_MAX_BLOCK_ROWS = 2**40
-_MAX_BYTES = 2**62
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,17 @@ class ReclusterOptions:
     progress: ProgressCallback | None = None
 
     def __post_init__(self) -> None:
-        _check_whole_number("block_rows", self.block_rows, _MAX_BLOCK_ROWS)
+        check_block_rows(self.block_rows)
         if self.max_bytes is not None:
-            _check_whole_number("max_bytes", self.max_bytes, _MAX_BYTES)
+            _check_whole_number("max_bytes", self.max_bytes, MAX_BYTES)
+        for name in ("final", "dry_run"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        if self.trigger not in TRIGGERS:
+            raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
+        parse_predicate("where", self.where)
+        if self.progress is not None and not callable(self.progress):
+            raise OptionError(f"progress must be a function, not {self.progress!r}")
         if self.depth is not None:
             _check_finite("depth", self.depth)
         _ = self.policy
@@ -71,6 +78,15 @@ class ReclusterOptions:
             )
         except PolicyError as e:
             raise OptionError(str(e)) from e
+
+
+def check_block_rows(value: object) -> None:
+    """Check the most rows in a block.
+
+    Raises:
+        OptionError: It is not a whole number in its range.
+    """
+    _check_whole_number("block_rows", value, MAX_BLOCK_ROWS)
 
 
 def _check_whole_number(name: str, value: object, most: int) -> None:

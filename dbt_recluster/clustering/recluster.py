@@ -14,7 +14,7 @@ from dbt_recluster.clustering.key_text import lower_texts, upper_texts
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, RoundProgress
-from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan, Round
+from dbt_recluster.clustering.result import MAX_ROUNDS, PlannedSet, ReclusterResult, RewritePlan, Round
 from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.block_metadata import IntArray
@@ -33,8 +33,6 @@ from dbt_recluster.iceberg.sort_order import (
 )
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
-
-MAX_ROUNDS = 100
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -69,7 +67,7 @@ class Recluster:
         while True:
             blocks = self._read()
             plan = self._plan(blocks)
-            if self._is_done(plan):
+            if self._is_done(blocks, plan):
                 break
             self._try_round(blocks, plan)
             self._table.refresh()
@@ -115,10 +113,12 @@ class Recluster:
             policy = replace(policy, max_bytes=max(0, policy.max_bytes - self._result.bytes_in))
         return plan(blocks.planned, policy)
 
-    def _is_done(self, plan: Plan) -> bool:
+    def _is_done(self, blocks: SnapshotBlocks, plan: Plan) -> bool:
         """Whether to stop now; the result says why."""
         result, options = self._result, self._options
         result.reason, result.limited = plan.reason, plan.limited
+        if options.where is not None and not len(blocks.blocks):
+            result.reason = "no block can hold a row that `where` admits"
         if result.suspended is not None and not options.dry_run:
             result.reason = f"suspended since {result.suspended}"
             return True

@@ -51,6 +51,11 @@ _NUMBERS = frozenset(
     )
 )
 _TEXTS = frozenset(("table", "cluster_key", "reason", "suspended"))
+_LISTS = frozenset(("orphans", "warnings"))
+_LARGEST = 2**62
+
+# A recluster with `final` gives up after this many rounds.
+MAX_ROUNDS = 100
 
 _EMPTY_ROUND = Round(
     sets=0, blocks_in=0, blocks_out=0, bytes_in=0, bytes_out=0, rows=0, seconds=0.0, snapshot_ids=()
@@ -175,16 +180,22 @@ class ReclusterResult:
         """Read what :meth:`as_dict` wrote. Its rounds are known by their sum, which stands in the first.
 
         Raises:
-            ValueError: The table or the key is missing, a figure is no number, or a text no text.
+            ValueError: The table or the key is missing, or a value has the wrong type or range.
         """
         if missing := {"table", "cluster_key"} - figures.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         for name in _NUMBERS & figures.keys():
-            if isinstance(figures[name], bool) or not isinstance(figures[name], (int, float)):
-                raise ValueError(f"{name} is {figures[name]!r}, which is not a number")
+            if type(figures[name]) not in (int, float) or not 0 <= figures[name] < _LARGEST:
+                raise ValueError(f"{name} is {figures[name]!r:.40}, which is not a number from 0")
         for name in _TEXTS & figures.keys():
             if figures[name] is not None and not isinstance(figures[name], str):
-                raise ValueError(f"{name} is {figures[name]!r}, which is not a text")
+                raise ValueError(f"{name} is {figures[name]!r:.40}, which is not a text")
+        for name in _LISTS & figures.keys():
+            texts = figures[name]
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"{name} is {texts!r:.40}, which is not a list of texts")
+        if figures.get("rounds", 0) > MAX_ROUNDS:
+            raise ValueError(f"rounds is {figures['rounds']}, and a recluster has at most {MAX_ROUNDS}")
         names = [f.name for f in fields(cls) if f.name not in ("rounds", "plan")]
         result = cls(**{name: figures[name] for name in names if name in figures})
         totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")

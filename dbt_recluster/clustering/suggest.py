@@ -104,6 +104,7 @@ def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOpt
         PredicateError: A query cannot choose blocks.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
+    queries = [queries] if isinstance(queries, str) else list(queries or ())
     named = [table.predicate(query).columns(table.iceberg) for query in queries]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if queries else None)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))

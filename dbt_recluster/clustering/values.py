@@ -10,6 +10,9 @@ from typing import Any
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import STRATEGIES
 
+MAX_BLOCK_ROWS = 2**40
+MAX_BYTES = 2**62
+
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
@@ -42,11 +45,13 @@ def parse_bytes(name: str, value: Any) -> int | None:
     if value is None:
         return None
     match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
-    if match is None or match.group(2).lower() not in _UNITS or float(match.group(1)) <= 0:
+    unit = _UNITS.get(match.group(2).lower(), math.nan) if match else math.nan
+    size = float(match.group(1)) * unit if match else math.nan
+    if not 1 <= size <= MAX_BYTES:
         raise OptionError(
-            f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r}"
+            f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r:.40}"
         )
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+    return int(size)
 
 
 def parse_predicate(name: str, value: Any) -> str | None:
@@ -98,11 +103,13 @@ def parse_row_count(name: str, value: Any) -> int:
     """Read the most rows in a block.
 
     Raises:
-        OptionError: It is not a whole number above 0.
+        OptionError: It is not a whole number above 0, or too large.
     """
     number = parse_number(value)
-    if number is None or number < 1 or number != int(number):
-        raise OptionError(f"{name} must be a whole number above 0, not {value!r}")
+    if number is None or not 1 <= number <= MAX_BLOCK_ROWS or number != int(number):
+        raise OptionError(
+            f"{name} must be a whole number above 0, at most {MAX_BLOCK_ROWS:,}, not {value!r:.40}"
+        )
     return int(number)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import java_class
@@ -23,15 +24,19 @@ _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 _CATALOGS = (SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
 
 
-def check_environment(spark: SparkSession) -> None:
+def check_environment(spark: SparkSession, catalog: str | None = None) -> None:
     """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog answers.
+
+    Args:
+        spark: The session.
+        catalog: The catalog of the tables; None means the session's default one.
 
     Raises:
         SparkEnvironmentError: With everything that is missing, and the settings that provide it; or the version of
             Spark is not supported.
     """
     check_version(spark)
-    _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark))
+    _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark, catalog))
 
 
 def check_session(spark: SparkSession) -> None:
@@ -68,7 +73,7 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
         jar: The jar that Iceberg's classes come from.
         spark_version: The version of the session's Spark.
     """
-    match = _RUNTIME.search(jar)
+    match = _RUNTIME.search(jar.rpartition("/")[2])
     wanted = ".".join(map(str, _major_minor(spark_version)))
     if match is None or match.group(1) == wanted:
         return None
@@ -91,17 +96,22 @@ def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.enviro
     name = next((name for name in _SPARK_CONNECT if name in settings), None)
     if name is None:
         return
-    address = "" if name == _CONNECT_MODE else settings[name].partition("/;")[0]  # a token may follow
+    address = "" if name == _CONNECT_MODE else _host(settings[name])
     raise SparkEnvironmentError(
         f"{name} is set{' to ' if address else ''}{address}, so pyspark connects to that Spark by Spark Connect, which "
         f"has no way to the JVM that reclustering needs. Unset it, or {otherwise}"
     )
 
 
-def uses_session_catalog(spark: SparkSession) -> bool:
-    """Whether the current catalog is Iceberg's session catalog, which also holds other tables and views."""
-    name = spark.catalog.currentCatalog()
-    return spark.conf.get(f"spark.sql.catalog.{name}", "") == SESSION_CATALOG
+def _host(address: str) -> str:
+    """Return an address without a user, a password, a path, or a token that follows."""
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{re.split(r'[/?;]', rest)[0].rpartition('@')[2]}"
+
+
+def is_iceberg_session_catalog(spark: SparkSession, catalog: str) -> bool:
+    """Whether a catalog is Iceberg's session catalog, which also holds other tables and views."""
+    return bool(spark.conf.get(f"spark.sql.catalog.{catalog}", "") == SESSION_CATALOG)
 
 
 def _raise_if_missing(*problems: str | None) -> None:
@@ -134,8 +144,8 @@ def _classes(spark: SparkSession) -> str | None:
 
 
 def _major_minor(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 
 
 def _extensions(spark: SparkSession) -> str | None:
@@ -144,17 +154,19 @@ def _extensions(spark: SparkSession) -> str | None:
     return None
 
 
-def _catalog(spark: SparkSession) -> str | None:
-    name = str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
+def _catalog(spark: SparkSession, chosen: str | None) -> str | None:
+    name = chosen or str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in _CATALOGS:
         actual = implementation or "Spark's built-in one"
+        if chosen:
+            return f"the catalog {name} is {actual}. Set spark.sql.catalog.{name} to {_CATALOGS[1]} and say what it is"
         return (
             f"the default catalog {name} is {actual}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
-            f"{_CATALOGS[0]}, or spark.sql.defaultCatalog to a catalog of {_CATALOGS[1]}"
+            f"{_CATALOGS[0]}, or `catalog` in the profile to a catalog of {_CATALOGS[1]}"
         )
     try:
-        spark.sql("show namespaces").collect()
+        spark.sql(f"show namespaces in {quote(name)}").collect()
     except Exception as e:
         return f"the catalog {name} does not answer: {short_message(e)}"
     return _metastore_locks(spark, name)

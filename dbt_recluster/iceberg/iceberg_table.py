@@ -165,8 +165,12 @@ class IcebergTable:
             raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {short_message(e)}") from e
         types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
         types |= {path: "uuid" for path, kind in self.primitive_fields() if kind == "uuid" and path in types}
-        case_sensitive = self.spark.conf.get("spark.sql.caseSensitive") == "true"
-        return Columns(tuple(field.name for field in fields), types, case_sensitive)
+        return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
+
+    @property
+    def case_sensitive(self) -> bool:
+        """Whether the session distinguishes ``k`` from ``K``."""
+        return str(self.spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
     def primitive_fields(self) -> dict[tuple[str, str], int]:
         """Return the field id of each column and struct field of a primitive type, by path and Iceberg type."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,8 +120,10 @@ def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
     tenth of a second.
     """
     guava = jvm(spark).org.apache.iceberg.relocated.com.google.common
-    joined = str(guava.base.Joiner.on("\0").withKeyValueSeparator("\1").join(entries))
-    pairs = (entry.partition("\1") for entry in joined.split("\0")) if joined else ()
+    # No value can contain separators that nobody knows beforehand.
+    between, within = f"\0{uuid.uuid4().hex}", f"\1{uuid.uuid4().hex}"
+    joined = str(guava.base.Joiner.on(between).withKeyValueSeparator(within).join(entries))
+    pairs = (entry.partition(within) for entry in joined.split(between)) if joined else ()
     return {name: value for name, _, value in pairs}
 
 

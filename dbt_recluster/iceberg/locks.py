@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from dbt_recluster.columns import name_parts
+
 _locks: dict[str, threading.RLock] = {}
 _registry = threading.Lock()
 
@@ -41,9 +43,7 @@ def table_lock(*tables: str) -> Iterator[None]:
 
 def canonical_name(identifier: str) -> str:
     """Return the same spelling for every way to write a table's name: no quotes, lower case, schema and table only."""
-    parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", identifier)
-    names = [(quoted or plain).replace("``", "`").lower() for quoted, plain in parts]
-    return ".".join(names[-2:])
+    return ".".join(part.lower() for part in name_parts(identifier)[-2:])
 
 
 def written_tables(sql: str) -> list[str]:

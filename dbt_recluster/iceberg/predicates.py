@@ -49,7 +49,7 @@ class Predicate:
         """Return the columns that the predicate names, spelled as the table does."""
         schema = table.java.schema()
         references = table.iceberg.expressions.Binder.boundReferences(
-            schema.asStruct(), [self.expression], False
+            schema.asStruct(), [self.expression], table.case_sensitive
         )
         return {str(schema.findColumnName(field_id)) for field_id in references}
 

@@ -36,7 +36,8 @@ class ColumnCounts:
 def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
     """Return the paths of the data files that a scan of ``snapshot_id`` filtered by ``expression`` opens."""
     functions = JavaFunctions(table.spark)
-    tasks = table.java.newScan().useSnapshot(snapshot_id).filter(expression).ignoreResiduals().planFiles()
+    scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().caseSensitive(table.case_sensitive)
+    tasks = scan.filter(expression).planFiles()
     try:
         location = functions.function(functions.location_of_task())
         return split_lines(functions.lines_of(table.iceberg.io.CloseableIterable.transform(tasks, location)))

@@ -135,7 +135,7 @@ def _key_field(table: IcebergTable, field: Any) -> KeyField:
     if ascending and transform in _PLAIN_TRANSFORMS:
         return KeyField(column, transform)
     raise ClusterKeyError(
-        f"{table.name} is sorted by {table.java.sortOrder()}, which is not a cluster key: every item of a key is "
+        f"{table.name} is sorted by {sort_order_text(table)}, which is not a cluster key: every item of a key is "
         "ascending, nulls first, by a column or a monotonic expression. Set another key with cluster_by."
     )
 

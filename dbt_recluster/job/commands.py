@@ -132,8 +132,9 @@ class _Job:
         settings = TableSettings(table.iceberg.properties)
         if not self._request.tables and not self._is_included(table, settings):
             return None
-        key = self._request.cluster_by or settings.cluster_by
-        if key is None and self._request.command in _NEED_KEY and table_cluster_key(table.iceberg) is None:
+        needs_key = self._request.command in _NEED_KEY
+        key = self._request.cluster_by or (settings.cluster_by if needs_key else None)
+        if key is None and needs_key and table_cluster_key(table.iceberg) is None:
             raise ClusterKeyError(
                 f"{name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
                 "--cluster-by"
@@ -161,7 +162,8 @@ class _Job:
                 "error": error,
                 "tables": self._answers,
             }
-            print(json.dumps(outcome, ensure_ascii=False), flush=True)
+            is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            print(json.dumps(outcome, ensure_ascii=not is_unicode), flush=True)
         return code
 
     def _note(self, text: str) -> None:
@@ -194,12 +196,14 @@ def _recluster(target: _Target, request: Request) -> Answer:
 
 
 def _key_warnings(target: _Target, request: Request) -> Iterator[str]:
-    own = target.settings.cluster_by
-    if (
-        request.cluster_by is not None
-        and own is not None
-        and str(own).lower() != str(target.table.key).lower()
-    ):
+    if request.cluster_by is None:
+        return
+    try:
+        own = target.settings.cluster_by
+    except ClusterKeyError as e:
+        yield str(e)
+        return
+    if own is not None and str(own).lower() != str(target.table.key).lower():
         yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
 
 

@@ -16,6 +16,7 @@ from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, narrow
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.small_blocks import equivalent_rows, small_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +55,11 @@ class Candidates:
 def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     """Find the blocks that a plan may rewrite.
 
-    It excludes levels below 0 and from `Policy.max_level` up, full constant blocks, blocks without an extent in their
-    run, and blocks with an unknown upper bound after a merge: a merge that did not give them a bound never will.
+    It excludes levels below 0 and from `Policy.max_level` up, constant blocks that no merge makes fuller, blocks
+    without an extent in their run, and blocks with an unknown upper bound after a merge: a merge that did not give them
+    a bound never will.
     """
-    eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~_full_constants(blocks, policy)
+    eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~_finished_constants(blocks, policy)
     eligible &= ~blocks.unbounded | (blocks.level == 0)
     eligible &= blocks.extent_lower <= blocks.extent_upper
     position = narrow(np.flatnonzero(eligible))
@@ -83,13 +85,28 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     )
 
 
-def _full_constants(blocks: Blocks, policy: Policy) -> BoolArray:
+def _finished_constants(blocks: Blocks, policy: Policy) -> BoolArray:
     """Constant blocks that a merge could not make fuller, bool (n,): Databend's level -1.
 
-    Two constant blocks of one key with at least half of `Policy.block_rows` each do not fit into one block. A block
-    whose rows are unknown counts as full. Source: Databend's RFC "recluster table" (databend#6905).
+    Two constant blocks of one key that are at least half full do not fit into one block. A block whose rows are unknown
+    counts as full. Nor would another merge do better with a key that a merge has split among several blocks: how small
+    they are is chance where a block has few rows. Source: Databend's RFC "recluster table" (databend#6905).
     """
-    return blocks.constant & (True if blocks.rows is None else 2 * blocks.rows >= policy.block_rows)
+    constant = blocks.constant
+    if blocks.rows is None:
+        return constant
+    finished = constant & ~small_in(blocks, policy.block_rows, policy.block_bytes)
+    place = np.flatnonzero(constant & (blocks.level > 0) & (blocks.run > 0))
+    if len(place) == 0:
+        return finished
+    key, run = blocks.lower[place], blocks.run[place]
+    order = np.lexsort((run, key))
+    is_first = np.append(True, (np.diff(key[order]) != 0) | (np.diff(run[order]) != 0))
+    size = np.zeros_like(blocks.rows) if blocks.bytes is None else blocks.bytes
+    rows = equivalent_rows(blocks.rows[place], size[place], policy.block_rows, policy.block_bytes)[order]
+    together = np.add.reduceat(rows, np.flatnonzero(is_first))[np.cumsum(is_first) - 1]
+    finished[place[order]] |= together > policy.block_rows
+    return finished
 
 
 def _values(values: IntArray | None, position: Int32Array, default: int) -> IntArray | Int32Array:

@@ -4,16 +4,18 @@
 -#}
 {% macro recluster__get_relations_by_pattern(schema_pattern, table_pattern, exclude='', database=none) %}
   {%- set relations = [] -%}
-  {%- set schemas = run_query('show databases').columns[0].values() if execute else [] -%}
+  {%- set catalog = database or target.database or none -%}
+  {%- set schemas = adapter.list_schemas(catalog) if execute else [] -%}
   {%- for schema in adapter.names_like(schemas, schema_pattern) -%}
-    {%- set views = run_query('show views in ' ~ adapter.quote(schema)).columns[1].values() | list -%}
+    {%- set in_schema = 'in ' ~ (adapter.quote(catalog) ~ '.' if catalog else '') ~ adapter.quote(schema) -%}
+    {%- set views = run_query('show views ' ~ in_schema).columns[1].values() | list -%}
     {%- set names = [] -%}
-    {%- for row in run_query('show tables in ' ~ adapter.quote(schema)) if row[0] -%} {#- temporary views have no schema -#}
+    {%- for row in run_query('show tables ' ~ in_schema) if row[0] -%} {#- temporary views have no schema -#}
       {%- do names.append(row[1]) -%}
     {%- endfor -%}
     {%- for name in adapter.names_like(names, table_pattern, exclude) -%}
       {%- do relations.append(
-        api.Relation.create(schema=schema, identifier=name, type='view' if name in views else 'table')
+        api.Relation.create(database=catalog, schema=schema, identifier=name, type='view' if name in views else 'table')
       ) -%}
     {%- endfor -%}
   {%- endfor -%}

@@ -172,6 +172,25 @@ def test_names_that_have_to_be_quoted(spark: Any, sales: str, as_json: Any) -> N
     assert answers["`of day`"]["cluster_key"] == "`a b`"
 
 
+def test_names_that_are_not_ascii(spark: Any, sales: str, as_json: Any) -> None:
+    keyed(spark, sales, "`tabelle_ü`")
+    code, tables = as_json("recluster", "--namespace", sales)
+    assert (code, list(tables)) == (0, ["`tabelle_ü`"])
+
+
+def test_a_key_that_is_none(spark: Any, sales: str, run: Run) -> None:
+    """It stands in the way of what needs it, and of nothing else."""
+    table = keyed(spark, sales, "t")
+    spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k desc')")
+    for command in ("suspend", "resume", "history"):
+        assert run(command, table)[0] == 0
+    code, out, err = run("recluster", table, "--cluster-by", "k", "--depth", "1")
+    assert (code, "reclustered 6 blocks" in out) == (0, True)
+    assert "table property recluster.cluster_by: cluster_by item 'k desc'" in err
+    code, _, err = run("recluster", table)
+    assert (code, "table property recluster.cluster_by" in err) == (1, True)
+
+
 def test_an_option_that_does_not_exist_is_named(spark: Any, sales: str, run: Run) -> None:
     table = keyed(spark, sales, "t", depht="1")
     code, _, err = run("recluster", table)

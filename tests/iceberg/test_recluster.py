@@ -161,6 +161,15 @@ def test_where_chooses_whole_blocks(spark: Any, schema: str) -> None:
     assert recluster(spark, name, "k", depth=1, where="k = -1", block_rows=1000).rounds == []
 
 
+def test_where_follows_the_session_in_the_case_of_names(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    assert blocks_opened(spark, name, "K >= 0") == 6
+    assert recluster(spark, name, "k", depth=1, block_rows=1000, where="K >= 0").rounds
+    assert (
+        recluster(spark, name, "k", where="K is null").reason == "no block can hold a row that `where` admits"
+    )
+
+
 def test_the_budget_is_kept(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=8)
     size = spark.sql(f"select max(file_size_in_bytes) from {name}.files").first()[0]
@@ -294,6 +303,22 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
     assert (estimate.blocks, estimate.depth) == (3, result.depth_before) == (3, 3.0)
     assert (estimate.bytes, estimate.rounds) == (result.bytes_in, len(result.rounds))
     assert estimate.expected_depth == result.depth_after == 1.0
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_frequent_values_come_to_rest(spark: Any, schema: str, depth: int) -> None:
+    """Most rows have one of four values, each of which fills more than a block: its parts are small by chance."""
+    name = make_table(spark, schema, files=0)
+    value = "case id % 6 when 0 then 5 when 1 then 1 when 2 then 2 when 3 then 2 when 4 then 9 else id end"
+    for start in range(0, 200, 40):
+        spark.sql(
+            f"insert into {name} select id, cast({value} as int), 'v' from range({start}, {start + 40})"
+        )
+    before = checksum(spark, name)
+    result = recluster(spark, name, "k", depth=depth, block_rows=30, final=True)
+    assert 1 <= len(result.rounds) <= 2
+    assert checksum(spark, name) == before
+    assert not recluster(spark, name, "k", depth=depth, block_rows=30).rounds
 
 
 def test_one_value_everywhere_comes_to_rest(spark: Any, schema: str) -> None:

@@ -1,15 +1,25 @@
-"""A recluster and a busy writer in two processes, over a catalog in PostgreSQL: nothing is lost, doubled or back."""
+"""A recluster and a busy writer in two processes, over a catalog that both share: nothing is lost, doubled or back."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from programs import BENCHMARKS, figures
 
 
-def test_nothing_is_lost_next_to_another_writer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("catalog", ["jdbc", "rest"])
+def test_nothing_is_lost_next_to_another_writer(catalog: str, tmp_path: Path) -> None:
     """`make writers` does the same for ten minutes and 500 commits."""
-    options = ["--seconds", "30", "--commits", "20", "--alone", "5"]
+    options = [
+        "--seconds",
+        "30",
+        "--commits",
+        "20",
+        "--alone",
+        "5",
+        *(["--rest"] if catalog == "rest" else []),
+    ]
     found = figures(BENCHMARKS / "other_writers.py", *options, json_file=tmp_path / "found.json")
     assert found["differences"] == []
     assert found["shared"]["commits"] >= 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from dbt_command import Project
 from runtime import iceberg_jar
 
@@ -26,16 +27,21 @@ def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_catalog_of_iceberg_tables_only(tmp_path: Path) -> None:
-    """A catalog of the user's own, set as the default one: here Iceberg's Hadoop catalog."""
+@pytest.mark.parametrize("is_named", [True, False], ids=["by the profile", "as the default"])
+def test_a_catalog_of_iceberg_tables_only(is_named: bool, tmp_path: Path) -> None:
+    """A catalog of the user's own: here Iceberg's Hadoop catalog, which has no views."""
     (tmp_path / "lake").mkdir()
     catalog = {
-        "spark.sql.defaultCatalog": "lake",
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(tmp_path / "lake"),
+        **({} if is_named else {"spark.sql.defaultCatalog": "lake"}),
     }
-    profile = {"method": "session", "server_side_parameters": settings(tmp_path, **catalog)}
+    profile = {
+        "method": "session",
+        "server_side_parameters": settings(tmp_path, **catalog),
+        **({"catalog": "lake"} if is_named else {}),
+    }
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
     code, out, _ = project.run("debug")
     assert code == 0, out
@@ -45,7 +51,15 @@ def test_a_catalog_of_iceberg_tables_only(tmp_path: Path) -> None:
     assert "(reclustered" in out
     code, out, _ = project.run("run-operation", "recluster", "--args", "{table: events, final: true}")
     assert code == 0, out
-    assert "1 of 1 analytics.events: " in out
+    assert f"1 of 1 {'lake.' if is_named else ''}analytics.events: " in out
+    (project.root / "models" / "seen.sql").write_text("{{ config(materialized='view') }} select 1 as id")
+    code, out, _ = project.run("run", "--select", "seen")
+    assert code == 1
+    text = " ".join(out.split())
+    assert (
+        "view is not supported by catalog: lake. Let the model be a table or ephemeral, or use a catalog"
+        in text
+    )
 
 
 def test_debug_says_what_is_missing(tmp_path: Path) -> None:

@@ -149,7 +149,9 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
     code, out, _ = project.run("run")
     assert code == 0, out
     text = " ".join(out.split())
-    assert "copied.events over the connection is another table than copied.events in the session" in text
+    assert (
+        "copied.events over the connection is another table than twin.copied.events in the session" in text
+    ), text
     for catalog, loads in (("lake", 2), ("twin", 1)):
         operations = server.ask(f"select operation from {catalog}.copied.events.snapshots")
         assert len(operations) == loads

@@ -15,6 +15,7 @@ from ports import free_port
 
 DRIVER = Path("/usr/share/java/postgresql.jar")
 PACKAGES = ("postgresql", "libpostgresql-jdbc-java")
+_RUNUSER = "/usr/sbin/runuser"  # not everybody has it on the PATH
 
 
 class PostgresMissingError(Exception):
@@ -47,7 +48,7 @@ def server() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="recluster-postgres-"))
     port = free_port()
     # PostgreSQL refuses to run as root; Debian's package brings a user for it.
-    run = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    run = [_RUNUSER, "-u", "postgres", "--"] if os.geteuid() == 0 else []
     if run:
         shutil.chown(directory, "postgres", "postgres")
     data = directory / "data"

@@ -64,6 +64,11 @@ def of_postgres(url: str) -> dict[str, str]:
     }
 
 
+def of_rest(uri: str) -> dict[str, str]:
+    """Iceberg's REST catalog at an address, with tables on the local disk."""
+    return {".type": "rest", ".uri": uri, ".io-impl": "org.apache.iceberg.hadoop.HadoopFileIO"}
+
+
 def random_rows(spark: Any, start: int, end: int, row_bytes: int, files: int) -> Any:
     """Return rows of a random key ``k`` and ``row_bytes`` of random bytes ``v``, in so many partitions.
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.columns import Columns
+from dbt_recluster.columns import Columns, name_parts, quote, quote_if_needed, unquote
 
 TYPES = {
     "k": "int",
@@ -41,3 +41,11 @@ def test_a_type_that_spark_cuts_off_is_not_guessed(path: str) -> None:
     assert columns.find("wide.f2") == "wide.f2"
     assert columns.find(path) is None
     assert "set spark.sql.debug.maxToStringFields" in columns.why_not(path)
+
+
+def test_names_in_and_out_of_quotes() -> None:
+    assert quote_if_needed("orders_2") == "orders_2"
+    for name in ("tabelle_\u00fc", "2x", "a b", "a`b", ""):
+        assert quote_if_needed(name) == quote(name)
+        assert unquote(quote(name)) == name
+    assert name_parts("lake.`odd.name`.`a``b`") == ["lake", "odd.name", "a`b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -41,16 +42,29 @@ def one(submitted: Submission) -> Any:
 
 
 def test_several_tables_have_an_answer_each() -> None:
-    tables = [RESULT.as_dict(), {"table": "b", "error": "no such table"}, {"table": "c"}]
+    whole = {**RESULT.as_dict(), "table": "lake.s.a"}
+    # In another order than they were named, and without the last one.
+    tables = [{"table": "lake.s.c"}, {"table": "lake.s.b", "error": "no such table"}, whole]
     output = json.dumps({"command": "recluster", "exit_code": 1, "error": None, "tables": tables})
     code = f"import sys; print({output!r}); sys.exit(1)"
-    answers = Submission([sys.executable, "-c", code], ["lake.s.a", "lake.s.b", "lake.s.c"], None).run()
-    assert list(answers) == ["lake.s.a", "lake.s.b", "lake.s.c"]
-    a, b, c = answers.values()
+    names = ["lake.s.a", "lake.s.b", "lake.s.c", "lake.s.d"]
+    answers = Submission([sys.executable, "-c", code], names, None).run()
+    assert list(answers) == names
+    a, b, c, d = answers.values()
     assert isinstance(a, ReclusterResult)
-    assert a.as_dict() == RESULT.as_dict()
+    assert a.as_dict() == whole
     assert str(b).endswith("ended with code 1: no such table")
     assert str(c).endswith("is not a result: it lacks cluster_key")
+    assert str(d).endswith("ended with code 1 and said nothing of this table")
+
+
+def test_an_interrupted_job_fails_for_the_tables_that_had_no_turn() -> None:
+    tables = [{**RESULT.as_dict(), "table": "lake.s.a"}]
+    output = json.dumps({"command": "recluster", "exit_code": 130, "error": "interrupted", "tables": tables})
+    code = f"import sys; print({output!r}); sys.exit(130)"
+    a, b = Submission([sys.executable, "-c", code], ["lake.s.a", "lake.s.b"], None).run().values()
+    assert isinstance(a, ReclusterResult)
+    assert str(b).endswith("ended with code 130: interrupted")
 
 
 def test_a_result_that_went_through_json_has_the_same_figures() -> None:
@@ -102,9 +116,14 @@ def test_a_command_that_does_not_exist() -> None:
         Submission(["spark-submitt"], ["t"], None).run()
 
 
-@pytest.mark.parametrize("output", ["done", "[1]", "{}", ""])
+@pytest.mark.parametrize("output", ["done", "[1]", "{}", "", "[" * 100_000])
 def test_a_command_that_prints_no_result(output: str) -> None:
     assert submission(f"print({output!r})").run() == {}
+
+
+def test_a_command_that_cannot_be_one() -> None:
+    with pytest.raises(SubmitError, match="cannot be started: embedded null byte"):
+        Submission(["a\0b"], ["t"], None).run()
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
@@ -124,10 +143,20 @@ def test_a_command_that_leaves_something_behind_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(
     "figures",
-    [{"rounds": 1}, {"depth_after": "low"}, {"rounds": [1]}, {"reason": {"a": 1}}],
+    [
+        {"rounds": 1},
+        {"depth_after": "low"},
+        {"rounds": [1]},
+        {"reason": {"a": 1}},
+        {"rounds": math.inf},
+        {"rounds": 30_000_000},
+        {"rows": -1},
+        {"warnings": None},
+        {"orphans": "a"},
+    ],
 )
 def test_a_result_of_another_shape_is_an_error_that_shows_it(figures: Any) -> None:
-    whole = figures if figures == {"rounds": 1} else {**RESULT.as_dict(), **figures}
+    whole = {"table": "t", **figures} if figures == {"rounds": 1} else {**RESULT.as_dict(), **figures}
     output = json.dumps({"tables": [whole]})
     with pytest.raises(SubmitError, match="the last line of its output is not a result: "):
         one(submission(f"print({output!r})"))
@@ -146,7 +175,7 @@ def test_when_to_submit(when: Any) -> None:
         parse_submit(["spark-submit"], None, when)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "soon", True])
+@pytest.mark.parametrize("timeout", [0, -1, "soon", True, math.nan, 10**400])
 def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     with pytest.raises(OptionError, match="recluster_submit_timeout must be a number"):
         parse_submit(["spark-submit"], timeout)

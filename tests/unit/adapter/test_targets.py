@@ -74,3 +74,22 @@ def test_a_broken_model_does_not_keep_the_others_from_their_turn() -> None:
     found = targets(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
     assert [target.relation for target in found if target.error] == ["analytics.broken"]
     assert "cluster_by item 'bucket(3, id)' is not supported" in str(found[0].error)
+
+
+def test_names_of_three_parts() -> None:
+    nodes = [
+        {**node("orders", cluster_by="id"), "relation_name": "lake.sales.orders"},
+        {**node("orders", cluster_by="id"), "relation_name": "other.sales.orders"},
+        {**node("events", cluster_by="ts"), "relation_name": "lake.sales.events"},
+    ]
+
+    def named(name: str) -> list[str]:
+        return [target.relation for target in targets(name, nodes)]
+
+    assert named("Other.sales.`orders`") == ["other.sales.orders"]
+    assert named("sales.events") == ["lake.sales.events"]
+    assert named("third.sales.events") == ["third.sales.events"]
+    with pytest.raises(
+        OptionError, match=r"may be lake\.sales\.orders or other\.sales\.orders; name one of them"
+    ):
+        named("sales.orders")

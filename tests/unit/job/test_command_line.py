@@ -65,7 +65,10 @@ def test_a_table_that_is_named_twice_is_one() -> None:
         ),
         ("recluster a.b --max-bytes lots", "argument --max-bytes: it must be a number of bytes above 0"),
         ("recluster a.b --depth 0", "argument --depth: it must be a number of at least 1"),
-        ("recluster a.b --block-rows 1.5", "argument --block-rows: it must be a whole number above 0"),
+        (
+            "recluster a.b --block-rows 1.5",
+            "argument --block-rows: it must be a whole number above 0, at most",
+        ),
         ("recluster a.b --strategy best", "argument --strategy: invalid choice: 'best'"),
         ("recluster a.b --conf spark.master", "argument --conf: it must be KEY=VALUE, not 'spark.master'"),
         ("recluster a.b --fin", "unrecognized arguments: --fin"),

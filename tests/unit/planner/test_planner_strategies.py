@@ -148,6 +148,25 @@ class TestPlanningCells:
         assert planned_sets(blocks, depth=1, block_rows=100) == [[3, 4]]
         assert planned_sets(build([(1, 1)] * 3), depth=1) == []
 
+    def test_a_key_that_a_merge_split_is_not_merged_again(self):
+        """A merge splits the rows of one key by chance, and may leave each part less than half full."""
+        bounds, rows = [(1, 1)] * 3 + [(2, 2)] * 2, [12, 11, 11, 14, 14]
+        assert planned_sets(build(bounds, rows=rows, level=[3] * 5, run=[7] * 5), depth=1, block_rows=30) == [
+            [3, 4]
+        ]
+        # Of several runs, or as loaded, they may make fewer blocks.
+        for written in ({"level": [3] * 5, "run": [7, 8, 9, 7, 8]}, {"run": [7] * 5}):
+            assert planned_sets(build(bounds, rows=rows, **written), depth=1, block_rows=30)[0][:3] == [
+                0,
+                1,
+                2,
+            ]
+
+    def test_a_constant_block_full_in_bytes_is_left_alone(self):
+        blocks = build([(1, 1)] * 2, rows=[5, 5], bytes=[60, 60])
+        assert planned_sets(blocks, depth=1, block_rows=100, block_bytes=100) == []
+        assert planned_sets(blocks, depth=1, block_rows=100) == [[0, 1]]
+
     def test_levels_at_the_cap_are_left_alone(self):
         blocks = build([(1, 9)] * 4, level=[63, 63, 64, 65], rows=[9] * 4)
         assert candidates(blocks, Policy()).position.tolist() == [0, 1]

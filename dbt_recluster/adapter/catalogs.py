@@ -1,0 +1,113 @@
+"""The catalogs that a connection reaches: what is in their schemas, and whether they have views.
+
+dbt-spark lists a schema by ``show table extended``, which only Spark's session catalog answers, or else by a statement
+for each table (dbt-adapters#862). An Iceberg catalog holds nothing but Iceberg tables and views, so two statements do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.columns import unquote
+
+SESSION_CATALOG = "spark_catalog"
+_ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+_MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not exist", "NoSuchDatabase")
+# What show views says in a catalog without any; most have an empty list instead.
+_NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
+
+# Runs a short statement over the connection and returns its rows.
+Ask = Callable[[str], list[Any]]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table or a view of a schema.
+
+    Attributes:
+        name: Its name.
+        is_view: Whether it is a view.
+        is_iceberg: Whether it is an Iceberg table.
+    """
+
+    name: str
+    is_view: bool
+    is_iceberg: bool
+
+
+class Catalogs:
+    """What a connection's catalogs are, each asked once.
+
+    Args:
+        ask: Runs a statement over the connection.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._current: str | None = None
+        self._classes: dict[str, str] = {}
+        self._without_views: set[str] = set()
+
+    @property
+    def current(self) -> str:
+        """The catalog of names of two parts."""
+        if self._current is None:
+            self._current = str(self._ask("select current_catalog()")[0][0])
+        return self._current
+
+    def is_session_catalog(self, catalog: str | None) -> bool:
+        """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""
+        return (catalog or self.current).lower() == SESSION_CATALOG
+
+    def relations(self, catalog: str, schema: str) -> list[Listed]:
+        """List the tables and views of a schema; none if it does not exist.
+
+        Args:
+            catalog: A catalog, not the session catalog.
+            schema: The name of the schema with its catalog, as SQL writes it.
+        """
+        try:
+            tables = self._ask(f"show tables in {schema}")
+        except DbtRuntimeError as e:
+            if any(text in message(e) for text in _MISSING):
+                return []
+            raise
+        views = {str(row[1]) for row in self._views(catalog, schema)}
+        # Temporary views have no schema; some catalogs list their views among the tables.
+        names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
+        iceberg = self._class(catalog) == _ICEBERG
+        return [
+            *(Listed(name, False, iceberg or self._is_iceberg(schema, name)) for name in names),
+            *(Listed(name, True, False) for name in sorted(views)),
+        ]
+
+    def schemas(self, catalog: str | None) -> list[str]:
+        """Return the names of a catalog's schemas, unquoted; None means the current catalog."""
+        rows = self._ask("show schemas" if catalog is None else f"show schemas in {catalog}")
+        return [unquote(str(row[0])) for row in rows]
+
+    def _views(self, catalog: str, schema: str) -> list[Any]:
+        if catalog in self._without_views:
+            return []
+        try:
+            return [row for row in self._ask(f"show views in {schema}") if row[0]]
+        except DbtRuntimeError as e:
+            if any(text in message(e) for text in _NO_VIEWS):
+                self._without_views.add(catalog)
+            elif not any(text in message(e) for text in _MISSING):
+                raise
+            return []
+
+    def _class(self, catalog: str) -> str:
+        if catalog not in self._classes:
+            self._classes[catalog] = str(self._ask(f"set spark.sql.catalog.{catalog}")[0][1])
+        return self._classes[catalog]
+
+    def _is_iceberg(self, schema: str, name: str) -> bool:
+        rows = self._ask(f"describe extended {schema}.{name}")
+        return any(row[0] == "Provider" and str(row[1]).lower() == "iceberg" for row in rows)

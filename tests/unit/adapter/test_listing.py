@@ -1,0 +1,99 @@
+"""What a connection says of its catalogs, and how often it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter.catalogs import Catalogs, Listed
+
+ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+class Connection:
+    """Answers statements as Spark 3.5 does."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, sql: str) -> list[Any]:
+        self.asked.append(sql)
+        answer = self.answers[sql]
+        if isinstance(answer, str):
+            raise DbtRuntimeError(answer)
+        return list(answer)
+
+
+def test_a_schema_of_a_thousand_tables_takes_three_statements_and_the_next_one_two() -> None:
+    tables = [("s", f"t{number}", False) for number in range(1000)]
+    connection = Connection(
+        {
+            "show tables in lake.s": [*tables, ("", "temporary", True), ("s", "v", False)],
+            "show views in lake.s": [("s", "v", False), ("", "temporary", True)],
+            "set spark.sql.catalog.lake": [("spark.sql.catalog.lake", ICEBERG)],
+            "show tables in lake.empty": [],
+            "show views in lake.empty": [],
+        }
+    )
+    catalogs = Catalogs(connection)
+    found = catalogs.relations("lake", "lake.s")
+    assert found == [*(Listed(name, False, True) for _, name, _ in tables), Listed("v", True, False)]
+    assert len(connection.asked) == 3
+    assert catalogs.relations("lake", "lake.empty") == []
+    assert len(connection.asked) == 5
+
+
+def test_a_schema_that_does_not_exist_is_empty_and_other_errors_are_errors() -> None:
+    connection = Connection(
+        {
+            "show tables in lake.s": "NoSuchNamespaceException: Namespace does not exist: s",
+            "show tables in far.s": "connection refused",
+        }
+    )
+    assert Catalogs(connection).relations("lake", "lake.s") == []
+    with pytest.raises(DbtRuntimeError, match="connection refused"):
+        Catalogs(connection).relations("far", "far.s")
+
+
+def test_a_catalog_without_views_is_asked_for_them_once() -> None:
+    connection = Connection(
+        {
+            "show tables in lake.s": [("s", "t", False)],
+            "show views in lake.s": "JDBC catalog is initialized without view support",
+            "set spark.sql.catalog.lake": [("spark.sql.catalog.lake", ICEBERG)],
+        }
+    )
+    catalogs = Catalogs(connection)
+    for _ in range(2):
+        assert catalogs.relations("lake", "lake.s") == [Listed("t", False, True)]
+    assert connection.asked.count("show views in lake.s") == 1
+
+
+def test_tables_of_a_catalog_that_is_not_icebergs_are_described_one_by_one() -> None:
+    connection = Connection(
+        {
+            "show tables in other.s": [("s", "a", False), ("s", "b", False)],
+            "show views in other.s": [],
+            "set spark.sql.catalog.other": [("spark.sql.catalog.other", "com.example.Catalog")],
+            "describe extended other.s.a": [("id", "int", None), ("Provider", "iceberg", "")],
+            "describe extended other.s.b": [("id", "int", None), ("Provider", "delta", "")],
+        }
+    )
+    found = Catalogs(connection).relations("other", "other.s")
+    assert found == [Listed("a", False, True), Listed("b", False, False)]
+
+
+def test_the_session_catalog_has_a_name_of_its_own() -> None:
+    catalogs = Catalogs(Connection({"select current_catalog()": [("spark_catalog",)]}))
+    assert catalogs.is_session_catalog(None)
+    assert catalogs.is_session_catalog("Spark_Catalog")
+    assert not catalogs.is_session_catalog("lake")
+
+
+def test_names_of_schemas_lose_their_quotes() -> None:
+    connection = Connection({"show schemas in lake": [("s",), ("`a-b`",)], "show schemas": [("default",)]})
+    assert Catalogs(connection).schemas("lake") == ["s", "a-b"]
+    assert Catalogs(connection).schemas(None) == ["default"]
