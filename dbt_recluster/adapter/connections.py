@@ -76,8 +76,9 @@ class ReclusterConnectionManager(SparkConnectionManager):
             with super().exception_handler(sql):
                 yield
         except DbtRuntimeError as e:
-            if _NO_VIEWS in str(e.msg):
-                e.msg = f"{str(e.msg).splitlines()[0]}. {_INSTEAD_OF_VIEWS}"
+            for line in str(e.msg).splitlines():
+                if _NO_VIEWS in line:
+                    raise DbtRuntimeError(f"{line.strip()}. {_INSTEAD_OF_VIEWS}") from e
             raise
 
     def ask(self, sql: str, fetch: bool = True) -> list[Any]:
