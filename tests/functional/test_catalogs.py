@@ -92,6 +92,13 @@ class TestCatalogBeside:
         assert spark.table(f"{project.test_schema}.here").count() > 0
         assert "views" not in [row[1] for row in spark.sql(f"show tables in {project.test_schema}").collect()]
 
+    def test_defer_reads_from_the_catalog_of_the_manifest(self, project: Any) -> None:
+        state = Path(project.project_root) / "state"
+        (Path(project.project_root) / "target").rename(state)
+        run_dbt(["compile", "--select", "here", "--defer", "--favor-state", "--state", str(state)])
+        compiled = (Path(project.project_root) / "target/compiled/test/models/here.sql").read_text()
+        assert f"from {CATALOG}.{project.test_schema}.events e" in compiled
+
     def test_operations_take_names_of_three_parts(self, project: Any) -> None:
         for name in ("events", f"{CATALOG}.{project.test_schema}.events", f"{project.test_schema}.events"):
             information = operate_json(

@@ -113,14 +113,30 @@ class TestValidateConnection(BaseValidateConnection):
     pass
 
 
-class TestCachingLowercaseModel(BaseCachingLowercaseModel):
-    """The base class also compares the database, which a relation of Spark does not have."""
+class _Caching:
+    """The base classes lower the name of the database, and a relation of the session catalog has none."""
 
     def run_and_inspect_cache(self, project, run_args=None):
         for _ in range(2):
             run_dbt(run_args)
-            cached = [(key.schema, key.identifier) for key in project.adapter.cache.relations]
-            assert cached == [(project.test_schema, "model")]
+            cached = [(key.database, key.schema, key.identifier) for key in project.adapter.cache.relations]
+            assert cached == [(project.database, project.test_schema, "model")]
+
+
+class TestCachingLowercaseModel(_Caching, BaseCachingLowercaseModel):
+    pass
+
+
+class TestCachingUppercaseModel(_Caching, BaseCachingUppercaseModel):
+    pass
+
+
+class TestCachingSelectedSchemaOnly(_Caching, BaseCachingSelectedSchemaOnly):
+    pass
+
+
+class TestClone(BaseCloneNotPossible):
+    pass
 
 
 class TestConcurrency(BaseConcurrency):
@@ -285,20 +301,6 @@ class TestEmptySeedFlag(BaseTestEmptySeedFlag):
     pass
 
 
-@pytest.mark.skip(
-    reason="compares databases, which Spark's relations do not have; see TestCachingLowercaseModel"
-)
-class TestCachingUppercaseModel(BaseCachingUppercaseModel):
-    pass
-
-
-@pytest.mark.skip(
-    reason="compares databases, which Spark's relations do not have; see TestCachingLowercaseModel"
-)
-class TestCachingSelectedSchemaOnly(BaseCachingSelectedSchemaOnly):
-    pass
-
-
 @pytest.mark.skip(reason="the fixtures are a server's: they read a user name and a password from the profile")
 class TestDocsGenerate(BaseDocsGenerate):
     pass
@@ -346,11 +348,6 @@ class TestPersistDocs(BasePersistDocs):
 
 @pytest.mark.skip(reason="Spark without a server has no users to grant anything to")
 class TestModelGrants(BaseModelGrants):
-    pass
-
-
-@pytest.mark.skip(reason="dbt-spark clones with Delta's `shallow clone` and has nothing for Iceberg")
-class TestClone(BaseCloneNotPossible):
     pass
 
 
