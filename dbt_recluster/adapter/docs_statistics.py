@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.report.text import size
@@ -53,6 +54,10 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
         ),
         ("last_recluster", "Last recluster", last, "The last round that the table's snapshots record."),
     )
+    return _entries(statistics)
+
+
+def _entries(statistics: Iterable[tuple[str, str, Any, str]]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, label, value, description in statistics:
         entries[f"stats:{name}:label"] = label

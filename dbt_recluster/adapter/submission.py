@@ -53,10 +53,32 @@ class Submission:
         Raises:
             SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
         """
-        program = self._command[0]
+        self._process = process = self._start()
+        output, errors = _Lines(process.stdout), _Lines(process.stderr)
+        try:
+            code = process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            self.cancel()
+            raise SubmitError(
+                f"recluster_submit: {self._command[0]} did not end within recluster_submit_timeout, "
+                f"{self._timeout:g} s, and was stopped. What it submitted may go on elsewhere"
+            ) from None
+        except BaseException:
+            self.cancel()
+            raise
+        finally:
+            # Something that the command left behind may hold them open for as long as it likes.
+            output.join(_LAST_LINES)
+            errors.join(_LAST_LINES)
+        figures, error = _figures(output.last)
+        if code and not figures and error is None:
+            error = errors.last or output.last or "it printed nothing"
+        return self._answers(figures, error, code)
+
+    def _start(self) -> subprocess.Popen[str]:
         try:
             # In a group of its own, so that what it starts can be ended with it.
-            self._process = process = subprocess.Popen(
+            return subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -67,58 +89,42 @@ class Submission:
             )
         except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
             raise SubmitError(
-                f"recluster_submit: {program} cannot be started: {getattr(e, 'strerror', None) or e}. Its first item "
-                "is a program on the PATH or the path of one"
+                f"recluster_submit: {self._command[0]} cannot be started: {getattr(e, 'strerror', None) or e}. Its "
+                "first item is a program on the PATH or the path of one"
             ) from e
-        output, errors = _Lines(process.stdout), _Lines(process.stderr)
-        try:
-            code = process.wait(self._timeout)
-        except subprocess.TimeoutExpired:
-            self.cancel()
-            raise SubmitError(
-                f"recluster_submit: {program} did not end within recluster_submit_timeout, {self._timeout:g} s, and "
-                "was stopped. What it submitted may go on elsewhere"
-            ) from None
-        except BaseException:
-            self.cancel()
-            raise
-        finally:
-            # Something that the command left behind may hold them open for as long as it likes.
-            output.join(_LAST_LINES)
-            errors.join(_LAST_LINES)
-        figures, error = _figures(output.last)
-        reason = error or (code and (errors.last or output.last or "it printed nothing"))
-        failed = (
-            SubmitError(f"recluster_submit: {program} ended with code {code}: {reason}") if reason else None
-        )
-        if failed and not figures:
-            raise failed
+
+    def _answers(
+        self, figures: Mapping[str, Mapping[str, Any]], error: str | None, code: int
+    ) -> dict[str, ReclusterResult | SubmitError]:
+        """Return what is known of every table, given the figures by table and the error of the command."""
+        if error and not figures:
+            raise self._failed(code, error)
         if len(self._tables) == len(figures) == 1:  # by whatever name
             figures = dict(zip(self._tables, figures.values(), strict=True))
         answers: dict[str, ReclusterResult | SubmitError] = {}
         for table in self._tables:
             if of_table := figures.get(table):
                 answers[table] = self._answer(of_table, code)
-            elif failed and error:
-                answers[table] = failed
-            elif code or figures:
-                answers[table] = SubmitError(
-                    f"recluster_submit: {program} ended with code {code} and said nothing of this table"
-                )
+            elif figures:
+                answers[table] = self._failed(code, error or "it said nothing of this table")
             else:
-                logger.info(f"{table}: {program} ended well without a result in the last line of its output")
+                logger.info(
+                    f"{table}: {self._command[0]} ended well without a result in the last line of its output"
+                )
         return answers
 
+    def _failed(self, code: int, reason: str) -> SubmitError:
+        return SubmitError(f"recluster_submit: {self._command[0]} ended with code {code}: {reason}")
+
     def _answer(self, figures: Mapping[str, Any], code: int) -> ReclusterResult | SubmitError:
-        program = self._command[0]
         if error := figures.get("error"):
-            return SubmitError(f"recluster_submit: {program} ended with code {code}: {error}")
+            return self._failed(code, str(error))
         try:
             return ReclusterResult.from_dict(figures)
         except ValueError as e:
             return SubmitError(
-                f"recluster_submit: {program} ended with code {code}, and the last line of its output is not a result: "
-                f"{e}"
+                f"recluster_submit: {self._command[0]} ended with code {code}, and the last line of its output is not "
+                f"a result: {e}"
             )
 
     def cancel(self) -> None:

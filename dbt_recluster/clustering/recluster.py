@@ -200,11 +200,12 @@ class Recluster:
         table = self._table.iceberg
         snapshot_id = blocks.metadata.snapshot_id or 0
         limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
+        schema_id = table.schema_id
         try:
             groups = self._file_groups(blocks, plan, sets)
             return Merger(table, self._table.key, limits, progress).merge(snapshot_id, groups)
         except Exception as e:
-            self._raise_if_changed(blocks, np.concatenate(sets), e)
+            self._raise_if_changed(blocks, np.concatenate(sets), schema_id, e)
             if isinstance(e, ReclusterError):
                 raise
             raise MergeFailedError(
@@ -226,22 +227,29 @@ class Recluster:
             for block_set, positions, set_paths in zip(plan.block_sets, sets, paths, strict=True)
         ]
 
-    def _raise_if_changed(self, blocks: SnapshotBlocks, positions: IntArray, error: Exception) -> None:
-        """Raise ConcurrentChangeError if a merge failed after another writer had removed one of its blocks.
+    def _raise_if_changed(
+        self, blocks: SnapshotBlocks, positions: IntArray, schema_id: int, error: Exception
+    ) -> None:
+        """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
 
-        An expiry may then delete the block's file while it is read.
+        An expiry may delete the file of a removed block while it is read. And Spark compares the rows that it writes
+        with the table's columns of that moment.
         """
         table = self._table.iceberg
         paths = blocks.metadata.path.take(positions).to_pylist()
         try:
             table.refresh()
             snapshot_id = table.snapshot_id
-            changed = snapshot_id is None or len(scan_tasks(table, snapshot_id, paths)) < len(paths)
+            evolved = table.schema_id != schema_id
+            changed = (
+                evolved or snapshot_id is None or len(scan_tasks(table, snapshot_id, paths)) < len(paths)
+            )
         except Exception:
             return  # Spark or the catalog is gone, and ``error`` says why
         if changed:
             raise ConcurrentChangeError(
-                f"Another writer removed blocks of {table.name} while they were merged",
+                f"Another writer {'changed the columns' if evolved else 'removed blocks'} of {table.name} while its "
+                "blocks were merged",
                 orphans=getattr(error, "orphans", ()),
             ) from error
 

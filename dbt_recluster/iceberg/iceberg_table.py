@@ -91,6 +91,11 @@ class IcebergTable:
         self.java.refresh()
 
     @property
+    def schema_id(self) -> int:
+        """The id of the current schema; any change of the columns gives the table another one."""
+        return int(self.java.schema().schemaId())
+
+    @property
     def iceberg(self) -> JavaNames:
         """The Java package ``org.apache.iceberg``."""
         package: JavaNames = jvm(self.spark).org.apache.iceberg

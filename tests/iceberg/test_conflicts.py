@@ -19,6 +19,8 @@ from tables import (
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.rewrite.writing import write_files
 from dbt_recluster.maintenance import ReclusterResult, clustering_information, recluster
 
 REWRITE = "call spark_catalog.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
@@ -66,6 +68,27 @@ def test_a_writer_that_was_faster(spark: Any, schema: str, mode: str, statement:
     change = ChangeAndRemember(spark, name, statement)
     result = recluster_while(spark, name, Meanwhile("commit", change))
     assert result.conflicts == 1
+    assert checksum(spark, name) == change.checksum
+    assert result.depth_after <= 2
+    assert orphans(spark, name) == set()
+
+
+@pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
+def test_a_writer_that_changes_the_columns(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """Between reading and writing, where Spark compares the columns: the round is planned again."""
+    name = make_table(spark, schema)
+    change = ChangeAndRemember(spark, name, f"alter table {{}} {statement}")
+
+    def change_and_write(*arguments: Any) -> list[Any]:
+        if change.checksum is None:
+            change()
+        return write_files(*arguments)
+
+    monkeypatch.setattr(merge, "write_files", change_and_write)
+    result = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert (len(result.rounds), result.conflicts) == (1, 1)
     assert checksum(spark, name) == change.checksum
     assert result.depth_after <= 2
     assert orphans(spark, name) == set()

@@ -55,7 +55,7 @@ def test_several_tables_have_an_answer_each() -> None:
     assert a.as_dict() == whole
     assert str(b).endswith("ended with code 1: no such table")
     assert str(c).endswith("is not a result: it lacks cluster_key")
-    assert str(d).endswith("ended with code 1 and said nothing of this table")
+    assert str(d).endswith("ended with code 1: it said nothing of this table")
 
 
 def test_an_interrupted_job_fails_for_the_tables_that_had_no_turn() -> None:
