@@ -70,7 +70,7 @@ processes: $(READY) ## Tests that start Spark, servers and processes of their ow
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" $(RUN)/pytest tests -m processes $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
-	@$(RUN)/pytest tests -m "not processes" -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"

@@ -161,7 +161,7 @@ class ReclusterCredentials(SparkCredentials):
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
         """Return what identifies the connection; with aliases, as dbt does for ``target``, also ``database``."""
         yield from super().connection_info(with_aliases=with_aliases)
-        if with_aliases:
+        if with_aliases and self.database is not None:
             yield "database", self.database
 
     def _connection_keys(self) -> tuple[str, ...]:
