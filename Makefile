@@ -98,4 +98,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test test-all install lint docs unit spark more smoke processes coverage project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark more catalogs smoke processes coverage project writers cluster memory merge clean
