@@ -232,7 +232,7 @@ class Recluster:
     ) -> None:
         """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
 
-        An expiry may delete the file of a removed block while it is read. And Spark compares the rows that it writes
+        An expiry may delete a removed file while it is read. And Spark compares the rows that it writes
         with the table's columns of that moment.
         """
         table = self._table.iceberg
@@ -241,14 +241,17 @@ class Recluster:
             table.refresh()
             snapshot_id = table.snapshot_id
             evolved = table.schema_id != schema_id
-            changed = (
-                evolved or snapshot_id is None or len(scan_tasks(table, snapshot_id, paths)) < len(paths)
+            # Perhaps a delete file, which others replaced although its block stayed.
+            is_gone = snapshot_id != blocks.metadata.snapshot_id and "NotFoundException" in short_message(
+                error
             )
+            changed = evolved or is_gone or snapshot_id is None
+            changed = changed or len(scan_tasks(table, snapshot_id or 0, paths)) < len(paths)
         except Exception:
             return  # Spark or the catalog is gone, and ``error`` says why
         if changed:
             raise ConcurrentChangeError(
-                f"Another writer {'changed the columns' if evolved else 'removed blocks'} of {table.name} while its "
+                f"Another writer {'changed the columns' if evolved else 'removed files'} of {table.name} while its "
                 "blocks were merged",
                 orphans=getattr(error, "orphans", ()),
             ) from error

@@ -94,6 +94,29 @@ def test_a_writer_that_changes_the_columns(
     assert orphans(spark, name) == set()
 
 
+def test_a_delete_file_that_another_writer_replaced_and_expired(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks stay, but the merge cannot read the rows that are deleted in them any more."""
+    name = make_table(
+        spark, schema, properties={"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
+    )
+    spark.sql(f"delete from {name} where id % 5 = 0")
+    change = ChangeAndRemember(spark, name, "delete from {} where id % 7 = 0")
+
+    def change_and_write(*arguments: Any) -> list[Any]:
+        if change.checksum is None:
+            change()
+            expire = f"table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1"
+            spark.sql(f"call spark_catalog.system.expire_snapshots({expire})")
+        return write_files(*arguments)
+
+    monkeypatch.setattr(merge, "write_files", change_and_write)
+    result = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert (len(result.rounds), result.conflicts) == (1, 1)
+    assert checksum(spark, name) == change.checksum
+
+
 def test_equality_deletes_apply_to_older_rows_only(spark: Any, schema: str) -> None:
     """Rows that another engine deleted stay deleted, and rows that were loaded again afterwards stay."""
     name = make_table(spark, schema, files=3)
