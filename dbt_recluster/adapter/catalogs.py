@@ -1,4 +1,4 @@
-"""The catalogs that a connection reaches: what is in their schemas, and whether they have views.
+"""The catalogs that a connection reaches, and what is in their schemas.
 
 dbt-spark lists a schema by ``show table extended``, which only Spark's session catalog answers, or else by a statement
 for each table (dbt-adapters#862). An Iceberg catalog holds nothing but Iceberg tables and views, so two statements do.
@@ -13,16 +13,14 @@ from typing import Any
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.columns import unquote
+from dbt_recluster.columns import quote, unquote
+from dbt_recluster.iceberg.environment import ICEBERG_CATALOG
 
-SESSION_CATALOG = "spark_catalog"
-_ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+# The name of Spark's session catalog, whatever its class.
+_SESSION_CATALOG_NAME = "spark_catalog"
 _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not exist", "NoSuchDatabase")
 # What show views says in a catalog without any; most have an empty list instead.
 _NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
-
-# Runs a short statement over the connection and returns its rows.
-Ask = Callable[[str], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,10 @@ class Catalogs:
     """What a connection's catalogs are, each asked once.
 
     Args:
-        ask: Runs a statement over the connection.
+        ask: Runs a short statement over the connection and returns its rows.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Callable[[str], list[Any]]) -> None:
         self._ask = ask
         self._current: str | None = None
         self._classes: dict[str, str] = {}
@@ -62,7 +60,7 @@ class Catalogs:
 
     def is_session_catalog(self, catalog: str | None) -> bool:
         """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""
-        return (catalog or self.current).lower() == SESSION_CATALOG
+        return (catalog or self.current).lower() == _SESSION_CATALOG_NAME
 
     def relations(self, catalog: str, schema: str) -> list[Listed]:
         """List the tables and views of a schema; none if it does not exist.
@@ -80,7 +78,7 @@ class Catalogs:
         views = {str(row[1]) for row in self._views(catalog, schema)}
         # Temporary views have no schema; some catalogs list their views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
-        iceberg = self._class(catalog) == _ICEBERG
+        iceberg = self._class(catalog) == ICEBERG_CATALOG
         return [
             *(Listed(name, False, iceberg or self._is_iceberg(schema, name)) for name in names),
             *(Listed(name, True, False) for name in sorted(views)),
@@ -88,7 +86,7 @@ class Catalogs:
 
     def schemas(self, catalog: str | None) -> list[str]:
         """Return the names of a catalog's schemas, unquoted; None means the current catalog."""
-        rows = self._ask("show schemas" if catalog is None else f"show schemas in {catalog}")
+        rows = self._ask("show schemas" if catalog is None else f"show schemas in {quote(catalog)}")
         return [unquote(str(row[0])) for row in rows]
 
     def _views(self, catalog: str, schema: str) -> list[Any]:
@@ -105,9 +103,9 @@ class Catalogs:
 
     def _class(self, catalog: str) -> str:
         if catalog not in self._classes:
-            self._classes[catalog] = str(self._ask(f"set spark.sql.catalog.{catalog}")[0][1])
+            self._classes[catalog] = str(self._ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
         return self._classes[catalog]
 
     def _is_iceberg(self, schema: str, name: str) -> bool:
-        rows = self._ask(f"describe extended {schema}.{name}")
+        rows = self._ask(f"describe extended {schema}.{quote(unquote(name))}")
         return any(row[0] == "Provider" and str(row[1]).lower() == "iceberg" for row in rows)

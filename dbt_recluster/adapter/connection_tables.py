@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from dbt_recluster.clustering.table import ClusteredTable
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Runs a short statement over the connection and returns its rows; False as second argument means that it has none.
-Ask = Callable[..., list[Any]]
-
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 # Tables that `dbt debug` looks at before it gives up to find an Iceberg table.
 _TRIED = 5
@@ -59,12 +56,15 @@ class ConnectionTables:
 
     Args:
         session: The session.
-        ask: Runs a statement over the connection.
+        ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
+            has none.
         connection: The connection in words, for errors.
         catalog: The connection's name for the session's catalog, or None if its names have two parts.
     """
 
-    def __init__(self, session: ReclusterSession, ask: Ask, connection: str, catalog: str | None) -> None:
+    def __init__(
+        self, session: ReclusterSession, ask: Callable[..., list[Any]], connection: str, catalog: str | None
+    ) -> None:
         self.session = session
         self._ask = ask
         self._connection = connection

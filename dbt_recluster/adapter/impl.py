@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from dbt_common.events.functions import warn_or_error
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, message
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
@@ -29,7 +29,7 @@ from dbt_recluster.adapter.reclustering import (
     TableReclusterer,
     logger,
 )
-from dbt_recluster.adapter.submission import Submission, parse_submit
+from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.values import parse_predicate
@@ -73,7 +73,7 @@ class ReclusterAdapter(ModelMethods):
         super().__init__(*args, **kwargs)
         self._runner = OperationRunner(self._open, self._exists)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
-        self._due: list[str] = []  # built tables that are submitted at the end of the run
+        self._submitted = SubmittedTables(self.credentials, self.connections)
 
     # --- dbt-spark's handling of Iceberg tables, corrected ---
 
@@ -129,13 +129,13 @@ class ReclusterAdapter(ModelMethods):
     ) -> TableOutcome:
         """Recluster the table of a model that was just built."""
         name = relation.render()
-        if self.credentials.recluster_submit is not None:
-            return self._reclusterer.report(name, lambda: self._submit(name))
         try:
+            if self.credentials.recluster_submit is not None:
+                return TableOutcome.of_build(name, self._submitted.submit(name))
             with self._cancellable():
                 return self._reclusterer.after_build(name, clustering, variables)
-        except ReclusterError as e:  # recluster_session does not start
-            return TableOutcome(error=f"{name} was built but not reclustered: {e}")
+        except Exception as e:  # recluster_session or the command does not start, or the connection is lost
+            return TableOutcome.of_failure(name, e)
 
     @available.parse_none
     def clustering_response(self, response: Any, result: ReclusterResult) -> ReclusterResponse:
@@ -212,7 +212,7 @@ class ReclusterAdapter(ModelMethods):
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""
-        self._due.clear()
+        self._submitted.forget()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
@@ -223,61 +223,12 @@ class ReclusterAdapter(ModelMethods):
             super().cleanup_connections()
 
     def _submit_due(self) -> None:
-        due, self._due = dict.fromkeys(self._due), []
-        if not due:
-            return
-        command, timeout = self._submit_command
-        try:
-            answers = Submission(command, list(due), timeout).run()
-        except SubmitError as e:
-            self._warn(f"{', '.join(due)}: built but not reclustered: {e}")
-            return
-        for name, answer in answers.items():
-            outcome = self._reclusterer.report(name, lambda answer=answer: _result(answer))  # type: ignore[misc]
-            if outcome.error:
-                self._warn(outcome.error)
-            elif outcome.result:
-                logger.info(recluster_line(outcome.result))
-                if outcome.result.rounds:
-                    self._refresh(name)
-            for warning in outcome.warnings:
-                self._warn(warning)
-
-    def _refresh(self, relation: str) -> None:
-        """Have the connection read a table again; otherwise its cache may answer for half a minute."""
-        try:
-            with self.connection_named("recluster_submit"):
-                self.connections.ask(f"refresh table {relation}", fetch=False)
-        except Exception as e:
-            logger.debug(f"{relation} was not refreshed over the connection: {message(e)}")
-
-    def _warn(self, text: str) -> None:
-        """Warn as macros do: it respects --warn-error."""
-        warn_or_error(AdapterEventWarning(name="Recluster", base_msg=text, args=[]))
-
-    def _submit(self, relation: str) -> ReclusterResult | None:
-        """Recluster a table by the command of ``recluster_submit``; None if it has a single block or no result."""
-        if int(self.connections.ask(f"select count(*) from {relation}.data_files")[0][0]) < 2:
-            return None
-        if self.credentials.recluster_submit_when == "end":
-            self._due.append(relation)
-            return None
-        command, timeout = self._submit_command
-        submission = Submission(command, [relation], timeout)
-        with self.connections.cancelling(submission):
-            answers = submission.run()
-        result = next((_result(answer) for answer in answers.values()), None)
-        if result is None or result.rounds:
-            self.connections.ask(f"refresh table {relation}", fetch=False)
-        return result
-
-    @property
-    def _submit_command(self) -> tuple[Sequence[str], float | None]:
-        credentials = self.credentials
-        return parse_submit(credentials.recluster_submit, credentials.recluster_submit_timeout)
-
-
-def _result(answer: ReclusterResult | SubmitError) -> ReclusterResult:
-    if isinstance(answer, SubmitError):
-        raise answer
-    return answer
+        for name, answer in self._submitted.submit_due().items():
+            if isinstance(answer, SubmitError):
+                outcome = TableOutcome.of_failure(name, answer)
+            else:
+                outcome = TableOutcome.of_build(name, answer)
+                logger.info(recluster_line(answer))
+            for warning in filter(None, [outcome.error, *outcome.warnings]):
+                # As macros warn: --warn-error makes it an error.
+                warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))

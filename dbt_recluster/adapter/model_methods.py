@@ -133,10 +133,10 @@ class ModelMethods(CatalogMethods):
 
         In the session catalog it tells, which saves a statement for each model that has nothing to do with clustering.
         """
+        if not getattr(relation, "is_iceberg", False):
+            return False
         information = getattr(relation, "information", None)
-        return bool(getattr(relation, "is_iceberg", False)) and "sort-order=" in (
-            information or "sort-order="
-        )
+        return information is None or "sort-order=" in information
 
     @available.parse_none
     def clustering_change(

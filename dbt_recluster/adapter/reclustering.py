@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,23 @@ class TableOutcome:
     plan: str = ""
     orphans: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of_build(cls, relation: str, result: ReclusterResult | None) -> TableOutcome:
+        """Return what the user should know of a recluster after a build; None if nothing is known of it."""
+        if result is None:
+            return cls()
+        warnings = [f"{relation}: {warning}" for warning in result.warnings]
+        if result.limited and not result.rounds:
+            warnings.append(f"{relation} was built but {not_reclustered(result)}")
+        # Unused files cost money until somebody removes them; everything else is on the model's line.
+        (logger.warning if result.orphans else logger.debug)(recluster_line(result))
+        return cls(result, warnings=warnings)
+
+    @classmethod
+    def of_failure(cls, relation: str, error: Exception) -> TableOutcome:
+        """Return what the user should know of a recluster that failed after a build: the data is in place."""
+        return cls(error=f"{relation} was built but not reclustered: {message(error)}")
+
 
 @dataclass(frozen=True)
 class OperationArguments:
@@ -119,29 +136,14 @@ class TableReclusterer:
     def after_build(
         self, relation: str, config: ClusteringConfig, variables: Mapping[str, Any]
     ) -> TableOutcome:
-        """Recluster after a build. The data is in place, so every failure is reported and not raised."""
+        """Recluster after a build; what the run's budget does not allow is left for the next run."""
         target = Target(relation, config, required=True)
-        return self.report(
-            relation, lambda: self._recluster(target, config.options(trigger="run"), run_budget(variables))
-        )
-
-    def report(self, relation: str, recluster: Callable[[], ReclusterResult | None]) -> TableOutcome:
-        """Recluster after a build, and return what came of it; None as a result says that nothing is known of it."""
         try:
-            result = recluster()
+            result = self._recluster(target, config.options(trigger="run"), run_budget(variables))
         except BudgetSpentError as e:
             logger.info(f"{relation} was built but not reclustered: {e}")
             return TableOutcome()
-        except Exception as e:
-            return TableOutcome(error=f"{relation} was built but not reclustered: {message(e)}")
-        if result is None:
-            return TableOutcome()
-        warnings = [f"{relation}: {warning}" for warning in result.warnings]
-        if result.limited and not result.rounds:
-            warnings.append(f"{relation} was built but {not_reclustered(result)}")
-        # Unused files cost money until somebody removes them; everything else is on the model's line.
-        (logger.warning if result.orphans else logger.debug)(recluster_line(result))
-        return TableOutcome(result, warnings=warnings)
+        return TableOutcome.of_build(relation, result)
 
     def by_hand(
         self, target: Target, arguments: OperationArguments, variables: Mapping[str, Any]

@@ -48,7 +48,7 @@ class Submission:
         """Run the command until it ends.
 
         Returns:
-            The result of each table, or its error; nothing of tables that it ends well without telling of.
+            The result or the error of each table; none if the command ended well and told no result at all.
 
         Raises:
             SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
@@ -99,7 +99,7 @@ class Submission:
         """Return what is known of every table, given the figures by table and the error of the command."""
         if error and not figures:
             raise self._failed(code, error)
-        if len(self._tables) == len(figures) == 1:  # by whatever name
+        if len(self._tables) == len(figures) == 1:  # the job may know the table by another name
             figures = dict(zip(self._tables, figures.values(), strict=True))
         answers: dict[str, ReclusterResult | SubmitError] = {}
         for table in self._tables:

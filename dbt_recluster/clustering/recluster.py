@@ -24,7 +24,7 @@ from dbt_recluster.iceberg.jobs import MergeProgress, job_description
 from dbt_recluster.iceberg.recorded_levels import obsolete_properties, recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
-from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.sort_order import (
     check_bounds_are_recorded,
     is_cluster_key,
@@ -201,11 +201,12 @@ class Recluster:
         snapshot_id = blocks.metadata.snapshot_id or 0
         limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
         schema_id = table.schema_id
+        groups: list[FileGroup] = []
         try:
             groups = self._file_groups(blocks, plan, sets)
             return Merger(table, self._table.key, limits, progress).merge(snapshot_id, groups)
         except Exception as e:
-            self._raise_if_changed(blocks, np.concatenate(sets), schema_id, e)
+            self._raise_if_changed(snapshot_id, groups, schema_id, e)
             if isinstance(e, ReclusterError):
                 raise
             raise MergeFailedError(
@@ -228,31 +229,29 @@ class Recluster:
         ]
 
     def _raise_if_changed(
-        self, blocks: SnapshotBlocks, positions: IntArray, schema_id: int, error: Exception
+        self, snapshot_id: int, groups: Sequence[FileGroup], schema_id: int, error: Exception
     ) -> None:
         """Raise ConcurrentChangeError if a merge failed because another writer changed the table meanwhile.
 
-        An expiry may delete a removed file while it is read. And Spark compares the rows that it writes
+        An expiry may delete a file that the merge reads, once it is removed from the table: a block, a delete file
+        that was replaced, or, while there are no groups yet, a manifest. And Spark compares the rows that it writes
         with the table's columns of that moment.
         """
         table = self._table.iceberg
-        paths = blocks.metadata.path.take(positions).to_pylist()
+        tasks = {file.path: file.task for group in groups for file in group.files}
         try:
             table.refresh()
-            snapshot_id = table.snapshot_id
             evolved = table.schema_id != schema_id
-            # Perhaps a delete file, which others replaced although its block stayed.
-            is_gone = snapshot_id != blocks.metadata.snapshot_id and "NotFoundException" in short_message(
-                error
-            )
-            changed = evolved or is_gone or snapshot_id is None
-            changed = changed or len(scan_tasks(table, snapshot_id or 0, paths)) < len(paths)
+            if groups:
+                changed = bool(changed_tasks(table, table.snapshot_id, tasks))
+            else:
+                changed = table.snapshot_id != snapshot_id
         except Exception:
             return  # Spark or the catalog is gone, and ``error`` says why
-        if changed:
+        if evolved or changed:
             raise ConcurrentChangeError(
-                f"Another writer {'changed the columns' if evolved else 'removed files'} of {table.name} while its "
-                "blocks were merged",
+                f"Another writer changed {'the columns' if evolved else 'blocks'} of {table.name} while its blocks "
+                "were merged",
                 orphans=getattr(error, "orphans", ()),
             ) from error
 

@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.recorded_levels import level_property
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
-from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -231,13 +231,8 @@ class RoundCommit:
 
     def _changed(self, groups: Sequence[RewrittenGroup], current: int | None) -> list[bool]:
         """Return for each group whether a file of it was removed, or has other delete files than when it was read."""
-        if current is None:
-            return [True] * len(groups)
         planned = {file.path: file.task for group in groups for file in group.source.files}
-        now = scan_tasks(self.table, current, list(planned))
-        changed = {
-            path for path, task in planned.items() if path not in now or _deletes(task) != _deletes(now[path])
-        }
+        changed = changed_tasks(self.table, current, planned)
         return [any(file.path in changed for file in group.source.files) for group in groups]
 
     def _failed(self, error: Exception) -> CommitFailedError:
@@ -271,8 +266,3 @@ class _ConflictError(Exception):
 
 def _files(groups: Sequence[RewrittenGroup]) -> list[Any]:
     return [file for group in groups for file in group.files]
-
-
-def _deletes(task: Any) -> set[tuple[str, Any]]:
-    # Deletion vectors of several data files share one file, at different offsets.
-    return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
+ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 # The name of the runtime's jar has the versions of Spark and Scala.
 _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
-_CATALOGS = (SESSION_CATALOG, "org.apache.iceberg.spark.SparkCatalog")
+_CATALOGS = (SESSION_CATALOG, ICEBERG_CATALOG)
 
 
 def check_environment(spark: SparkSession, catalog: str | None = None) -> None:

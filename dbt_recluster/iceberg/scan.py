@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,18 @@ def scan_tasks(
     return {str(task.file().location()): task for task in java_items(selected)}
 
 
+def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
+    """Return the files that are not live in a snapshot, or have other delete files there than when they were planned.
+
+    Args:
+        table: The table.
+        snapshot_id: The snapshot; None is that of an empty table.
+        tasks: Scan tasks of another snapshot, by path.
+    """
+    now = {} if snapshot_id is None else scan_tasks(table, snapshot_id, list(tasks))
+    return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}
+
+
 def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -> dict[str, ColumnCounts]:
     """Return the column counts that the table's metadata records for files, by path.
 
@@ -98,6 +110,11 @@ def _is_at(table: IcebergTable, paths: Sequence[str]) -> Any:
     """Return a Java predicate: is the file of a scan task at one of ``paths``?"""
     functions = JavaFunctions(table.spark)
     return functions.predicate(functions.is_in(java_set(table.spark, paths), functions.location_of_task()))
+
+
+def _deletes(task: Any) -> set[tuple[str, Any]]:
+    # Deletion vectors of several data files share one file, at different offsets.
+    return {(delete.location(), delete.contentOffset()) for delete in java_items(task.deletes())}
 
 
 def _counts_as_text(functions: JavaFunctions) -> Any:

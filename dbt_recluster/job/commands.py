@@ -162,8 +162,8 @@ class _Job:
                 "error": error,
                 "tables": self._answers,
             }
-            is_unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-            print(json.dumps(outcome, ensure_ascii=not is_unicode), flush=True)
+            is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            print(json.dumps(outcome, ensure_ascii=not is_utf8), flush=True)
         return code
 
     def _note(self, text: str) -> None:

@@ -30,10 +30,7 @@ def catalog_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[
     with ExitStack() as servers:
         warehouse: Path = tmp_path_factory.mktemp("warehouse")
         if kind == "jdbc":
-            try:
-                url = servers.enter_context(postgres.server())
-            except postgres.PostgresMissingError as e:
-                pytest.skip(str(e))
+            url = servers.enter_context(postgres.server_or_skip())
             yield thrift_server.catalog(CATALOG, url, warehouse)
         elif kind == "rest":
             yield servers.enter_context(rest_server.server(warehouse)).settings(CATALOG)

@@ -30,19 +30,12 @@ def clients(request: Any, spark: Any, tmp_path_factory: Any) -> Iterator[tuple[s
         with rest_server.server(directory) as server:
             yield connect(spark, name, server.settings(name)), load_catalog(name, type="rest", uri=server.uri)
         return
-    try:
-        started = postgres.server()
-        url = started.__enter__()
-    except postgres.PostgresMissingError as e:
-        pytest.skip(str(e))
-    try:
+    with postgres.server_or_skip() as url:
         address = url.removeprefix("jdbc:postgresql://")
         other = load_catalog(
             name, type="sql", uri=f"postgresql+psycopg2://postgres@{address}", warehouse=directory.as_uri()
         )
         yield connect(spark, name, thrift_server.catalog(name, url, directory)), other
-    finally:
-        started.__exit__(None, None, None)
 
 
 def connect(spark: Any, name: str, settings: dict[str, str]) -> str:

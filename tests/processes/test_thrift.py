@@ -48,20 +48,13 @@ class Server(NamedTuple):
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A Thrift server with two catalogs in one PostgreSQL, neither of which is its default one."""
     directory = tmp_path_factory.mktemp("thrift")
-    try:
-        database = postgres.server()
-        url = database.__enter__()
-    except postgres.PostgresMissingError as e:
-        pytest.skip(str(e))
-    try:
+    with postgres.server_or_skip() as url:
         catalogs = {
             **thrift_server.catalog("lake", url, directory / "warehouse"),
             **thrift_server.catalog("twin", url, directory / "warehouse"),
         }
         with thrift_server.server(directory, catalogs) as port:
             yield Server(port, url, directory)
-    finally:
-        database.__exit__(None, None, None)
 
 
 def checksum(server: Server, table: str) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from debian import install
@@ -74,6 +74,19 @@ def server() -> Iterator[str]:
             _call([*control, "-m", "immediate", "stop"])
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def server_or_skip() -> Iterator[str]:
+    """Run a server for tests, which are skipped with the reason where there is none."""
+    import pytest
+
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(server())
+        except PostgresMissingError as e:
+            pytest.skip(str(e))
+        yield url
 
 
 def _programs() -> list[Path]:

@@ -33,7 +33,7 @@ def test_a_schema_of_a_thousand_tables_takes_three_statements_and_the_next_one_t
         {
             "show tables in lake.s": [*tables, ("", "temporary", True), ("s", "v", False)],
             "show views in lake.s": [("s", "v", False), ("", "temporary", True)],
-            "set spark.sql.catalog.lake": [("spark.sql.catalog.lake", ICEBERG)],
+            "set `spark.sql.catalog.lake`": [("spark.sql.catalog.lake", ICEBERG)],
             "show tables in lake.empty": [],
             "show views in lake.empty": [],
         }
@@ -63,7 +63,7 @@ def test_a_catalog_without_views_is_asked_for_them_once() -> None:
         {
             "show tables in lake.s": [("s", "t", False)],
             "show views in lake.s": "JDBC catalog is initialized without view support",
-            "set spark.sql.catalog.lake": [("spark.sql.catalog.lake", ICEBERG)],
+            "set `spark.sql.catalog.lake`": [("spark.sql.catalog.lake", ICEBERG)],
         }
     )
     catalogs = Catalogs(connection)
@@ -75,15 +75,15 @@ def test_a_catalog_without_views_is_asked_for_them_once() -> None:
 def test_tables_of_a_catalog_that_is_not_icebergs_are_described_one_by_one() -> None:
     connection = Connection(
         {
-            "show tables in other.s": [("s", "a", False), ("s", "b", False)],
+            "show tables in other.s": [("s", "a", False), ("s", "b-c", False)],
             "show views in other.s": [],
-            "set spark.sql.catalog.other": [("spark.sql.catalog.other", "com.example.Catalog")],
-            "describe extended other.s.a": [("id", "int", None), ("Provider", "iceberg", "")],
-            "describe extended other.s.b": [("id", "int", None), ("Provider", "delta", "")],
+            "set `spark.sql.catalog.other`": [("spark.sql.catalog.other", "com.example.Catalog")],
+            "describe extended other.s.`a`": [("id", "int", None), ("Provider", "iceberg", "")],
+            "describe extended other.s.`b-c`": [("id", "int", None), ("Provider", "delta", "")],
         }
     )
     found = Catalogs(connection).relations("other", "other.s")
-    assert found == [Listed("a", False, True), Listed("b", False, False)]
+    assert found == [Listed("a", False, True), Listed("b-c", False, False)]
 
 
 def test_the_session_catalog_has_a_name_of_its_own() -> None:
@@ -94,6 +94,6 @@ def test_the_session_catalog_has_a_name_of_its_own() -> None:
 
 
 def test_names_of_schemas_lose_their_quotes() -> None:
-    connection = Connection({"show schemas in lake": [("s",), ("`a-b`",)], "show schemas": [("default",)]})
+    connection = Connection({"show schemas in `lake`": [("s",), ("`a-b`",)], "show schemas": [("default",)]})
     assert Catalogs(connection).schemas("lake") == ["s", "a-b"]
     assert Catalogs(connection).schemas(None) == ["default"]
