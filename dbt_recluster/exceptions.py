@@ -61,6 +61,10 @@ class SparkEnvironmentError(ReclusterError):
     """Spark lacks Iceberg's classes, its SQL extensions, or an Iceberg catalog that answers."""
 
 
+class HousekeepingError(ReclusterError):
+    """Snapshots, files or manifests of a table cannot be cleaned up, or it would harm another table."""
+
+
 class DifferentTableError(ReclusterError):
     """The connection and ``recluster_session`` do not see the same table. Nothing was changed."""
 

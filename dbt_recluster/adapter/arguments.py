@@ -45,6 +45,30 @@ def parse_table(value: Any) -> Any:
     return value
 
 
+def parse_selector(name: str, value: Any) -> list[str] | None:
+    """Read ``select`` or ``exclude``: words of dbt's selector syntax, in a string or a list of strings."""
+    words = [value] if isinstance(value, str) else value
+    if words is None:
+        return None
+    if (
+        not isinstance(words, list)
+        or not words
+        or not all(isinstance(word, str) and word.strip() for word in words)
+    ):
+        raise OptionError(f"{name} must be a selector such as tag:hourly, or a list of them, not {value!r}")
+    return [word for text in words for word in text.split()]
+
+
+def parse_select(value: Any) -> list[str] | None:
+    """``select``: the models to work on, as dbt's ``--select`` writes them."""
+    return parse_selector("select", value)
+
+
+def parse_exclude(value: Any) -> list[str] | None:
+    """``exclude``: the models to leave out, as dbt's ``--exclude`` writes them."""
+    return parse_selector("exclude", value)
+
+
 def parse_key(value: Any) -> ClusterKey | None:
     """``cluster_by``: a cluster key, a string or a list of strings; None is the model's or the table's own."""
     return None if value is None else parse_cluster_key(value)
@@ -90,8 +114,15 @@ def parse_dry_run(value: Any) -> bool:
     return parse_boolean("dry_run", value, default=False)
 
 
-RECLUSTER_ARGUMENTS: dict[str, Parser] = {
+# Which tables to work on.
+CHOICE_ARGUMENTS: dict[str, Parser] = {
     "table": parse_table,
+    "select": parse_select,
+    "exclude": parse_exclude,
+}
+
+RECLUSTER_ARGUMENTS: dict[str, Parser] = {
+    **CHOICE_ARGUMENTS,
     "cluster_by": parse_key,
     "final": parse_final,
     "where": parse_where,

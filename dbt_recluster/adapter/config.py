@@ -44,6 +44,7 @@ class ClusteringConfig:
         where: A predicate that restricts automatic reclustering.
         block_rows: The most rows in a block that a merge writes.
         sort_on_load: Whether each load arrives sorted by the key.
+        maintain: Whether a build is followed by the housekeeping that is due.
         columns: The model's columns, once they are known.
     """
 
@@ -56,6 +57,7 @@ class ClusteringConfig:
     where: str | None = None
     block_rows: int = DEFAULT_BLOCK_ROWS
     sort_on_load: bool = True
+    maintain: bool = False
     columns: Columns | None = None
 
     @classmethod
@@ -151,6 +153,11 @@ def parse_sort_on_load(value: Any) -> bool:
     return parse_boolean("sort_on_load", value, default=True)
 
 
+def parse_recluster_maintain(value: Any) -> bool:
+    """``recluster_maintain``: do the housekeeping that is due after each build. Default false."""
+    return parse_boolean("recluster_maintain", value, default=False)
+
+
 def clustering_turned_off(
     variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> str | None:
@@ -186,4 +193,5 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "recluster_where": parse_recluster_where,
     "block_rows": parse_block_rows,
     "sort_on_load": parse_sort_on_load,
+    "recluster_maintain": parse_recluster_maintain,
 }

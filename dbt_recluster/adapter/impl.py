@@ -20,7 +20,8 @@ from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
 from dbt_recluster.adapter.model_response import ReclusterResponse, respond
-from dbt_recluster.adapter.operations import ARGUMENTS, Answer, OperationRunner
+from dbt_recluster.adapter.operation_runner import Answer, OperationRunner
+from dbt_recluster.adapter.operations import ARGUMENTS, OPERATIONS
 from dbt_recluster.adapter.patterns import names_like
 from dbt_recluster.adapter.reclustering import (
     OperationArguments,
@@ -29,12 +30,15 @@ from dbt_recluster.adapter.reclustering import (
     TableReclusterer,
     logger,
 )
+from dbt_recluster.adapter.selectors import selected_ids
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.housekeeping import as_dict
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment
+from dbt_recluster.report import housekeeping_text
 from dbt_recluster.report.text import recluster_line
 
 if TYPE_CHECKING:
@@ -59,6 +63,7 @@ class ReclusterConfig(SparkConfig):
     recluster_where: str | None = None
     block_rows: int | None = None
     sort_on_load: bool = True
+    recluster_maintain: bool = False
 
 
 class ReclusterAdapter(ModelMethods):
@@ -71,7 +76,7 @@ class ReclusterAdapter(ModelMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._runner = OperationRunner(self._open, self._exists)
+        self._runner = OperationRunner(self._open, self._exists, self._selected)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
         self._submitted = SubmittedTables(self.credentials, self.connections)
 
@@ -138,28 +143,37 @@ class ReclusterAdapter(ModelMethods):
             return TableOutcome.of_failure(name, e)
 
     @available.parse_none
+    def maintain_relation(self, relation: BaseRelation) -> str | None:
+        """Do the housekeeping that is due for the table of a model that was just built; return why it failed."""
+        name = relation.render()
+        try:
+            with self._cancellable():
+                done = self._open(name, None).housekeeping().maintain()
+        except ReclusterError as e:
+            return f"{name} was built but not maintained: {e}"
+        if done:
+            logger.info(housekeeping_text.maintained({"table": name, "done": list(map(as_dict, done))}))
+        return None
+
+    @available.parse_none
     def clustering_response(self, response: Any, result: ReclusterResult) -> ReclusterResponse:
         """Return dbt's response for a model with the figures of its recluster."""
         plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
         return respond(plain, result)
 
     @available.parse_none
-    def recluster_arguments(self, arguments: Mapping[str, Any]) -> tuple[Any, OperationArguments]:
+    def recluster_arguments(self, arguments: Mapping[str, Any]) -> OperationArguments:
         """Check the arguments of ``run-operation recluster``."""
         with as_dbt_errors():
             return self._reclusterer.parse(arguments)
 
     @available.parse_list
     def recluster_targets(
-        self,
-        table: Any,
-        nodes: Iterable[Node],
-        arguments: OperationArguments,
-        variables: Mapping[str, Any],
+        self, nodes: Iterable[Node], arguments: OperationArguments, variables: Mapping[str, Any]
     ) -> list[Target]:
         """Return the tables to recluster by hand."""
         with as_dbt_errors():
-            return self._reclusterer.targets(table, nodes, arguments, variables)
+            return self._reclusterer.targets(nodes, arguments, variables)
 
     @available.parse_none
     def recluster_target(
@@ -170,21 +184,23 @@ class ReclusterAdapter(ModelMethods):
             return self._reclusterer.by_hand(target, arguments, variables)
 
     @available.parse_none
-    def recluster_json(self, table: Any, selected: list[Target], outcomes: list[TableOutcome]) -> str:
+    def recluster_json(
+        self, arguments: OperationArguments, selected: list[Target], outcomes: list[TableOutcome]
+    ) -> str:
         """Return what the operation did as JSON."""
-        return self._reclusterer.as_json(table, selected, outcomes)
+        return self._reclusterer.as_json(arguments, selected, outcomes)
 
     @available.parse_none
     def operate(self, name: str, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
         """Run an operation that looks at tables."""
         with as_dbt_errors(), self._cancellable():
-            return self._runner.run(name, arguments, nodes)
+            return self._runner.run(name, OPERATIONS[name], arguments, nodes)
 
     @available.parse_none
     def clustering_report(self, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
         """Write the report of tables, and return its path."""
         with as_dbt_errors(), self._cancellable():
-            return self._runner.report(arguments, nodes)
+            return self._runner.report(ARGUMENTS["clustering_report"], arguments, nodes)
 
     @available.parse_none
     def check_operation_arguments(self, operation: str, unknown: Mapping[str, Any]) -> None:
@@ -209,6 +225,9 @@ class ReclusterAdapter(ModelMethods):
             key = arguments.get("cluster_by")
             table = self._open(model.render(), None if key is None else parse_cluster_key(key))
             return broken_limits(table, limits, parse_predicate("predicate", arguments.get("predicate")))
+
+    def _selected(self, select: list[str] | None, exclude: list[str] | None) -> frozenset[str]:
+        return selected_ids(self.get_macro_resolver(), select, exclude)
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""

@@ -15,8 +15,8 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_recluster.adapter.arguments import RECLUSTER_ARGUMENTS, parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, run_budget
 from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.adapter.operations import OperationRunner
-from dbt_recluster.adapter.targets import Node, Target, targets
+from dbt_recluster.adapter.operation_runner import OperationRunner
+from dbt_recluster.adapter.targets import Choice, Node, Target, targets
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.report.progress_lines import ProgressLines
@@ -103,8 +103,9 @@ class TableOutcome:
 
 @dataclass(frozen=True)
 class OperationArguments:
-    """The arguments of ``run-operation recluster`` that apply to each table; None if not given."""
+    """The arguments of ``run-operation recluster``; None if not given."""
 
+    choice: Choice = field(default_factory=Choice)
     cluster_by: Any = None
     final: bool | None = None
     where: str | None = None
@@ -166,31 +167,29 @@ class TableReclusterer:
             result, warnings=result.warnings, text=recluster_line(result), plan=plan_table(result)
         )
 
-    def parse(self, given: Mapping[str, Any]) -> tuple[Any, OperationArguments]:
-        """Check the arguments of the operation; return the table argument and the others.
+    def parse(self, given: Mapping[str, Any]) -> OperationArguments:
+        """Check the arguments of the operation.
 
         Raises:
             OptionError, ClusterKeyError: One is wrong.
         """
         arguments = parse_arguments("recluster", RECLUSTER_ARGUMENTS, given)
-        return arguments.pop("table"), OperationArguments(**arguments)
+        return OperationArguments(choice=self._runner.choice(arguments), **arguments)
 
     def targets(
-        self,
-        table: Any,
-        nodes: Iterable[Node],
-        arguments: OperationArguments,
-        variables: Mapping[str, Any],
+        self, nodes: Iterable[Node], arguments: OperationArguments, variables: Mapping[str, Any]
     ) -> list[Target]:
         """Return the tables to work on; under a budget, those that gain most for each byte come first."""
-        selected = targets(table, nodes)
-        if arguments.cluster_by is not None and (table is None or len(selected) != 1):
+        selected = targets(arguments.choice, nodes)
+        if arguments.cluster_by is not None and (arguments.choice.table is None or len(selected) != 1):
             raise OptionError("cluster_by is for a single table: name it with table")
         if run_budget(variables) is None or len(selected) < 2:
             return selected
         return sorted(selected, key=lambda target: -self._gain_per_byte(target, arguments))
 
-    def as_json(self, table: Any, selected: list[Target], outcomes: list[TableOutcome]) -> str:
+    def as_json(
+        self, arguments: OperationArguments, selected: list[Target], outcomes: list[TableOutcome]
+    ) -> str:
         """Return the outcomes as JSON: one object for a single named table, otherwise a list."""
         answers = [
             outcome.result.as_dict()
@@ -203,7 +202,8 @@ class TableReclusterer:
             }
             for target, outcome in zip(selected, outcomes, strict=True)
         ]
-        return json.dumps(answers[0] if isinstance(table, str) else answers, indent=2, ensure_ascii=False)
+        single = arguments.choice.is_single
+        return json.dumps(answers[0] if single else answers, indent=2, ensure_ascii=False)
 
     def _recluster(self, target: Target, options: ReclusterOptions, budget: int | None) -> ReclusterResult:
         is_run = options.trigger == "run"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,32 +33,86 @@ class Target:
     error: str | None = None
 
 
-def targets(table: str | list[str] | None, nodes: Iterable[Node]) -> list[Target]:
-    """Return the tables that an operation works on.
+@dataclass(frozen=True)
+class Choice:
+    """The tables that a user chooses: by name, by dbt's selectors, or not at all.
+
+    Attributes:
+        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both.
+        selected: The unique ids of the nodes that ``select`` and ``exclude`` admit; None without either.
+    """
+
+    table: Any = None
+    selected: frozenset[str] | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user chose anything."""
+        return self.table is not None or self.selected is not None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one table is named, by a string."""
+        return isinstance(self.table, str)
+
+
+@dataclass(frozen=True)
+class Eligible:
+    """Which of a project's tables an operation is for, among those that are not named one by one.
+
+    Attributes:
+        admits: Whether a node with a table is one of them.
+        otherwise: What a project without any lacks.
+        by_default: Whether selectors admit other tables too.
+    """
+
+    admits: Callable[[Node], bool]
+    otherwise: str
+    by_default: bool = False
+
+
+EVERY_TABLE = Eligible(lambda _: True, "is a table")
+CLUSTERED = Eligible(lambda node: bool(node["config"].get("cluster_by")), "has cluster_by")
+
+
+def targets(choice: Choice, nodes: Iterable[Node], eligible: Eligible = CLUSTERED) -> list[Target]:
+    """Return the tables that an operation works on: those chosen, or all of the project that it is for.
 
     Args:
-        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both. None means every
-            one of the project that has ``cluster_by``.
+        choice: What the user chose.
         nodes: The project's nodes, as in dbt's ``graph``.
+        eligible: Which tables the operation is for.
 
     Raises:
-        OptionError: A name is unknown or ambiguous, or nothing in the project is clustered.
+        OptionError: A name is unknown or ambiguous, or there is no such table.
     """
     built = [node for node in nodes if node["config"].get("materialized") in _TABLES]
-    if table is None:
-        clustered = [node for node in built if node["config"].get("cluster_by")]
-        if not clustered:
-            raise OptionError(
-                "No model of this project has cluster_by; name a table: --args '{table: schema.name}'"
-            )
-        return sorted(
-            (_target(node, required=False) for node in clustered), key=lambda target: target.relation
-        )
-    names = [table] if isinstance(table, str) else table
+    if choice.table is None:
+        return _eligible_targets(choice, built, eligible)
+    names = [choice.table] if isinstance(choice.table, str) else choice.table
     is_list = isinstance(names, list) and bool(names)
     if not is_list or not all(isinstance(name, str) and name.strip() for name in names):
-        raise OptionError(f"table must be a relation, the name of a model, or a list of them, not {table!r}")
+        raise OptionError(
+            f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
+        )
     return [_named_target(name.strip(), built) for name in names]
+
+
+def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> list[Target]:
+    if choice.selected is not None:
+        nodes = [node for node in nodes if node["unique_id"] in choice.selected]
+        if not nodes:
+            raise OptionError("nothing that is selected is a table")
+        if eligible.by_default:
+            eligible = EVERY_TABLE
+    found = [node for node in nodes if eligible.admits(node)]
+    if not found and choice.selected is not None:
+        raise OptionError(f"nothing that is selected {eligible.otherwise}")
+    if not found:
+        raise OptionError(
+            f"No model of this project {eligible.otherwise}; name a table: --args '{{table: schema.name}}'"
+        )
+    return sorted((_target(node, required=False) for node in found), key=lambda target: target.relation)
 
 
 def _named_target(name: str, nodes: list[Node]) -> Target:

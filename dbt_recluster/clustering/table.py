@@ -13,6 +13,7 @@ from dbt_recluster.clustering.estimate import (
     estimate_recluster,
 )
 from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.housekeeping import Housekeeping
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -79,6 +80,10 @@ class ClusteredTable(KeyedTable):
         The object then describes the table as it is afterwards.
         """
         return Recluster(self, options).run()
+
+    def housekeeping(self) -> Housekeeping:
+        """Return what cleans up after the table's commits."""
+        return Housekeeping(self.iceberg)
 
     def suspend(self) -> str:
         """Keep everybody from reclustering the table; return since when."""

@@ -113,8 +113,12 @@ def parse_row_count(name: str, value: Any) -> int:
     return int(number)
 
 
-def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
-    """``since``: a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``."""
+def parse_moment(name: str, value: Any, now: datetime | None = None) -> datetime | None:
+    """Read a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``.
+
+    Raises:
+        OptionError: It is none of them.
+    """
     if value is None:
         return None
     if isinstance(value, datetime):
@@ -129,9 +133,14 @@ def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):
         raise OptionError(
-            f"since must be a date such as 2026-01-31, a time or a period such as '7 days', not {value!r}"
+            f"{name} must be a date such as 2026-01-31, a time or a period such as '7 days', not {value!r}"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
+    """``since``: leave out what is older (:func:`parse_moment`)."""
+    return parse_moment("since", value, now)
 
 
 def parse_number(value: Any) -> float | None:

@@ -85,6 +85,11 @@ class JavaFunctions:
         """Return a ``java.util.function.Predicate``."""
         return self._interface("java.util.function.Predicate", handle)
 
+    def no_consumer(self) -> Any:
+        """Return a ``java.util.function.Consumer`` that does nothing."""
+        nothing = self._invoke.MethodHandles.empty(self._type(_OBJECT, _OBJECT))
+        return self._interface("java.util.function.Consumer", nothing)
+
     def lines(self, stream: Any) -> str:
         """Collect a Java stream of strings into one string (see :func:`split_lines`)."""
         return str(stream.collect(jvm(self._spark).java.util.stream.Collectors.joining(_LINES)))

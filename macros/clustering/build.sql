@@ -47,6 +47,7 @@
   {%- endif -%}
 
   {%- do recluster_after_build(this, clustering) -%}
+  {%- do recluster_maintain_after_build(this, clustering) -%}
 
   {#- dbt-spark's relations do not say that they are Iceberg tables, and the cache would take them for another format. -#}
   {%- set relations = [] -%}

@@ -3,11 +3,13 @@
 
   Print what happened to tables: every round of reclustering and every load between.
 -#}
-{% macro clustering_history(table=none, since=none, format='text') %}
+{% macro clustering_history(table=none, select=none, exclude=none, since=none, format='text') %}
   {%- do adapter.check_operation_arguments('clustering_history', kwargs) -%}
-  {%- do adapter.dispatch('clustering_history', 'dbt')(table, since, format) -%}
+  {%- do adapter.dispatch('clustering_history', 'dbt')(table, select, exclude, since, format) -%}
 {% endmacro %}
 
-{% macro default__clustering_history(table, since, format) %}
-  {%- do recluster_operate('clustering_history', {'table': table, 'since': since, 'format': format}) -%}
+{% macro default__clustering_history(table, select, exclude, since, format) %}
+  {%- do recluster_operate('clustering_history', {
+    'table': table, 'select': select, 'exclude': exclude, 'since': since, 'format': format
+  }) -%}
 {% endmacro %}

@@ -3,11 +3,13 @@
 
   Print what clustering tables would cost: once, and for each day of loads like those of the past week.
 -#}
-{% macro estimate_clustering_cost(table=none, cluster_by=none, format='text') %}
+{% macro estimate_clustering_cost(table=none, select=none, exclude=none, cluster_by=none, format='text') %}
   {%- do adapter.check_operation_arguments('estimate_clustering_cost', kwargs) -%}
-  {%- do adapter.dispatch('estimate_clustering_cost', 'dbt')(table, cluster_by, format) -%}
+  {%- do adapter.dispatch('estimate_clustering_cost', 'dbt')(table, select, exclude, cluster_by, format) -%}
 {% endmacro %}
 
-{% macro default__estimate_clustering_cost(table, cluster_by, format) %}
-  {%- do recluster_operate('estimate_clustering_cost', {'table': table, 'cluster_by': cluster_by, 'format': format}) -%}
+{% macro default__estimate_clustering_cost(table, select, exclude, cluster_by, format) %}
+  {%- do recluster_operate('estimate_clustering_cost', {
+    'table': table, 'select': select, 'exclude': exclude, 'cluster_by': cluster_by, 'format': format
+  }) -%}
 {% endmacro %}

@@ -3,19 +3,26 @@
 
   Recluster tables by hand: one line for each, and exit code 1 if any failed, after the others were tried.
 -#}
-{% macro recluster(table=none, final=none, where=none, max_bytes=none, depth=none, strategy=none, dry_run=false, format='text', cluster_by=none) %}
+{% macro recluster(
+  table=none, select=none, exclude=none, final=none, where=none, max_bytes=none, depth=none, strategy=none, dry_run=false,
+  format='text', cluster_by=none
+) %}
   {%- do adapter.check_operation_arguments('recluster', kwargs) -%}
-  {%- do adapter.dispatch('recluster', 'dbt')(table, final, where, max_bytes, depth, strategy, dry_run, format, cluster_by) -%}
+  {%- do adapter.dispatch('recluster', 'dbt')(
+    table, select, exclude, final, where, max_bytes, depth, strategy, dry_run, format, cluster_by
+  ) -%}
 {% endmacro %}
 
-{% macro default__recluster(table, final, where, max_bytes, depth, strategy, dry_run, format, cluster_by) %}
+{% macro default__recluster(
+  table, select, exclude, final, where, max_bytes, depth, strategy, dry_run, format, cluster_by
+) %}
   {%- set arguments = adapter.recluster_arguments({
-    'table': table, 'final': final, 'where': where, 'max_bytes': max_bytes, 'depth': depth, 'strategy': strategy,
-    'dry_run': dry_run, 'format': format, 'cluster_by': cluster_by
-  })[1] -%}
+    'table': table, 'select': select, 'exclude': exclude, 'final': final, 'where': where, 'max_bytes': max_bytes,
+    'depth': depth, 'strategy': strategy, 'dry_run': dry_run, 'format': format, 'cluster_by': cluster_by
+  }) -%}
   {%- set outcomes = [] -%}
   {%- set failed = [] -%}
-  {%- set targets = adapter.recluster_targets(table, graph.nodes.values(), arguments, recluster_run_vars()) -%}
+  {%- set targets = adapter.recluster_targets(graph.nodes.values(), arguments, recluster_run_vars()) -%}
   {%- for target in targets -%}
     {%- set outcome = adapter.recluster_target(target, arguments, recluster_run_vars()) -%}
     {%- do outcomes.append(outcome) -%}
@@ -31,7 +38,7 @@
     {%- endif -%}
   {%- endfor -%}
   {%- if arguments.format == 'json' -%}
-    {%- do print(adapter.recluster_json(table, targets, outcomes)) -%}
+    {%- do print(adapter.recluster_json(arguments, targets, outcomes)) -%}
   {%- endif -%}
   {%- if failed -%}
     {%- do adapter.fail_operation(failed | length ~ ' of ' ~ targets | length ~ ' tables failed: ' ~ failed | join(', ')) -%}

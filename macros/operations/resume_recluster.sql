@@ -3,11 +3,11 @@
 
   Let suspended tables be reclustered again.
 -#}
-{% macro resume_recluster(table=none, format='text') %}
+{% macro resume_recluster(table=none, select=none, exclude=none, format='text') %}
   {%- do adapter.check_operation_arguments('resume_recluster', kwargs) -%}
-  {%- do adapter.dispatch('resume_recluster', 'dbt')(table, format) -%}
+  {%- do adapter.dispatch('resume_recluster', 'dbt')(table, select, exclude, format) -%}
 {% endmacro %}
 
-{% macro default__resume_recluster(table, format) %}
-  {%- do recluster_operate('resume_recluster', {'table': table, 'format': format}) -%}
+{% macro default__resume_recluster(table, select, exclude, format) %}
+  {%- do recluster_operate('resume_recluster', {'table': table, 'select': select, 'exclude': exclude, 'format': format}) -%}
 {% endmacro %}

@@ -25,12 +25,8 @@ def test_the_reference_says_what_the_code_says() -> None:
 )
 def test_every_argument_of_an_operation_is_described(path: Path) -> None:
     (macro,) = yaml.safe_load(path.read_text())["macros"]
-    signature = next(
-        line
-        for line in path.with_suffix(".sql").read_text().splitlines()
-        if line.startswith(f"{{% macro {macro['name']}(")
-    )
-    listed = signature[signature.index("(") + 1 : signature.rindex(")")]
+    _, _, signature = path.with_suffix(".sql").read_text().partition(f"{{% macro {macro['name']}(")
+    listed, _, _ = signature.partition(") %}")
     assert [each["name"] for each in macro["arguments"]] == [
         each.partition("=")[0].strip() for each in listed.split(",")
     ]

@@ -6,9 +6,10 @@ import pytest
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig
-from dbt_recluster.adapter.operations import ARGUMENTS, OperationRunner
+from dbt_recluster.adapter.operation_runner import OperationRunner
+from dbt_recluster.adapter.operations import ARGUMENTS
 from dbt_recluster.adapter.reclustering import OperationArguments, RunBudget, TableReclusterer
-from dbt_recluster.adapter.targets import Target
+from dbt_recluster.adapter.targets import Choice, Target
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError
 
@@ -17,7 +18,11 @@ def never_opened(relation: str, key: Any) -> Any:
     raise AssertionError(relation)
 
 
-RUNNER = OperationRunner(never_opened, lambda relation: relation != "s.unbuilt")
+def selected(select: list[str] | None, exclude: list[str] | None) -> frozenset[str]:
+    return frozenset({*(select or []), *(f"not {word}" for word in exclude or [])})
+
+
+RUNNER = OperationRunner(never_opened, lambda relation: relation != "s.unbuilt", selected)
 RECLUSTERER = TableReclusterer(RUNNER, RunBudget())
 
 
@@ -51,7 +56,7 @@ def test_each_table_has_its_turn_and_every_failure_is_named_once() -> None:
 
 
 def test_the_arguments_of_recluster() -> None:
-    assert RECLUSTERER.parse({}) == (None, OperationArguments())
+    assert RECLUSTERER.parse({}) == OperationArguments()
     given = {
         "table": "a.t",
         "cluster_by": "to_date(ts)",
@@ -62,11 +67,10 @@ def test_the_arguments_of_recluster() -> None:
         "strategy": "peak",
         "dry_run": True,
     }
-    table, arguments = RECLUSTERER.parse(given)
+    arguments = RECLUSTERER.parse(given)
     key = parse_cluster_key("days(ts)")
-    assert (table, arguments) == (
-        "a.t",
-        OperationArguments(key, True, "a > 1", 2**20, 2.0, "peak", True, "text"),
+    assert arguments == OperationArguments(
+        Choice("a.t"), key, True, "a > 1", 2**20, 2.0, "peak", True, "text"
     )
     options = arguments.options(ClusteringConfig(depth=7, block_rows=5))
     assert (options.depth, options.block_rows, options.dry_run) == (2.0, 5, True)
@@ -93,11 +97,11 @@ def test_a_misspelled_argument_is_answered_with_those_there_are(operation: str) 
 
 def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
     outcome = RECLUSTERER.by_hand(
-        target("t", required=True, cluster_by="a"), OperationArguments(parse_cluster_key("b")), {}
+        target("t", required=True, cluster_by="a"), OperationArguments(cluster_by=parse_cluster_key("b")), {}
     )
     assert outcome.error == "the model of s.t has cluster_by a; change it there instead of naming b here"
     with pytest.raises(OptionError, match="cluster_by is for a single table"):
-        RECLUSTERER.targets(["s.t", "s.u"], [], OperationArguments(parse_cluster_key("b")), {})
+        RECLUSTERER.targets([], OperationArguments(Choice(["s.t", "s.u"]), parse_cluster_key("b")), {})
     with pytest.raises(ClusterKeyError):
         RECLUSTERER.parse({"cluster_by": "lower(a)"})
 
@@ -114,3 +118,14 @@ def test_a_budget_is_for_all_tables_of_a_run() -> None:
         budget.spend(45)
     with pytest.raises(BudgetSpentError, match="the 100 bytes"), budget.limit(100, None):
         pass
+
+
+def test_tables_are_named_or_selected() -> None:
+    assert RECLUSTERER.parse({"select": "tag:a  +b", "exclude": ["c", "d e"]}).choice == Choice(
+        selected=frozenset({"tag:a", "+b", "not c", "not d", "not e"})
+    )
+    with pytest.raises(OptionError, match="not both"):
+        RECLUSTERER.parse({"table": "s.t", "exclude": "c"})
+    for wrong in ("", " ", [], 7, [7], {"a": 1}):
+        with pytest.raises(OptionError, match=r"^select must be a selector"):
+            RECLUSTERER.parse({"select": wrong})

@@ -1,0 +1,154 @@
+"""Runs the operations of ``dbt run-operation`` on the tables that a user chooses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, Parser, parse_arguments, parse_format
+from dbt_recluster.adapter.targets import CLUSTERED, Choice, Eligible, Node, Target, targets
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.exceptions import OptionError, ReclusterError
+
+if TYPE_CHECKING:
+    from dbt_recluster.clustering.table import ClusteredTable
+
+T = TypeVar("T")
+
+# Returns the table of a relation under a key, or under its own.
+Open = Callable[[str, ClusterKey | None], "ClusteredTable"]
+# Whether a relation exists.
+Exists = Callable[[str], bool]
+# Returns the unique ids of the nodes that dbt's selectors admit: those of select, and of exclude.
+Selected = Callable[["list[str] | None", "list[str] | None"], "frozenset[str]"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an operation prints, and why it failed, if it did."""
+
+    text: str
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation that looks at tables, one after the other.
+
+    Attributes:
+        run: Takes a function that opens tables, the target and the parsed arguments by name; returns JSON values.
+        text: Writes the result for one table for people.
+        needs_choice: Whether tables have to be chosen: an operation that changes tables does not change all by default.
+        eligible: Which of the project's tables it is for.
+        parsers: The arguments besides those that choose tables, and ``format``.
+    """
+
+    run: Callable[..., Any]
+    text: Callable[[Any], str]
+    needs_choice: bool = False
+    eligible: Eligible = CLUSTERED
+    parsers: Mapping[str, Parser] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> dict[str, Parser]:
+        """All arguments."""
+        return {**CHOICE_ARGUMENTS, **self.parsers, "format": parse_format}
+
+
+@dataclass(frozen=True)
+class OperationRunner:
+    """Runs operations on the tables of a project.
+
+    Attributes:
+        open: Opens a table.
+        exists: Tells whether a table is built.
+        selected: Understands dbt's selectors.
+    """
+
+    open: Open
+    exists: Exists
+    selected: Selected
+
+    def choice(self, arguments: dict[str, Any]) -> Choice:
+        """Take the arguments that choose tables out of ``arguments``.
+
+        Raises:
+            OptionError: Tables are both named and selected, or a selector is wrong.
+        """
+        table = arguments.pop("table")
+        select, exclude = arguments.pop("select"), arguments.pop("exclude")
+        if select is None and exclude is None:
+            return Choice(table)
+        if table is not None:
+            raise OptionError("name tables, or choose them by select and exclude, not both")
+        return Choice(selected=self.selected(select, exclude))
+
+    def run(self, name: str, operation: Operation, given: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
+        """Run an operation on every table that it names. A table that fails does not stop the others.
+
+        Raises:
+            OptionError, ClusterKeyError: An argument is wrong.
+        """
+        arguments = parse_arguments(name, operation.arguments, given)
+        choice, output = self.choice(arguments), arguments.pop("format")
+        if operation.needs_choice and not choice.is_given:
+            raise OptionError(
+                f"{name} needs a table: --args '{{table: schema.name}}', or a selector: --args '{{select: tag:name}}'"
+            )
+        answers, failures = self.for_all(
+            targets(choice, nodes, operation.eligible),
+            lambda target: operation.run(self.open, target, **arguments),
+        )
+        if output == "json":
+            single = choice.is_single and len(answers) == 1
+            text = json.dumps(answers[0] if single else answers, indent=2, ensure_ascii=False)
+        else:
+            texts = list(map(operation.text, answers))
+            text = ("\n\n" if any("\n" in text for text in texts) else "\n").join(texts)
+            text = text or ("" if failures else "No table of this project is built yet.")
+        return Answer(text, "\n".join(failures) or None)
+
+    def report(
+        self, parsers: Mapping[str, Parser], given: Mapping[str, Any], nodes: Iterable[Node]
+    ) -> Answer:
+        """Write the report of the tables named, and return its path. A table that fails is left out and named.
+
+        Raises:
+            OptionError, ReportError: An argument is wrong, or the report cannot be written.
+        """
+        from dbt_recluster.report.html import write_report
+
+        arguments = parse_arguments("clustering_report", parsers, given)
+        data, failures = self.for_all(
+            targets(self.choice({**arguments, "table": arguments["tables"]}), nodes),
+            lambda target: self.open(target.relation, target.config.cluster_by).report_data(
+                target.config.options()
+            ),
+        )
+        if not data:
+            return Answer("", "\n".join(failures) or "No table of this project is built yet.")
+        written = write_report(data, arguments["path"])
+        return Answer("\n".join(map(str, written)), "\n".join(failures) or None)
+
+    def for_all(self, selected: Iterable[Target], work: Callable[[Target], T]) -> tuple[list[T], list[str]]:
+        """Work on every target that is built; return the results, and the failures in words."""
+        results: list[T] = []
+        failures: list[str] = []
+        for target in selected:
+            if self.is_passed_over(target):
+                continue
+            error = target.error
+            if error is None:
+                try:
+                    results.append(work(target))
+                    continue
+                except ReclusterError as e:
+                    error = str(e)
+            failures.append(error if target.relation in error else f"{target.relation}: {error}")
+        return results, failures
+
+    def is_passed_over(self, target: Target) -> bool:
+        """Whether a target is not built yet and the user did not name it."""
+        return not target.required and not self.exists(target.relation)

@@ -1,0 +1,312 @@
+"""Snapshots, files and manifests that a table no longer needs: Iceberg's own actions, and what makes them safe.
+
+A merge leaves the old blocks in the table's storage until the snapshots that know them expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, TypeVar
+
+from dbt_recluster.exceptions import HousekeepingError, OptionError, ReclusterError
+from dbt_recluster.iceberg.actions import IcebergActions
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.java_errors import short_message
+
+T = TypeVar("T")
+
+# A query reads the snapshot that was current when it began; nobody knows how long the longest one takes.
+LEAST_RETENTION = timedelta(hours=1)
+# A writer's files belong to no snapshot until it commits. Iceberg's own default.
+LEAST_ORPHAN_AGE = timedelta(days=3)
+# Fewer manifests than this are read in one go, whatever their size.
+_FEW_MANIFESTS = 10
+# Rewriting manifests has to leave a quarter of them, or it would be due again after a few commits.
+_MANIFEST_GAIN = 4
+# Iceberg's min-input-files: it leaves fewer position delete files of a partition as they are.
+_FEW_DELETE_FILES = 5
+
+
+@dataclass(frozen=True)
+class SnapshotsExpired:
+    """What an expiry did, or would do.
+
+    Attributes:
+        table: The table.
+        dry_run: Whether nothing was changed.
+        snapshots: Snapshots removed.
+        kept: Snapshots that stay.
+        kept_since: When the oldest of them was committed, ISO 8601 in UTC; history and time travel begin there.
+        files: Data and delete files that no other snapshot has.
+        bytes: Their size.
+    """
+
+    table: str
+    dry_run: bool
+    snapshots: int
+    kept: int
+    kept_since: str | None
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class OrphansRemoved:
+    """Files under the table's location that no snapshot knows, removed or only named.
+
+    Attributes:
+        table: The table.
+        dry_run: Whether nothing was removed.
+        older_than: Files younger than this were left alone, ISO 8601 in UTC.
+        files: The files.
+    """
+
+    table: str
+    dry_run: bool
+    older_than: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ManifestsRewritten:
+    """How many manifests were replaced, and by how many; in a dry run, how many there are and would be at best."""
+
+    table: str
+    dry_run: bool
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class PositionDeletesRewritten:
+    """How many position delete files were replaced, and by how many.
+
+    In a dry run ``before`` is the most in one partition that could be fewer; Iceberg may leave some as they are.
+    """
+
+    table: str
+    dry_run: bool
+    before: int
+    after: int
+
+
+Done = SnapshotsExpired | OrphansRemoved | ManifestsRewritten | PositionDeletesRewritten
+
+
+class Housekeeping:
+    """Cleans up after a table's commits.
+
+    Args:
+        table: The table.
+        now: The current time, UTC.
+    """
+
+    def __init__(self, table: IcebergTable, now: datetime | None = None) -> None:
+        self._table = table
+        self._now = now or datetime.now(timezone.utc)
+        self._actions = IcebergActions(table)
+
+    def expire_snapshots(
+        self,
+        older_than: datetime | None = None,
+        retain_last: int | None = None,
+        *,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> SnapshotsExpired:
+        """Expire snapshots, and delete the files that no other snapshot has. Branches and tags stay.
+
+        Args:
+            older_than: Snapshots committed before it expire; None is the table's
+                ``history.expire.max-snapshot-age-ms``, five days if it is not set.
+            retain_last: How many stay however old; None is ``history.expire.min-snapshots-to-keep``, 1 if not set.
+            force: Allow ``older_than`` within the past hour.
+            dry_run: Change nothing.
+
+        Raises:
+            OptionError: ``older_than`` lies in the future, or ``retain_last`` is below 1.
+            HousekeepingError: A running query may need what would go; files may belong to other tables
+                (``gc.enabled``); or Iceberg fails.
+        """
+        self._check_time("older_than", older_than)
+        if older_than is not None and older_than > self._now - LEAST_RETENTION and not force:
+            raise HousekeepingError(
+                f"expire_snapshots of {self._table.name}: a query that began before older_than may still read what "
+                "would be deleted, so it must lie an hour back at least; force: true allows less"
+            )
+        self._check_files_are_its_own("expire_snapshots")
+        return self._safely("expire_snapshots", lambda: self._expire(older_than, retain_last, dry_run))
+
+    def remove_orphan_files(
+        self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
+    ) -> OrphansRemoved:
+        """Delete files under the table's location that no snapshot knows: what failed and killed writers left behind.
+
+        Args:
+            older_than: Only files last changed before it; None means three days ago.
+            force: Allow less than three days, which deletes files that a writer has not committed yet.
+            dry_run: Only name them.
+
+        Raises:
+            OptionError: ``older_than`` lies in the future.
+            HousekeepingError: ``older_than`` is too young; another table has files under this table's location; files
+                may belong to other tables (``gc.enabled``); or Iceberg fails.
+        """
+        self._check_time("older_than", older_than)
+        least = self._now - LEAST_ORPHAN_AGE
+        if older_than is not None and older_than > least and not force:
+            raise HousekeepingError(
+                f"remove_orphan_files of {self._table.name}: files that a writer has not committed yet look like "
+                "orphans, so older_than must lie three days back at least; force: true allows less"
+            )
+        self._check_files_are_its_own("remove_orphan_files")
+        return self._safely("remove_orphan_files", lambda: self._remove_orphans(older_than or least, dry_run))
+
+    def rewrite_manifests(self, *, dry_run: bool = False) -> ManifestsRewritten:
+        """Rewrite the table's manifests, ordered by partition and of their target size.
+
+        Raises:
+            HousekeepingError: Iceberg fails.
+        """
+        return self._safely("rewrite_manifests", lambda: self._rewrite_manifests(dry_run))
+
+    def rewrite_position_delete_files(self, *, dry_run: bool = False) -> PositionDeletesRewritten:
+        """Join small position delete files, and drop those whose rows are gone.
+
+        Raises:
+            HousekeepingError: Iceberg fails.
+        """
+        return self._safely("rewrite_position_delete_files", lambda: self._rewrite_deletes(dry_run))
+
+    def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> list[Done]:
+        """Do what is due, in this order: delete files and manifests are rewritten, snapshots expire, orphans go.
+
+        Args:
+            orphans: Also remove orphan files, for which every file under the table's location is listed.
+            dry_run: Change nothing.
+
+        Returns:
+            What was done; nothing of what was not due.
+
+        Raises:
+            HousekeepingError: See the other methods. What came before stays done.
+        """
+        steps: list[Callable[[], Done]] = [
+            lambda: self._safely("rewrite_position_delete_files", lambda: self._due_deletes(dry_run)),
+            lambda: self._safely("rewrite_manifests", lambda: self._due_manifests(dry_run)),
+        ]
+        if self._owns_files:
+            steps.append(lambda: self.expire_snapshots(dry_run=dry_run))
+            if orphans:
+                steps.append(lambda: self.remove_orphan_files(dry_run=dry_run))
+        done: list[Done] = []
+        for step in steps:
+            self._table.refresh()
+            result = step()
+            if _changes_something(result):
+                done.append(result)
+        return done
+
+    def _expire(
+        self, older_than: datetime | None, retain_last: int | None, dry_run: bool
+    ) -> SnapshotsExpired:
+        snapshots = self._actions.expirable(older_than, retain_last)
+        files, size = (0, 0) if not snapshots.at else self._actions.files_only_in(snapshots)
+        if snapshots.at and not dry_run:
+            files = self._actions.expire(older_than, retain_last)
+            self._table.refresh()
+        return SnapshotsExpired(
+            self._table.name,
+            dry_run,
+            len(snapshots.at),
+            snapshots.kept,
+            snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None,
+            files,
+            size,
+        )
+
+    def _remove_orphans(self, older_than: datetime, dry_run: bool) -> OrphansRemoved:
+        # Of another table there may be young files only, so whose they are is asked of files of any age.
+        unknown = self._actions.remove_orphans(self._now, dry_run=True)
+        if foreign := self._actions.foreign_metadata(unknown):
+            raise HousekeepingError(
+                f"another table has files under the location of {self._table.name}, which would be deleted as orphans: "
+                f"{foreign}. If that table was dropped, remove its metadata file first"
+            )
+        files = self._actions.remove_orphans(older_than, dry_run=dry_run)
+        return OrphansRemoved(
+            self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
+        )
+
+    def _rewrite_manifests(self, dry_run: bool) -> ManifestsRewritten:
+        if dry_run:
+            manifests = self._actions.manifests()
+            return ManifestsRewritten(self._table.name, True, manifests.count, manifests.needed)
+        before, after = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
+        self._table.refresh()
+        return ManifestsRewritten(self._table.name, False, before, after)
+
+    def _rewrite_deletes(self, dry_run: bool) -> PositionDeletesRewritten:
+        if dry_run:
+            most = self._actions.joinable_position_deletes()
+            return PositionDeletesRewritten(self._table.name, True, most, min(most, 1))
+        before, after, _ = self._actions.rewrite_position_deletes()
+        self._table.refresh()
+        return PositionDeletesRewritten(self._table.name, False, before, after)
+
+    def _due_manifests(self, dry_run: bool) -> ManifestsRewritten:
+        manifests = self._actions.manifests()
+        if manifests.count < max(_FEW_MANIFESTS, _MANIFEST_GAIN * manifests.needed):
+            return ManifestsRewritten(self._table.name, dry_run, 0, 0)
+        return self._rewrite_manifests(dry_run)
+
+    def _due_deletes(self, dry_run: bool) -> PositionDeletesRewritten:
+        if self._actions.joinable_position_deletes() < _FEW_DELETE_FILES:
+            return PositionDeletesRewritten(self._table.name, dry_run, 0, 0)
+        return self._rewrite_deletes(dry_run)
+
+    def _check_time(self, name: str, moment: datetime | None) -> None:
+        if moment is not None and moment > self._now:
+            raise OptionError(f"{name} lies in the future: {moment.isoformat(timespec='seconds')}")
+
+    @property
+    def _owns_files(self) -> bool:
+        return self._table.properties.get("gc.enabled", "true").lower() != "false"
+
+    def _check_files_are_its_own(self, what: str) -> None:
+        if not self._owns_files:
+            raise HousekeepingError(
+                f"{what} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
+                "tables. Set it to true if they do not"
+            )
+
+    def _safely(self, what: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except ReclusterError:
+            raise
+        except Exception as e:
+            raise HousekeepingError(f"{what} of {self._table.name} failed: {short_message(e)}") from e
+
+
+def _changes_something(done: Done) -> bool:
+    if isinstance(done, SnapshotsExpired):
+        return done.snapshots > 0
+    if isinstance(done, OrphansRemoved):
+        return bool(done.files)
+    return done.before > 0
+
+
+def as_dict(done: Done) -> dict[str, Any]:
+    """Return a result as JSON values."""
+    return {"task": TASKS[type(done)], **asdict(done)}
+
+
+TASKS: dict[type, str] = {
+    SnapshotsExpired: "expire_snapshots",
+    OrphansRemoved: "remove_orphan_files",
+    ManifestsRewritten: "rewrite_manifests",
+    PositionDeletesRewritten: "rewrite_position_delete_files",
+}

@@ -1,0 +1,198 @@
+"""Iceberg's own actions that keep a table's files and metadata small, and what they would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.iceberg.java_functions import JavaFunctions
+from dbt_recluster.iceberg.jvm import java_items
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+_COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
+_METADATA_FILE = ".metadata.json"
+# The block of a delete file for a single one: recorded, or by the bounds of its column file_path, whose id this is.
+_LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
+_DATA_FILE = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
+
+
+@dataclass(frozen=True)
+class ExpirableSnapshots:
+    """Snapshots that an expiry removes.
+
+    Attributes:
+        at: When each was committed, UTC, oldest first.
+        kept: How many snapshots stay.
+        kept_since: When the oldest snapshot that stays was committed.
+        java: The Java list of them.
+    """
+
+    at: tuple[datetime, ...]
+    kept: int
+    kept_since: datetime | None
+    java: Any
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The manifests of the current snapshot.
+
+    Attributes:
+        count: How many there are.
+        bytes: Their size together.
+        needed: How many manifests of the table's target size would hold as much.
+    """
+
+    count: int
+    bytes: int
+    needed: int
+
+
+class IcebergActions:
+    """Iceberg's actions on a table, as of its last refresh.
+
+    Args:
+        table: The table.
+    """
+
+    def __init__(self, table: IcebergTable) -> None:
+        self._table = table
+
+    @property
+    def _actions(self) -> Any:
+        table = self._table
+        return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
+
+    def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
+        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
+        java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
+        stays = self._without(java).snapshots()
+        kept = sorted(map(_time, java_items(stays)))
+        gone = tuple(sorted(map(_time, java_items(java))))
+        return ExpirableSnapshots(gone, len(kept), kept[0] if kept else None, java)
+
+    def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
+        """Return how many data and delete files no other snapshot has, and their bytes."""
+        current = self._table.java.operations().current()
+        count, size = self._all_files(current)
+        count_then, size_then = self._all_files(self._without(snapshots.java))
+        return count - count_then, size - size_then
+
+    def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
+        """Expire snapshots and delete the files that no other snapshot has; return how many data and delete files."""
+        action = self._actions.expireSnapshots(self._table.java)
+        result = self._configured(action, older_than, retain_last).execute()
+        return sum(int(getattr(result, count)()) for count in _COUNTS)
+
+    def remove_orphans(self, older_than: datetime, *, dry_run: bool) -> list[str]:
+        """Delete files under the table's location that no snapshot knows, or only list them."""
+        action = self._actions.deleteOrphanFiles(self._table.java).olderThan(_millis(older_than))
+        if dry_run:
+            action = action.deleteWith(JavaFunctions(self._table.spark).no_consumer())
+        return sorted(map(str, java_items(_as_list(self._table, action.execute().orphanFileLocations()))))
+
+    def rewrite_manifests(self) -> tuple[int, int]:
+        """Rewrite manifests to their target size; return how many were replaced and by how many."""
+        result = self._actions.rewriteManifests(self._table.java).execute()
+        rewritten, added = result.rewrittenManifests(), result.addedManifests()
+        return len(java_items(_as_list(self._table, rewritten))), len(
+            java_items(_as_list(self._table, added))
+        )
+
+    def rewrite_position_deletes(self) -> tuple[int, int, int]:
+        """Join small position delete files; return how many were replaced, by how many, and the bytes replaced."""
+        result = self._actions.rewritePositionDeletes(self._table.java).execute()
+        return (
+            int(result.rewrittenDeleteFilesCount()),
+            int(result.addedDeleteFilesCount()),
+            int(result.rewrittenBytesCount()),
+        )
+
+    def manifests(self) -> Manifests:
+        """Return what the current snapshot's manifests are, and could be."""
+        snapshot = self._table.java.currentSnapshot()
+        if snapshot is None:
+            return Manifests(0, 0, 0)
+        table = self._table
+        sizes = [int(m.length()) for m in java_items(snapshot.allManifests(table.java.io()))]
+        defaults = table.iceberg.TableProperties
+        target = int(
+            table.properties.get(
+                defaults.MANIFEST_TARGET_SIZE_BYTES, defaults.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
+            )
+        )
+        return Manifests(len(sizes), sum(sizes), -(-sum(sizes) // max(1, target)))
+
+    def joinable_position_deletes(self) -> int:
+        """Return the most position delete files in one partition that could be fewer.
+
+        With ``write.delete.granularity`` ``file``, Iceberg's default, one for each block is as few as there can be, and
+        deletion vectors are such files always.
+        """
+        table = self._table
+        if table.snapshot_id is None:
+            return 0
+        files = table.metadata("delete_files").where("content = 1 and file_format != 'PUFFIN'")
+        partition = [name for name in ("spec_id", "partition") if name in files.columns]
+        count = "count(*)"
+        if table.properties.get("write.delete.granularity", "file").lower() != "partition":
+            count = f"count(*) - count(distinct {_DATA_FILE})"
+        counts = files.groupBy(*partition).agg(_expression(count)).groupBy().max("files").collect()
+        return int(counts[0][0] or 0)
+
+    def foreign_metadata(self, files: Sequence[str]) -> str | None:
+        """Return a metadata file among these that belongs to another table, or None."""
+        table = self._table
+        io, parser = table.java.io(), table.iceberg.TableMetadataParser
+        for file in files:
+            if file.endswith(_METADATA_FILE) and str(parser.read(io, file).uuid()) != table.uuid:
+                return file
+        return None
+
+    def _configured(self, action: Any, older_than: datetime | None, retain_last: int | None) -> Any:
+        if older_than is not None:
+            action = action.expireOlderThan(_millis(older_than))
+        return action if retain_last is None else action.retainLast(retain_last)
+
+    def _without(self, snapshots: Any) -> Any:
+        """Return the table's metadata without these snapshots."""
+        current = self._table.java.operations().current()
+        builder = self._table.iceberg.TableMetadata.buildFrom(current)
+        return builder.removeSnapshots(snapshots).discardChanges().build()
+
+    def _all_files(self, metadata: Any) -> tuple[int, int]:
+        """Return the number and the bytes of all data and delete files of all snapshots."""
+        from pyspark.sql import DataFrame
+
+        table = self._table
+        operations = table.iceberg.StaticTableOperations(metadata, table.java.io())
+        static = table.iceberg.BaseTable(operations, table.name)
+        kind = table.iceberg.MetadataTableType.ALL_FILES
+        rows = table.iceberg.spark.SparkTableUtil.loadMetadataTable(table.spark._jsparkSession, static, kind)
+        files: DataFrame = DataFrame(rows, table.spark).select("file_path", "file_size_in_bytes").distinct()
+        count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
+        return int(count), int(size or 0)
+
+
+def _expression(sql: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    return expr(sql).alias("files")
+
+
+def _as_list(table: IcebergTable, iterable: Any) -> Any:
+    return table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(iterable)
+
+
+def _millis(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def _time(snapshot: Any) -> datetime:
+    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc)

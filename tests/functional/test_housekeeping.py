@@ -1,0 +1,126 @@
+"""Housekeeping through dbt: the operations, dbt's selectors, and the config that maintains after a build."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operations import EVENTS, Operations, load_once, operate, operate_json
+
+MAINTAINED = EVENTS.replace("automatic_clustering=false", "recluster_maintain=true, recluster_depth=1")
+TAGGED = "{{ config(materialized='table', tags=['hourly'], cluster_by='id') }} select id from range(10)"
+VIEW = "{{ config(materialized='view', tags=['a_view']) }} select 1 as id"
+DOWNSTREAM = "{{ config(materialized='table') }} select * from {{ ref('tagged') }}"
+
+
+class TestOperations(Operations):
+    LOADS = 3
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "events.sql": EVENTS,
+            "tagged.sql": TAGGED,
+            "a_view.sql": VIEW,
+            "marts": {"downstream.sql": DOWNSTREAM},
+        }  # type: ignore[dict-item]
+
+    def test_expire_snapshots(self, project: Any, table: str, sql: Any) -> None:
+        said = operate("expire_snapshots", "{table: events, dry_run: true}")
+        assert f"{table}: no snapshot to expire, 3 snapshots kept" in said
+        recent = "{table: events, older_than: 0 minutes%s}"
+        refused = operate("expire_snapshots", recent % "", passes=False)
+        assert "a query that began before older_than may still read what would be deleted" in refused
+        planned = operate("expire_snapshots", recent % ", force: true, dry_run: true")
+        assert (
+            f"{table}: would expire 2 snapshots and free 0 files (0 bytes); history and time travel"
+            in planned
+        )
+        found = operate_json("expire_snapshots", recent % ", force: true, retain_last: 2, format: json")
+        assert (found["task"], found["snapshots"], found["kept"]) == ("expire_snapshots", 1, 2)
+        assert sql("select count(*) from {schema}.events.snapshots")[0][0] == 2
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("{}", "expire_snapshots needs a table: --args '{table: schema.name}', or a selector"),
+            ("{table: events, older_than: 2999-01-01}", "older_than lies in the future"),
+            ("{table: events, older_than: soon}", "older_than must be a date"),
+            ("{table: events, retain_last: 0}", "retain_last must be a whole number above 0"),
+            ("{table: events, select: tag:hourly}", "name tables, or choose them by select and exclude"),
+            ("{select: 'tag:nothing'}", "nothing in this project is left by select: tag:nothing"),
+            ("{select: 'nomethod:x'}", "select or exclude is wrong"),
+            ("{select: 'state:modified'}", "select or exclude is wrong"),
+            ("{select: a_view}", "nothing that is selected is a table"),
+        ],
+    )
+    def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
+        assert message in operate("expire_snapshots", arguments, passes=False)
+
+    def test_the_others(self, project: Any, table: str) -> None:
+        said = operate("remove_orphan_files", "{table: events}")
+        assert f"{table}: no orphan file older than " in said
+        assert f"{table}: would rewrite 3 manifests into 1" in operate(
+            "rewrite_manifests", "{table: events, dry_run: true}"
+        )
+        assert f"{table}: rewrote 3 manifests into 1" in operate("rewrite_manifests", "{table: events}")
+        said = operate("rewrite_position_delete_files", "{table: events}")
+        assert f"{table}: no position delete file to rewrite" in said
+        refused = operate("maintain", passes=False)
+        assert "No model of this project has recluster_maintain: true" in refused
+        assert f"{table}: nothing due" in operate("maintain", "{table: events}")
+
+    @pytest.mark.parametrize(
+        ("arguments", "tables"),
+        [
+            ("{select: 'tag:hourly'}", ["tagged"]),
+            ("{select: tagged+}", ["downstream", "tagged"]),
+            ("{select: 'path:models/marts'}", ["downstream"]),
+            ("{select: [events, 'tag:hourly'], exclude: tagged}", ["events"]),
+            ("{exclude: '+downstream'}", ["events"]),
+            ("{select: 'config.materialized:table,tagged'}", ["tagged"]),
+        ],
+    )
+    def test_selectors(self, project: Any, arguments: str, tables: list[str]) -> None:
+        found = operate_json("maintain", arguments[:-1] + ", format: json}")
+        assert [each["table"].rpartition(".")[2] for each in found] == tables
+
+    def test_selectors_of_the_operations_on_clustering(self, project: Any) -> None:
+        found = operate_json("clustering_information", "{select: 'tagged+ events', format: json}")
+        assert [each["table"].rpartition(".")[2] for each in found] == ["events", "tagged"]
+        said = operate("recluster", "{select: 'tag:hourly', dry_run: true}")
+        assert "1 of 1 " in said
+        assert "tagged: nothing to do" in said
+        written = operate("clustering_report", "{select: 'tag:hourly', path: target/hourly.html}")
+        assert "hourly.html" in written
+
+
+class TestConfig(Operations):
+    LOADS = 2
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": MAINTAINED}
+
+    def test_each_build_does_what_is_due(self, project: Any, table: str, sql: Any) -> None:
+        before = sql("select count(*) from {schema}.events.snapshots")[0][0]
+        assert before > 1
+        project.run_sql(f"alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
+        load_once(2)
+        assert sql("select count(*) from {schema}.events.snapshots")[0][0] == 1
+        assert sql("select count(*) from {schema}.events")[0][0] == 3000
+        assert f"{table}: nothing due" in operate("maintain")
+
+    def test_a_failure_is_a_warning(self, project: Any, table: str, sql: Any, monkeypatch: Any) -> None:
+        from dbt_recluster.iceberg.actions import IcebergActions
+
+        def fail(*_: Any) -> Any:
+            raise RuntimeError("the catalog is gone")
+
+        monkeypatch.setattr(IcebergActions, "expirable", fail)
+        from dbt.tests.util import run_dbt_and_capture
+
+        _, log = run_dbt_and_capture(["run", "--vars", '{"load": 3}'])
+        assert f"{table} was built but not maintained: expire_snapshots of {table} failed" in log
+        assert "the catalog is gone" in log
+        assert sql("select count(*) from {schema}.events")[0][0] == 4000

@@ -1,0 +1,203 @@
+"""Iceberg's own clean-up actions: what they free, what they would free, and when they are refused."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tables import Meanwhile, append, checksum, local_path, make_table
+
+from dbt_recluster.clustering.housekeeping import (
+    Housekeeping,
+    ManifestsRewritten,
+    PositionDeletesRewritten,
+    SnapshotsExpired,
+)
+from dbt_recluster.exceptions import HousekeepingError, OptionError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
+
+NOW = datetime.now(timezone.utc)
+TOMORROW = NOW + timedelta(days=1)
+SOON = NOW + timedelta(hours=12)
+LONG_AGO = (NOW - timedelta(days=30)).timestamp()
+
+
+def tomorrow(spark: Any, name: str) -> Housekeeping:
+    """Look at a table as if a day had gone by since."""
+    return Housekeeping(IcebergTable.load(spark, name), TOMORROW)
+
+
+def on_disk(spark: Any, name: str) -> set[Path]:
+    return set((local_path(IcebergTable.load(spark, name).java.location()) / "data").rglob("*.parquet"))
+
+
+def test_an_expiry_frees_what_a_merge_left_and_says_so_before(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema)
+    before, old = checksum(spark, table), on_disk(spark, table)
+    size = sum(file.stat().st_size for file in old)
+    recluster(spark, table, "k", depth=1, block_rows=1000)
+    levels = clustering_information(spark, table)["level_histogram"]
+    merged = on_disk(spark, table) - old
+
+    planned = tomorrow(spark, table).expire_snapshots(SOON, dry_run=True)
+    assert (planned.dry_run, planned.snapshots, planned.kept) == (True, 1, 1)
+    assert (planned.files, planned.bytes) == (len(old), size)
+    assert on_disk(spark, table) == old | merged
+    assert len(IcebergTable.load(spark, table).snapshots()) == 2
+
+    done = tomorrow(spark, table).expire_snapshots(SOON)
+    assert (done.dry_run, done.snapshots, done.files, done.bytes) == (False, 1, len(old), size)
+    assert on_disk(spark, table) == merged
+    assert checksum(spark, table) == before
+    assert clustering_information(spark, table)["level_histogram"] == levels
+    assert tomorrow(spark, table).expire_snapshots(SOON).snapshots == 0
+
+
+def test_retained_tagged_and_branched_snapshots_stay(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    first = checksum(spark, table)
+    spark.sql(f"alter table {table} create tag audit")
+    for load in range(1, 5):
+        append(spark, table, load * 1000, 10)
+    kept = tomorrow(spark, table).expire_snapshots(SOON, retain_last=3)
+    assert (kept.snapshots, kept.kept, kept.files) == (1, 4, 0)
+    gone = tomorrow(spark, table).expire_snapshots(SOON)
+    assert (gone.snapshots, gone.kept) == (2, 2)
+    assert spark.sql(f"select count(*) from {table} version as of 'audit'").first()[0] == first[0]
+
+
+def test_a_table_keeps_its_own_settings(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1, properties={"history.expire.min-snapshots-to-keep": 2})
+    append(spark, table, 1000, 10)
+    append(spark, table, 2000, 10)
+    assert tomorrow(spark, table).expire_snapshots(dry_run=True).snapshots == 0  # five days is the default
+    spark.sql(f"alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
+    assert tomorrow(spark, table).expire_snapshots(dry_run=True).snapshots == 1
+
+
+def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    append(spark, table, 1000, 10)
+    housekeeping = Housekeeping(IcebergTable.load(spark, table), NOW)
+    for refused in (
+        lambda: housekeeping.expire_snapshots(TOMORROW),
+        lambda: housekeeping.remove_orphan_files(TOMORROW, dry_run=False, force=True),
+    ):
+        with pytest.raises(OptionError, match="older_than lies in the future"):
+            refused()
+    recent = NOW - timedelta(minutes=10)
+    with pytest.raises(HousekeepingError, match="may still read what would be deleted"):
+        housekeeping.expire_snapshots(recent)
+    with pytest.raises(HousekeepingError, match="three days back at least"):
+        housekeeping.remove_orphan_files(recent)
+    assert housekeeping.expire_snapshots(recent, force=True).snapshots == 0
+    spark.sql(f"alter table {table} set tblproperties ('gc.enabled' = 'false')")
+    for refused in (
+        lambda: tomorrow(spark, table).expire_snapshots(SOON),
+        lambda: tomorrow(spark, table).remove_orphan_files(),
+    ):
+        with pytest.raises(HousekeepingError, match=r"gc\.enabled is false"):
+            refused()
+    assert tomorrow(spark, table).maintain(orphans=True) == []
+    assert len(IcebergTable.load(spark, table).snapshots()) == 2
+
+
+def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=2)
+    before = checksum(spark, table)
+    data = local_path(IcebergTable.load(spark, table).java.location()) / "data"
+    old, young = data / "left behind.parquet", data / "being-written.parquet"
+    for file in (old, young):
+        file.write_text("x")
+    os.utime(old, (LONG_AGO, LONG_AGO))
+    housekeeping = Housekeeping(IcebergTable.load(spark, table))
+    named = housekeeping.remove_orphan_files()
+    assert [Path(file).name for file in named.files] == [old.name]
+    assert old.exists()
+    assert housekeeping.remove_orphan_files(dry_run=False).files == named.files
+    assert (old.exists(), young.exists()) == (False, True)
+    assert housekeeping.remove_orphan_files(dry_run=False).files == ()
+    assert checksum(spark, table) == before
+
+
+@pytest.mark.parametrize("inner", ["", "/inner"])
+def test_orphans_of_a_shared_location_are_refused(spark: Any, schema: str, inner: str) -> None:
+    table = make_table(spark, schema, files=1)
+    location = str(IcebergTable.load(spark, table).java.location())
+    other = f"{schema}.other"
+    spark.sql(f"create table {other} (id bigint) using iceberg location '{location}{inner}'")
+    spark.sql(f"insert into {other} values (1)")
+    for file in local_path(location).rglob("*.parquet"):
+        os.utime(file, (LONG_AGO, LONG_AGO))  # the other table's metadata are young, its rows are not
+    for dry_run in (True, False):
+        with pytest.raises(HousekeepingError, match="another table has files under the location"):
+            Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=dry_run)
+    assert checksum(spark, other)[0] == 1
+    spark.sql(f"drop table {other}")
+
+
+def test_manifests_are_rewritten_when_they_are_many_and_then_rest(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=0)
+    for load in range(9):
+        append(spark, table, load * 10, 10)
+    assert tomorrow(spark, table).maintain() == []
+    append(spark, table, 1000, 10)
+    before = checksum(spark, table)
+    assert tomorrow(spark, table).maintain(dry_run=True) == [ManifestsRewritten(table, True, 10, 1)]
+    assert tomorrow(spark, table).maintain() == [ManifestsRewritten(table, False, 10, 1)]
+    assert tomorrow(spark, table).maintain() == []
+    assert checksum(spark, table) == before
+
+
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+def test_position_deletes_are_joined_and_then_rest(spark: Any, schema: str, granularity: str) -> None:
+    properties = {"format-version": 2, "write.delete.mode": "merge-on-read"}
+    table = make_table(spark, schema, properties={**properties, "write.delete.granularity": "partition"})
+    for row in range(6):
+        spark.sql(f"delete from {table} where k = {row * 100}")
+    before = checksum(spark, table)
+    spark.sql(f"alter table {table} set tblproperties ('write.delete.granularity' = '{granularity}')")
+    (planned,) = tomorrow(spark, table).maintain(dry_run=True)
+    assert isinstance(planned, PositionDeletesRewritten)
+    assert planned.before == 6
+    (done,) = tomorrow(spark, table).maintain()
+    assert isinstance(done, PositionDeletesRewritten)
+    assert (done.before, done.after) == (6, 1 if granularity == "partition" else 6)
+    assert tomorrow(spark, table).maintain() == []
+    assert checksum(spark, table) == before
+
+
+def test_a_table_that_was_never_written_needs_nothing(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=0)
+    housekeeping = tomorrow(spark, table)
+    assert housekeeping.maintain(orphans=True) == []
+    assert housekeeping.rewrite_manifests().before == 0
+    assert housekeeping.rewrite_position_delete_files().before == 0
+    assert housekeeping.expire_snapshots(SOON).kept_since is None
+
+
+def test_an_expiry_during_a_merge_loses_nothing(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema)
+    before = checksum(spark, table)
+    append(spark, table, 10_000, 500)
+
+    def expire() -> None:
+        spark.sql(f"delete from {table} where id < 10")
+        assert tomorrow(spark, table).expire_snapshots(SOON).snapshots > 0
+
+    meanwhile = Meanwhile("commit", expire)
+    result = recluster(spark, table, "k", depth=1, block_rows=1000, listener=meanwhile)
+    assert meanwhile.errors == []
+    assert result.rounds
+    assert checksum(spark, table)[0] == before[0] + 500 - 10
+
+
+def test_the_table_has_its_housekeeping(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    done = ClusteredTable(spark, table).housekeeping().expire_snapshots()
+    assert isinstance(done, SnapshotsExpired)
+    assert (done.table, done.snapshots, done.kept) == (table, 0, 1)
