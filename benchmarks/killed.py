@@ -1,7 +1,8 @@
-"""Kill a recluster at random moments and look at what it leaves behind.
+"""Kill a recluster, or an expiry of snapshots, at random moments and look at what it leaves behind.
 
     python benchmarks/killed.py            # 50 kills
     python benchmarks/killed.py --kills 3
+    python benchmarks/killed.py --expiry   # of an expiry of all snapshots but the current one
 
 A process reclusters a table and is killed (SIGKILL, its JVM too) at a random moment of its merge. Afterwards the
 table must hold the same rows, and the next recluster must succeed. Printed is how often the table was as before and
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +36,16 @@ def main() -> None:
     parser = command.parser(__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--expiry", action="store_true", help="kill an expiry of snapshots")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.worker)
+        (expire if options.expiry else merge)(options.worker)
         return
     with command.own_directory("killed") as directory:
         figures = run(options, directory)
     print(
-        f"{options.kills} kills: the table was as before after {figures['before']}, as after the recluster after "
+        f"{options.kills} kills: the table was as before after {figures['before']}, as at the end after "
         f"{figures['after']}; {figures['orphans']} files left behind, {figures['removed']} of them removed by "
         f"remove_orphan_files; rows lost or doubled: {figures['wrong'] or 'none'}"
     )
@@ -64,15 +67,15 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     for kill in range(options.kills):
         for load in range(6):
             append(spark, 1000 * kill + load)
-        rows, snapshot = checksum(spark, TABLE), current_snapshot(spark)
+        rows, snapshots = checksum(spark, TABLE), snapshots_of(spark)
         with subprocess.Popen(
-            [sys.executable, __file__, "--worker", str(directory)],
+            [sys.executable, __file__, "--worker", str(directory), *(["--expiry"] if options.expiry else [])],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         ) as worker:
             assert worker.stdout is not None
-            worker.stdout.readline()  # its merge begins now
+            worker.stdout.readline()  # its work begins now
             started = time.monotonic()
             if kill == 0:  # the first one may end, to learn how long it takes
                 worker.stdout.readline()
@@ -81,7 +84,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
                 time.sleep(chance.uniform(0, 1.2 * longest))
             os.killpg(worker.pid, signal.SIGKILL)
         spark.sql(f"refresh table {TABLE}")
-        found["before" if current_snapshot(spark) == snapshot else "after"] += 1
+        found["before" if snapshots_of(spark) == snapshots else "after"] += 1
         if checksum(spark, TABLE) != rows:
             wrong.append(f"kill {kill}: {checksum(spark, TABLE)} and not {rows}")
         recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS, final=True)
@@ -93,7 +96,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     return {**{"before": 0, "after": 0}, **found, "orphans": orphans, "removed": removed, "wrong": wrong}
 
 
-def work(directory: str) -> None:
+def merge(directory: str) -> None:
     """Recluster the table; say when its merge begins and when it has ended."""
     from dbt_recluster.clustering.progress import Progress
     from dbt_recluster.maintenance import recluster
@@ -109,6 +112,19 @@ def work(directory: str) -> None:
     time.sleep(60)
 
 
+def expire(directory: str) -> None:
+    """Expire all snapshots but the current one; say when it begins and when it has ended."""
+    from dbt_recluster.clustering.housekeeping import Housekeeping
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+    table = IcebergTable.load(open_session(Path(directory), of_directory()), TABLE)
+    now = datetime.now(timezone.utc)
+    print("expires", flush=True)
+    Housekeeping(table, now + timedelta(days=1)).expire_snapshots(now + timedelta(hours=1))
+    print("ended", flush=True)
+    time.sleep(60)
+
+
 def append(spark: Any, seed: int) -> None:
     """Append a load over all keys."""
     spark.sql(
@@ -117,10 +133,9 @@ def append(spark: Any, seed: int) -> None:
     )
 
 
-def current_snapshot(spark: Any) -> int:
-    """Return the table's snapshot."""
-    row = spark.sql(f"select snapshot_id from {TABLE}.refs where name = 'main'").first()
-    return int(row[0])
+def snapshots_of(spark: Any) -> set[int]:
+    """Return the ids of the table's snapshots."""
+    return {int(row[0]) for row in spark.sql(f"select snapshot_id from {TABLE}.snapshots").collect()}
 
 
 def left_behind(spark: Any, directory: Path) -> int:

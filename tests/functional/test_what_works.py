@@ -11,7 +11,8 @@ from dbt_recluster.maintenance import clustering_depth
 
 CONTRACT = """
 {{ config(
-  materialized='incremental', cluster_by='k', block_rows=500, recluster_depth=1, contract={'enforced': true}, on_schema_change='fail',
+  materialized='incremental', cluster_by='k', block_rows=500, recluster_depth=1,
+  contract={'enforced': true}, on_schema_change='fail',
   persist_docs={'relation': true, 'columns': true},
   pre_hook="create table if not exists {{ this.schema }}.hooks (at string) using iceberg",
   post_hook="insert into {{ this.schema }}.hooks select concat('after build of ', count(*)) from {{ this }}"

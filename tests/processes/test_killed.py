@@ -13,3 +13,11 @@ def test_a_killed_recluster_loses_nothing(tmp_path: Path) -> None:
     assert found["before"] + found["after"] == 3
     assert found["after"] >= 1  # the first may end
     assert found["removed"] == found["orphans"]
+
+
+def test_a_killed_expiry_loses_nothing(tmp_path: Path) -> None:
+    """`python benchmarks/killed.py --expiry` does the same fifty times."""
+    found = figures(BENCHMARKS / "killed.py", "--kills", "3", "--expiry", json_file=tmp_path / "found.json")
+    assert found["before"] + found["after"] == 3
+    assert found["after"] >= 1
+    assert found["removed"] == found["orphans"]
