@@ -3,8 +3,10 @@
     python benchmarks/small_loads.py                 # 500 dbt runs of 1,000 rows: about half an hour
     python benchmarks/small_loads.py --loads 100
 
-Three models are the same hour of the same day; a dbt run loads them in turn. One has `cluster_by`, one nothing, and
-one is given to `rewrite_data_files` (binpack, all files below a block) after every 50 loads.
+At the end a day is counted and a scan planned, once as the tables are and once after housekeeping (all snapshots but
+the last expired, manifests rewritten). Three models are the same hour of the same day; a dbt run loads them in turn.
+One has `cluster_by`, one nothing, and one is given to `rewrite_data_files` (binpack, all files below a block) after
+every 50 loads.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import os
 import statistics
 import textwrap
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +44,14 @@ def main() -> None:
     options = parser.parse_args()
     with command.own_directory("small-loads") as directory:
         figures = run(options, directory)
-    print(f"{'':10}  files  rows rewritten per row  query, s  planning, s  a load, s")
+    print(
+        f"{'':10}  files  rows rewritten per row  a load, s  query, s  planning, s  query then  planning then"
+    )
     for name, found in figures["tables"].items():
         print(
-            f"{name:10}  {found['files']:5}  {found['rewritten'] / figures['rows']:22.2f}  {found['query']:8.3f}  "
-            f"{found['planning']:11.3f}  {found['load']:9.2f}"
+            f"{name:10}  {found['files']:5}  {found['rewritten'] / figures['rows']:22.2f}  {found['load']:9.2f}  "
+            f"{found['query']:8.3f}  {found['planning']:11.3f}  {found['query_then']:10.3f}  "
+            f"{found['planning_then']:13.3f}"
         )
     command.save(options, figures)
 
@@ -71,28 +77,45 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
                 f"{load + 1} loads: {', '.join(f'{n} {files(spark, n)} files' for n in MODELS)}", flush=True
             )
     os.chdir(started_in)
+    rows = options.loads * options.rows
+    tables: dict[str, dict[str, float]] = {
+        name: {
+            "files": files(spark, name),
+            "rewritten": rewritten(spark, name),
+            "load": statistics.mean(seconds[name]),
+        }
+        for name in MODELS
+    }
+    for suffix in ("", "_then"):
+        for name, (query, planning) in read_all(spark, options).items():
+            tables[name] |= {f"query{suffix}": query, f"planning{suffix}": planning}
+        keep_house(spark)
+    return {"rows": rows, "tables": tables}
+
+
+def read_all(spark: Any, options: argparse.Namespace) -> dict[str, tuple[float, float]]:
+    """Read the tables in turn; return the median seconds of the query and of planning of each."""
     reads: dict[str, list[tuple[float, float]]] = {name: [] for name in MODELS}
     for _ in range(options.rounds + 1):
         for name in MODELS:
             reads[name].append(read(spark, name, options))
-    rows = options.loads * options.rows
+    # The first read of each warms up.
     return {
-        "rows": rows,
-        "tables": {name: figures_of(spark, name, reads[name], seconds[name]) for name in MODELS},
+        name: (statistics.median(q for q, _ in found[1:]), statistics.median(p for _, p in found[1:]))
+        for name, found in reads.items()
     }
 
 
-def figures_of(
-    spark: Any, name: str, reads: list[tuple[float, float]], loads: list[float]
-) -> dict[str, float]:
-    """Return what is reported of a table; the first read of each warms up."""
-    return {
-        "files": files(spark, name),
-        "rewritten": rewritten(spark, name),
-        "query": statistics.median(query for query, _ in reads[1:]),
-        "planning": statistics.median(planning for _, planning in reads[1:]),
-        "load": statistics.mean(loads),
-    }
+def keep_house(spark: Any) -> None:
+    """Expire all snapshots but the last and rewrite the manifests, as if the last load were of yesterday."""
+    from dbt_recluster.clustering.housekeeping import Housekeeping
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+    now = datetime.now(timezone.utc)
+    for name in MODELS:
+        housekeeping = Housekeeping(IcebergTable.load(spark, f"s.{name}"), now + timedelta(days=1))
+        housekeeping.expire_snapshots(now + timedelta(hours=1))
+        housekeeping.rewrite_manifests()
 
 
 def write_project(options: argparse.Namespace, directory: Path) -> None:

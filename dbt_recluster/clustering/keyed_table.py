@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.block_cache import BlockCache
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError, UnsupportedTableError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
@@ -27,6 +28,8 @@ ClusterBy = str | Sequence[str] | ClusterKey
 
 _TARGET_BYTES = "write.target-file-size-bytes"
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
+
+_CACHE = BlockCache()
 
 # Another process may expire the metadata that is being read this often before the read gives up.
 _READ_ATTEMPTS = 5
@@ -151,8 +154,14 @@ class KeyedTable:
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""
         snapshot_id = self.iceberg.snapshot_id if snapshot_id is None else snapshot_id
+        if snapshot_id is None:
+            return read_blocks(self.iceberg, self.key)
         if snapshot_id not in self._metadata:
-            self._metadata[snapshot_id] = read_blocks(self.iceberg, self.key, snapshot_id)
+            schema = self.iceberg.schema_id
+            self._metadata[snapshot_id] = _CACHE.get(
+                (self.iceberg.uuid, snapshot_id, schema, str(self.key)),
+                lambda: read_blocks(self.iceberg, self.key, snapshot_id),
+            )
         return self._metadata[snapshot_id]
 
     def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:
@@ -212,4 +221,5 @@ class KeyedTable:
             run=run,
             partition=metadata.partition,
             unbounded=metadata.unbounded,
+            deleted=metadata.deleted_rows,
         )

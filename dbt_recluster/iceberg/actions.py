@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.iceberg.block_metadata import DELETED_BLOCK
 from dbt_recluster.iceberg.java_functions import JavaFunctions
 from dbt_recluster.iceberg.jvm import java_items
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
 _METADATA_FILE = ".metadata.json"
-# The block of a delete file for a single one: recorded, or by the bounds of its column file_path, whose id this is.
-_LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
-_DATA_FILE = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class IcebergActions:
         partition = [name for name in ("spec_id", "partition") if name in files.columns]
         count = "count(*)"
         if table.properties.get("write.delete.granularity", "file").lower() != "partition":
-            count = f"count(*) - count(distinct {_DATA_FILE})"
+            count = f"count(*) - count(distinct {DELETED_BLOCK})"
         counts = files.groupBy(*partition).agg(_expression(count)).groupBy().max("files").collect()
         return int(counts[0][0] or 0)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import UnsupportedTableError
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+# The block of a position delete file for a single one: recorded, or by the bounds of its column file_path, whose id
+# this is. Null for one of several blocks.
+_LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
+DELETED_BLOCK = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
 _DROPPED_SOURCE = "Cannot find source column for partition field"
 
 
@@ -36,6 +41,7 @@ class BlockMetadata:
         partition: Equal numbers for blocks of the same partition of the same partition spec.
         spec_id: The partition spec that each block was written under.
         rows: Rows, including those that delete files delete.
+        deleted_rows: Rows that delete files of this block alone delete, or None if the snapshot has no delete files.
         bytes: Size of the file.
         added_by: The snapshot that added the block; rewriting manifests does not change it.
         sort_order_id: The sort order that the block's writer recorded, 0 if none.
@@ -54,6 +60,7 @@ class BlockMetadata:
     lower: list[pa.Array]
     upper: list[pa.Array]
     unbounded: list[BoolArray]
+    deleted_rows: IntArray | None = None
 
     def __len__(self) -> int:
         """Return the number of blocks."""
@@ -75,6 +82,7 @@ class BlockMetadata:
             [column.take(arrow_places) for column in self.lower],
             [column.take(arrow_places) for column in self.upper],
             [mask[places] for mask in self.unbounded],
+            None if self.deleted_rows is None else self.deleted_rows[places],
         )
 
     def items(self, positions: Sequence[int]) -> BlockMetadata:
@@ -98,7 +106,10 @@ def read_blocks(table: IcebergTable, key: ClusterKey, snapshot_id: int | None = 
     snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
         return _empty(key)
-    return _read(table, table.metadata("entries", snapshot_id), key, snapshot_id)
+    blocks = _read(table, table.metadata("entries", snapshot_id), key, snapshot_id)
+    if not table.may_have_deletes(snapshot_id):
+        return blocks
+    return replace(blocks, deleted_rows=_deleted_rows(table.metadata("delete_files", snapshot_id), blocks))
 
 
 def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:
@@ -139,6 +150,20 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
     )
+
+
+def _deleted_rows(delete_files: DataFrame, blocks: BlockMetadata) -> IntArray:
+    """Count the rows of each block that position deletes of this block alone delete: int64 (n,).
+
+    Delete files of several blocks do not record how many rows of which they delete, nor do equality deletes.
+    """
+    deletes = delete_files.where("content = 1").selectExpr(f"{DELETED_BLOCK} as path", "record_count as rows")
+    counted = collect_arrow(deletes.where("path is not null").groupBy("path").agg({"rows": "sum"}))
+    place = pc.index_in(counted.column("path").combine_chunks(), value_set=blocks.path)
+    known = np.asarray(place.is_valid().to_numpy(zero_copy_only=False))
+    deleted = np.zeros(len(blocks), np.int64)
+    deleted[place.drop_null().to_numpy()] = counted.column("sum(rows)").to_numpy()[known]
+    return deleted
 
 
 def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:

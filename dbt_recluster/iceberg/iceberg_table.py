@@ -142,6 +142,10 @@ class IcebergTable:
         """Whether the table's metadata contains this snapshot."""
         return self.java.snapshot(snapshot_id) is not None
 
+    def may_have_deletes(self, snapshot_id: int) -> bool:
+        """Whether a snapshot has delete files; true if its writer did not say."""
+        return str(self.java.snapshot(snapshot_id).summary().get("total-delete-files")) != "0"
+
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties."""

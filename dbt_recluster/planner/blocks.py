@@ -39,6 +39,7 @@ class Blocks:
         extent_lower: ``lower`` with the blocks of one run made disjoint, int64 (n,). Only planning uses it; see
             `runs.extents_within_runs`.
         extent_upper: ``upper`` likewise; less than ``extent_lower`` for a block that its run leaves no extent.
+        deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
     """
 
     lower: IntArray
@@ -52,6 +53,7 @@ class Blocks:
     unbounded: BoolArray
     extent_lower: IntArray
     extent_upper: IntArray
+    deleted: IntArray | None = None
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -83,6 +85,7 @@ class Blocks:
         run: Keys | None = None,
         partition: Keys | None = None,
         unbounded: Keys | None = None,
+        deleted: Keys | None = None,
     ) -> Blocks:
         """Describe n blocks by their bounds.
 
@@ -97,6 +100,7 @@ class Blocks:
             partition: n values of any type; blocks of different partitions are never compared.
             unbounded: bool (n,), or one such mask for each key column. An unbounded block's upper bound is ignored.
                 A block without bounds has lower None and unbounded True: it covers its whole partition.
+            deleted: int (n,), how many of the rows are deleted. Needs ``rows``.
 
         Raises:
             BoundsError: Lengths differ, keys cannot be compared, a figure is negative, or lower exceeds upper.
@@ -122,7 +126,15 @@ class Blocks:
             unbounded=np.logical_or.reduce(masks),
             extent_lower=extents[0],
             extent_upper=extents[1],
+            deleted=_deleted_rows(deleted, rows, n),
         )
+
+
+def _deleted_rows(deleted: Keys | None, rows: Keys | None, n: int) -> IntArray | None:
+    if deleted is None or rows is None:
+        return None
+    # Two delete files may delete the same row.
+    return np.minimum(whole_numbers("deleted", deleted, n), whole_numbers("rows", rows, n))
 
 
 def _bound_ranks(

@@ -57,17 +57,21 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
 
     It excludes levels below 0 and from `Policy.max_level` up, constant blocks that no merge makes fuller, blocks
     without an extent in their run, and blocks with an unknown upper bound after a merge: a merge that did not give them
-    a bound never will.
+    a bound never will. Those two kinds are candidates if they have `Policy.deleted_share` of their rows deleted.
     """
-    eligible = (blocks.level >= 0) & (blocks.level < policy.max_level) & ~_finished_constants(blocks, policy)
-    eligible &= ~blocks.unbounded | (blocks.level == 0)
+    eligible = ~_finished_constants(blocks, policy) & (~blocks.unbounded | (blocks.level == 0))
+    if blocks.deleted is not None and blocks.rows is not None:
+        eligible |= blocks.deleted >= policy.deleted_share * np.maximum(blocks.rows, 1)
+    eligible &= (blocks.level >= 0) & (blocks.level < policy.max_level)
     eligible &= blocks.extent_lower <= blocks.extent_upper
     position = narrow(np.flatnonzero(eligible))
     wide = (blocks.extent_lower < blocks.extent_upper)[position]
     first = narrow(2 * blocks.extent_lower[position] + wide)
     last = narrow(2 * blocks.extent_upper[position] - wide)
     tie_breakers = [
-        array for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run) if array is not None
+        array
+        for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run, blocks.deleted)
+        if array is not None
     ]
     order = _order(first, last, position, tie_breakers)
     position = position[order]

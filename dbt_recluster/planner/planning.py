@@ -9,9 +9,10 @@ import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, fit_into_bytes, no_sets, own_depth
+from dbt_recluster.planner.block_sets import BlockSets, fit_into_bytes, own_depth
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
+from dbt_recluster.planner.deleted_rows import deleted_share, live_bytes, live_rows, select_purges
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.joins import select_joins
 from dbt_recluster.planner.policy import Policy
@@ -26,7 +27,7 @@ class BlockSet:
     """Blocks to merge together.
 
     Attributes:
-        blocks: Positions in the planned `Blocks`, int64 (k,), ascending, at least two.
+        blocks: Positions in the planned `Blocks`, int64 (k,), ascending: two or more, or one with many deleted rows.
         level: Level of the blocks that the merge will write.
         rows: Rows to rewrite; 0 if unknown.
         bytes: Bytes to read; 0 if unknown.
@@ -77,6 +78,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
 
     The same blocks give the same plan in any order. Repeating plan and merge ends with an empty plan. A merge raises
     the depth of no key, except of keys whose rows alone fill a block, and from 0 to 1 between blocks that it joins.
+    With `payback`, blocks of which many rows are deleted are rewritten too, each alone.
 
     Args:
         blocks: n blocks.
@@ -92,13 +94,13 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     eligible = candidates(blocks, policy)
     thresholds = _thresholds(blocks, policy)
     selected = _select(blocks, eligible, thresholds, policy)
-    reason, limited = _reason(eligible, selected, thresholds, policy), False
+    reason, limited = _reason(blocks, eligible, selected, thresholds, policy), False
     if len(selected.sets) == 0 and (policy.max_bytes is not None or policy.max_merge_bytes is not None):
         unlimited = _select(
             blocks, eligible, thresholds, replace(policy, max_bytes=None, max_merge_bytes=None)
         )
         if limited := len(unlimited.sets) > 0:
-            reason = _limited_reason(_reason(eligible, unlimited, thresholds, policy), policy)
+            reason = _limited_reason(_reason(blocks, eligible, unlimited, thresholds, policy), policy)
     block_sets = _block_sets(blocks, eligible, selected, policy)
     return Plan(
         block_sets,
@@ -109,35 +111,45 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     )
 
 
+_MERGE, _JOIN, _PURGE = range(3)
+
+
 @dataclass(frozen=True, eq=False)
 class _SelectedSets:
     """The sets of a plan.
 
     Attributes:
-        sets: Those of the strategy and those that join small blocks, best first.
-        is_join: Which of them join small blocks, bool (sets,).
+        sets: Those of the strategy, those that join small blocks, and those of one block with many deleted rows, best
+            first.
+        kind: Which of the three each is: `_MERGE`, `_JOIN` or `_PURGE`, int64 (sets,).
         average_depth: See `Selection`.
     """
 
     sets: BlockSets
-    is_join: BoolArray
+    kind: IntArray
     average_depth: float
+
+    def of(self, kind: int) -> BlockSets:
+        """The sets of one kind."""
+        return self.sets.only(self.kind == kind)
 
 
 def _select(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy) -> _SelectedSets:
-    """Select the strategy's sets and those that join small blocks, as far as they fit into the budget."""
+    """Select the strategy's sets and those beside it, as far as they fit into the budget."""
     strategy = BY_NAME[policy.strategy]
     sets, average_depth = strategy.select(eligible, thresholds, policy)
-    joins = select_joins(blocks, eligible, sets.member, policy) if strategy.joins else no_sets()
-    is_join = np.arange(len(sets) + len(joins)) >= len(sets)
-    if len(joins):
-        sets = sets.then(joins)
-        # The strategy's own order where there is nothing to compare it with.
-        if not is_join.all():
+    kind = np.full(len(sets), _MERGE)
+    if strategy.joins:
+        joins = select_joins(blocks, eligible, sets.member, policy)
+        purges = select_purges(blocks, eligible, np.concatenate([sets.member, joins.member]), policy)
+        kind = np.repeat([_MERGE, _JOIN, _PURGE], [len(sets), len(joins), len(purges)])
+        sets = sets.then(joins).then(purges)
+        # The order of the strategy, or along the key, where there is nothing to compare.
+        if len(purges) or len(np.unique(kind)) > 1:
             order = np.argsort(-_savings(blocks, eligible, sets, policy), kind="stable")
-            sets, is_join = sets.in_order(order), is_join[order]
+            sets, kind = sets.in_order(order), kind[order]
     fits = fit_into_bytes(eligible, sets, policy.max_bytes)
-    return _SelectedSets(sets.only(fits), is_join[fits], average_depth)
+    return _SelectedSets(sets.only(fits), kind[fits], average_depth)
 
 
 def _savings(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArray:
@@ -145,21 +157,24 @@ def _savings(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Poli
 
     A read of one key opens every block over it, and a read of a range, or planning a scan, every block in it. So a set
     saves the coverage that it removes, in lengths of blocks, and the blocks that it leaves fewer. Both count alike, as
-    if there were a read of a range as long as a block for each read of one key.
+    if there were a read of a range as long as a block for each read of one key. Of a block with deleted rows, both
+    kinds of read open that share in vain.
     """
     extents = Extents.of(eligible.first, eligible.last).take(sets.member)
     hull = np.maximum.reduceat(extents.end, sets.start) - np.minimum.reduceat(extents.begin, sets.start)
     # A block alone on the axis is two units long.
     removed = (np.add.reduceat(extents.length, sets.start, dtype=np.int64) - hull) / 2
-    fewer = np.maximum(sets.size - _expected_blocks(eligible, sets, policy), 0)
+    fewer = np.maximum(sets.size - _expected_blocks(blocks, eligible, sets, policy), 0)
+    in_vain = deleted_share(blocks, eligible.position[sets.member]) * (extents.length / 2 + 1)
     cost = sets.total(eligible.rows if blocks.bytes is None else eligible.bytes)
-    savings: FloatArray = (np.maximum(removed, 0) + fewer) / np.maximum(cost, 1)
+    saved = np.maximum(removed, 0) + fewer + np.add.reduceat(in_vain, sets.start)
+    savings: FloatArray = saved / np.maximum(cost, 1)
     return savings
 
 
-def _expected_blocks(eligible: Candidates, sets: BlockSets, policy: Policy) -> IntArray:
+def _expected_blocks(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> IntArray:
     """Blocks that merging each set will write: int64 (sets,)."""
-    rows, size = sets.total(eligible.rows), sets.total(eligible.bytes)
+    rows, size = sets.total(live_rows(blocks, eligible)), sets.total(live_bytes(blocks, eligible))
     return full_blocks(rows, size, policy.block_rows, policy.block_bytes)
 
 
@@ -172,13 +187,22 @@ def _thresholds(blocks: Blocks, policy: Policy) -> FloatArray:
     return thresholds
 
 
-def _reason(eligible: Candidates, selected: _SelectedSets, thresholds: FloatArray, policy: Policy) -> str:
+def _reason(
+    blocks: Blocks, eligible: Candidates, selected: _SelectedSets, thresholds: FloatArray, policy: Policy
+) -> str:
     depth, threshold = selected.average_depth, _shown(thresholds)
-    joins = _joins_text(eligible, selected.sets.only(selected.is_join), policy)
-    if not selected.is_join.all():
-        return f"average depth {depth:.4g} is above {threshold}" + (f", and {joins}" if joins else "")
-    if joins:
-        return joins
+    beside = [
+        text
+        for text in (
+            _joins_text(blocks, eligible, selected.of(_JOIN), policy),
+            _purges_text(len(selected.of(_PURGE)), policy),
+        )
+        if text
+    ]
+    if (selected.kind == _MERGE).any():
+        return ", and ".join([f"average depth {depth:.4g} is above {threshold}", *beside])
+    if beside:
+        return ", and ".join(beside)
     if depth == 0:
         return "no block can be narrowed: all are full blocks of a single key"
     if depth > float(thresholds.min()):
@@ -186,14 +210,22 @@ def _reason(eligible: Candidates, selected: _SelectedSets, thresholds: FloatArra
     return f"average depth {depth:.4g} is at most {threshold}"
 
 
-def _joins_text(eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
+def _purges_text(count: int, policy: Policy) -> str:
+    """Describe blocks with deleted rows; nothing if there are none."""
+    if count == 0:
+        return ""
+    blocks = "1 block has" if count == 1 else f"{count} blocks have"
+    return f"{blocks} {policy.deleted_share:.0%} or more of the rows deleted"
+
+
+def _joins_text(blocks: Blocks, eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
     """Describe joins: "53 small blocks make 6 full ones"; nothing if there are none."""
     if len(joins) == 0:
         return ""
     rows, size = eligible.rows[joins.member], eligible.bytes[joins.member]
     small = int(np.count_nonzero(small_blocks(rows, size, policy.block_rows, policy.block_bytes)))
-    blocks, written = len(joins.member), int(_expected_blocks(eligible, joins, policy).sum())
-    joined = f"{blocks} small blocks" if small == blocks else f"{blocks} blocks, {small} of them small,"
+    count, written = len(joins.member), int(_expected_blocks(blocks, eligible, joins, policy).sum())
+    joined = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
     rows, size = joins.total(eligible.rows), joins.total(eligible.bytes)
     # The joins of a lower tier leave small blocks.
     larger = small_blocks(rows, size, policy.block_rows, policy.block_bytes).any()
@@ -214,7 +246,7 @@ def _shown(thresholds: FloatArray) -> str:
 def _block_sets(
     blocks: Blocks, eligible: Candidates, selected: _SelectedSets, policy: Policy
 ) -> tuple[BlockSet, ...]:
-    sets, is_join = selected.sets, selected.is_join
+    sets, kind = selected.sets, selected.kind
     if len(sets) == 0:
         return ()
     position = eligible.position[sets.member].astype(np.int64)
@@ -222,8 +254,9 @@ def _block_sets(
     least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
     set_of_member = np.repeat(np.arange(len(sets)), sets.size)
     level = np.empty(len(sets), np.int64)
-    level[is_join] = joined_levels(eligible, sets.only(is_join))
-    level[~is_join] = BY_NAME[policy.strategy].written_levels(eligible, sets.only(~is_join))
+    level[kind == _MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selected.of(_MERGE))
+    level[kind == _JOIN] = joined_levels(eligible, selected.of(_JOIN))
+    level[kind == _PURGE] = selected.of(_PURGE).greatest(eligible.level)
     rows = sets.total(eligible.rows)
     columns = zip(
         np.split(position, sets.start[1:]),
@@ -232,7 +265,7 @@ def _block_sets(
         sets.total(eligible.bytes).tolist(),
         own_depth(eligible, sets).tolist(),
         _expected_depth(eligible, sets).tolist(),
-        _expected_blocks(eligible, sets, policy).tolist(),
+        _expected_blocks(blocks, eligible, sets, policy).tolist(),
         _runs(level, least, greatest),
         _first_in_sets(position, lower == least[set_of_member], set_of_member),
         _first_in_sets(position, upper == greatest[set_of_member], set_of_member),

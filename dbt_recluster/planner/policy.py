@@ -25,6 +25,8 @@ class Policy:
             loads. Databend stops after 32 rewrites (databend#20002).
         block_bytes: Bytes in a full block, at least 1, or None if unknown. Only what counts as a small block, and how
             full blocks are, depends on it.
+        deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
+            take deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite (benchmarks/deletes.py).
     """
 
     depth: float = 4.0
@@ -34,6 +36,7 @@ class Policy:
     block_rows: int = 1_000_000
     max_level: int = 64
     block_bytes: int | None = None
+    deleted_share: float = 0.3
 
     def __post_init__(self) -> None:
         number = isinstance(self.depth, int | float) and not isinstance(self.depth, bool)
@@ -45,6 +48,8 @@ class Policy:
             )
         if self.strategy not in STRATEGIES:
             raise PolicyError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
+        if not 0 < self.deleted_share <= 1:
+            raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
         _check_whole("block_rows", self.block_rows, 1)
         _check_whole("max_level", self.max_level, 1)
         if self.block_bytes is not None:

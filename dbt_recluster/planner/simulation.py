@@ -100,6 +100,7 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
         # An extent may end at a bound that no longer exists; it shrinks to the nearest one left.
         extent_lower=np.searchsorted(points, extent_lower),
         extent_upper=np.searchsorted(points, extent_upper, side="right") - 1,
+        deleted=None if blocks.deleted is None else joined(blocks.deleted, [0] * len(plan.block_sets)),
     )
 
 
@@ -120,6 +121,8 @@ def _written(blocks: Blocks, plan: Plan, policy: Policy) -> _Written:
     offset = set_of_member * float(blocks.points + 1)
     lower, upper = blocks.extent_lower[member] + offset, blocks.extent_upper[member] + offset
     rows = np.full(len(member), policy.block_rows) if blocks.rows is None else blocks.rows[member]
+    if blocks.deleted is not None:
+        rows = rows - blocks.deleted[member]
     distribution = _Distribution.of(lower, upper, rows.astype(np.float64), set_of_member)
 
     total = np.bincount(set_of_member, rows).astype(np.int64)
@@ -142,6 +145,8 @@ def _written(blocks: Blocks, plan: Plan, policy: Policy) -> _Written:
     new_rows[begins] = whole[begins]
     offset = set_of_part * float(blocks.points + 1)
     some = new_lower <= new_upper
+    if blocks.deleted is not None:
+        some &= new_rows > 0
     return _Written((new_lower - offset)[some], (new_upper - offset)[some], new_rows[some], set_of_part[some])
 
 

@@ -18,6 +18,11 @@ class Block:
     run: int = 0
     partition: int = 0
     bytes: int = 0
+    deleted: int = 0  # how many of the keys, the least ones
+
+    @property
+    def live(self):
+        return self.keys[min(self.deleted, len(self.keys)) :]
 
 
 def describe(blocks, levels=True, runs=True):
@@ -30,6 +35,7 @@ def describe(blocks, levels=True, runs=True):
         level=[block.level if levels else 0 for block in blocks],
         run=[block.run if runs else 0 for block in blocks],
         partition=[block.partition for block in blocks],
+        deleted=[block.deleted for block in blocks],
     )
 
 
@@ -53,7 +59,7 @@ def merge(blocks, planned, policy, run):
     after = [block for place, block in enumerate(blocks) if place not in gone]
     for block_set in planned.block_sets:
         members = [blocks[place] for place in block_set.blocks]
-        keys = sorted(key for member in members for key in member.keys)
+        keys = sorted(key for member in members for key in member.live)
         parts = cut(keys, policy.block_rows)
         after += [Block(part, block_set.level, run + block_set.run, members[0].partition) for part in parts]
     return after
@@ -95,6 +101,7 @@ BLOCK = st.builds(
     ).map(lambda keys: tuple(sorted(keys))),
     level=st.integers(0, 3),
     partition=st.integers(0, 1),
+    deleted=st.sampled_from([0, 0, 0, 1, 3, 9]),
 )
 TABLES = st.lists(BLOCK, max_size=24)
 POLICIES = st.builds(

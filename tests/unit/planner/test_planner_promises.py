@@ -25,7 +25,11 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
     for block_set in planned.block_sets:
         members = block_set.blocks.tolist()
         assert members == sorted(members)
-        assert len(members) >= 2
+        live = block_set.rows - int(blocks.deleted[members].sum())
+        if len(members) == 1:
+            assert strategy == "payback"
+            assert live <= (1 - policy.deleted_share) * block_set.rows
+            assert block_set.level == blocks.level[members[0]]
         assert block_set.bytes == blocks.bytes[members].sum()
         assert block_set.rows == blocks.rows[members].sum()
         assert block_set.bytes <= (policy.max_merge_bytes or block_set.bytes)
@@ -33,6 +37,7 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
         if strategy == "payback":  # neighbours of one level keep it
             assert block_set.level >= least.min() + (block_set.depth > 1 and least.min() < least.max())
         else:
+            assert len(members) >= 2
             assert block_set.level > least.max()
         assert {table[place].partition for place in members} == {table[members[0]].partition}
         assert block_set.partition == blocks.partition[members[0]]
@@ -40,7 +45,7 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
         assert block_set.upper_block in members
         assert blocks.lower[block_set.lower_block] == blocks.lower[members].min()
         assert blocks.upper[block_set.upper_block] == blocks.upper[members].max()
-        assert block_set.expected_blocks == -(-block_set.rows // policy.block_rows)
+        assert block_set.expected_blocks == max(1, -(-live // policy.block_rows))
         assert (1 if strategy == "payback" else 2) <= block_set.depth <= len(members)
     assert planned.bytes == sum(block_set.bytes for block_set in planned.block_sets)
     assert planned.rows == sum(block_set.rows for block_set in planned.block_sets)
@@ -100,7 +105,9 @@ def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy
 def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, levels, runs):
     policy = replace(policy, strategy=strategy, max_bytes=None)
     last = block_tables.final(table, policy, levels, runs)[-1]
-    assert sum(len(block.keys) for block in last) == sum(len(block.keys) for block in table)
+    assert sum(len(block.live) for block in last) == sum(len(block.live) for block in table)
+    if strategy == "payback" and policy.max_merge_bytes is None:
+        assert all(block.deleted < policy.deleted_share * len(block.keys) for block in last)
 
 
 @every_strategy
@@ -109,7 +116,8 @@ def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table
     blocks = block_tables.describe(table)
     final = simulate_final(blocks, replace(policy, strategy=strategy), rounds=500)
     assert len(final.plans) < 500
-    assert final.blocks.rows.sum() == blocks.rows.sum()
+    left = np.sum(final.blocks.rows - final.blocks.deleted)
+    assert left == np.sum(blocks.rows - blocks.deleted)
     assert final.bytes <= (final.bytes if policy.max_bytes is None else policy.max_bytes)
     assert final.rows == sum(planned.rows for planned in final.plans)
 
@@ -191,8 +199,10 @@ def test_prediction_keeps_levels_runs_and_partitions(table, policy):
     written = 0
     for block_set in planned.block_sets:
         start = n + written
-        new = slice(start, start + np.count_nonzero(after.rows[start:].cumsum() <= block_set.rows))
-        assert after.rows[new].sum() == block_set.rows
+        live = block_set.rows - blocks.deleted[block_set.blocks].sum()
+        new = slice(start, start + np.count_nonzero(after.rows[start:].cumsum() <= live))
+        assert after.rows[new].sum() == live
+        assert not after.deleted[new].any()
         assert (after.level[new] == block_set.level).all()
         assert (after.partition[new] == block_set.partition).all()
         assert (after.run[new] > blocks.run.max()).all()

@@ -128,6 +128,8 @@ class TestSelection:
         policy = replace(policy, depth=DEEP)
         for block_set in plan(block_tables.describe(table), policy).block_sets:
             members = [table[place] for place in block_set.blocks]
+            if len(members) == 1:
+                continue  # for its deleted rows
             full_bytes = policy.block_bytes or math.inf
             assert any(2 * len(m.keys) < policy.block_rows and 20 * len(m.keys) < full_bytes for m in members)
             assert all(3 * len(m.keys) < 2 * policy.block_rows for m in members)
@@ -307,7 +309,7 @@ class TestPromises:
     def test_final_comes_to_rest(self, table, policy, levels, runs):
         policy = replace(policy, max_bytes=None)
         last = block_tables.final(table, policy, levels, runs)[-1]
-        assert sum(len(block.keys) for block in last) == sum(len(block.keys) for block in table)
+        assert sum(len(block.live) for block in last) == sum(len(block.live) for block in table)
 
     @given(table=block_tables.TABLES, policy=POLICIES, seed=st.integers(0, 2**32 - 1))
     def test_the_order_of_blocks_does_not_matter(self, table, policy, seed):

@@ -1,0 +1,52 @@
+"""The blocks that this process has read, kept for the next call on the same snapshot of a table.
+
+A snapshot never changes, so what was read of it stays right. Several operations on one table, and the look of a test
+or of ``dbt docs`` after a build, read its metadata once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from dbt_recluster.iceberg.block_metadata import BlockMetadata
+
+# About 50 MB.
+MOST_BLOCKS = 250_000
+
+# The table's uuid, the snapshot, the schema that bounds are read by, and the key.
+SnapshotKey = tuple[str, int, int, str]
+
+
+class BlockCache:
+    """The blocks that were used last, of all tables together.
+
+    Args:
+        most_blocks: How many to keep.
+    """
+
+    def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
+        self._most_blocks = most_blocks
+        self._kept: OrderedDict[SnapshotKey, BlockMetadata] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
+        """Return the blocks of a snapshot, as they were read before or by ``read``."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        blocks = read()
+        with self._lock:
+            self._kept[key] = blocks
+            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._most_blocks:
+                self._kept.popitem(last=False)
+        if len(blocks) > self._most_blocks:
+            self.clear()
+        return blocks
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._kept.clear()
