@@ -62,6 +62,7 @@ class Request:
         where: The predicate of a measurement, or None.
         since: The start of the history, or None for all.
         options: The values of ``ReclusterOptions`` that were given.
+        orphans: Whether to remove orphan files too.
         settings: Spark settings.
         as_json: Whether standard output is JSON.
     """
@@ -74,6 +75,7 @@ class Request:
     where: str | None = None
     since: datetime | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    orphans: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     as_json: bool = False
 
@@ -127,6 +129,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
         where=given.get("where"),
         since=given.get("since"),
         options=options,
+        orphans=given.get("orphans", False),
         settings=dict(given["conf"]),
         as_json=given["json"],
     )
@@ -232,6 +235,18 @@ def _add_estimate(parser: argparse.ArgumentParser) -> None:
     _add_planning(parser)
 
 
+def _add_maintain(parser: argparse.ArgumentParser) -> None:
+    _add_common(parser)
+    parser.add_argument(
+        "--orphans",
+        action="store_true",
+        help="also remove orphan files of more than three days, for which all files of a table are listed",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", default=None, help="say what is due; change nothing"
+    )
+
+
 def _add_key(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument(
         "--cluster-by",
@@ -291,6 +306,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "information": ("print how well tables are clustered; change nothing", _add_information),
     "history": ("print every round of reclustering and every other commit; change nothing", _add_history),
     "estimate": ("estimate what clustering costs, at first and each day; change nothing", _add_estimate),
+    "maintain": (
+        "do what is due: join position delete files, rewrite manifests, expire snapshots",
+        _add_maintain,
+    ),
     "suspend": ("keep everybody from reclustering tables until they are resumed", _add_common),
     "resume": ("allow reclustering again", _add_common),
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.clustering.housekeeping import as_dict
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_settings import KEY_PROPERTY, TableSettings
 from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError, ReclusterError
@@ -18,7 +19,7 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.job.interruption import cancel_on_signals
 from dbt_recluster.job.start import spark_session, standard_error
-from dbt_recluster.report import operation_text
+from dbt_recluster.report import housekeeping_text, operation_text
 from dbt_recluster.report.progress_lines import ProgressLines
 from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun, plan_table, recluster_line
 
@@ -228,6 +229,13 @@ def _estimate(target: _Target, request: Request) -> Answer:
     return Answer(values, operation_text.cost(values))
 
 
+def _maintain(target: _Target, request: Request) -> Answer:
+    dry_run = bool(request.options.get("dry_run"))
+    done = target.table.housekeeping().maintain(orphans=request.orphans, dry_run=dry_run)
+    values = {"table": target.table.name, "done": list(map(as_dict, done))}
+    return Answer(values, housekeeping_text.maintained(values))
+
+
 def _suspend(target: _Target, _: Request) -> Answer:
     values = {"table": target.table.name, "suspended": target.table.suspend()}
     return Answer(values, operation_text.suspended(values, RESUME_WITHOUT_DBT))
@@ -245,6 +253,7 @@ _COMMANDS: dict[str, Callable[[_Target, Request], Answer]] = {
     "information": _information,
     "history": _history,
     "estimate": _estimate,
+    "maintain": _maintain,
     "suspend": _suspend,
     "resume": _resume,
 }

@@ -67,7 +67,10 @@ class TestInformation(Operations):
             ("{table: events, where: 7}", "where must be a SQL predicate"),
             ("{table: events, where: 'nope > 1'}", "where: 'nope > 1' cannot choose blocks"),
             ("{table: events, format: xml}", "format must be text or json, not 'xml'"),
-            ("{tables: events}", "has no argument 'tables'; it takes table, select, exclude, cluster_by, where, format"),
+            (
+                "{tables: events}",
+                "has no argument 'tables'; it takes table, select, exclude, cluster_by, where, format",
+            ),
         ],
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:

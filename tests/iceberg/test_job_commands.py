@@ -143,6 +143,17 @@ def test_a_dry_run_changes_nothing(spark: Any, sales: str, run: Run, as_json: An
     assert metadata_file(spark, table) == before
 
 
+def test_maintain_does_what_is_due(spark: Any, sales: str, run: Run, as_json: Any) -> None:
+    table = keyed(spark, sales, "t")
+    for load in range(10):
+        append(spark, table, 10_000 + load * 10, 10)
+    due = f"{table}: would rewrite 11 manifests into 1\n"
+    assert run("maintain", "--namespace", sales, "--dry-run")[:2] == (0, due)
+    code, found = as_json("maintain", table, "--orphans")
+    assert (code, [task["task"] for task in found["t"]["done"]]) == (0, ["rewrite_manifests"])
+    assert run("maintain", table)[:2] == (0, f"{table}: nothing due\n")
+
+
 def test_suspend_history_estimate_and_resume(spark: Any, sales: str, run: Run, as_json: Any) -> None:
     table = keyed(spark, sales, "t", depth="1")
     code, out, _ = run("suspend", table)

@@ -96,7 +96,9 @@ def test_job_prints_a_file_that_python_runs(capsys: pytest.CaptureFixture[str]) 
     assert done.stdout.startswith("usage: dbt-recluster")
 
 
-@pytest.mark.parametrize("command", ["recluster", "information", "history", "estimate", "suspend", "resume"])
+@pytest.mark.parametrize(
+    "command", ["recluster", "information", "history", "estimate", "maintain", "suspend", "resume"]
+)
 def test_every_option_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         parse([command, "--help"])
