@@ -252,7 +252,7 @@ class Housekeeping:
         if dry_run:
             most = self._actions.joinable_position_deletes()
             return PositionDeletesRewritten(self._table.name, True, most, min(most, 1))
-        before, after, _ = self._actions.rewrite_position_deletes()
+        before, after = self._actions.rewrite_position_deletes()
         self._table.refresh()
         return PositionDeletesRewritten(self._table.name, False, before, after)
 

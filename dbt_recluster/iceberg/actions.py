@@ -43,12 +43,10 @@ class Manifests:
 
     Attributes:
         count: How many there are.
-        bytes: Their size together.
         needed: How many manifests of the table's target size would hold as much.
     """
 
     count: int
-    bytes: int
     needed: int
 
 
@@ -99,33 +97,30 @@ class IcebergActions:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
         result = self._actions.rewriteManifests(self._table.java).execute()
         rewritten, added = result.rewrittenManifests(), result.addedManifests()
-        return len(java_items(_as_list(self._table, rewritten))), len(
-            java_items(_as_list(self._table, added))
-        )
+        return int(_as_list(self._table, rewritten).size()), int(_as_list(self._table, added).size())
 
-    def rewrite_position_deletes(self) -> tuple[int, int, int]:
-        """Join small position delete files; return how many were replaced, by how many, and the bytes replaced."""
+    def rewrite_position_deletes(self) -> tuple[int, int]:
+        """Join small position delete files; return how many were replaced and by how many."""
         result = self._actions.rewritePositionDeletes(self._table.java).execute()
-        return (
-            int(result.rewrittenDeleteFilesCount()),
-            int(result.addedDeleteFilesCount()),
-            int(result.rewrittenBytesCount()),
-        )
+        return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
     def manifests(self) -> Manifests:
-        """Return what the current snapshot's manifests are, and could be."""
-        snapshot = self._table.java.currentSnapshot()
-        if snapshot is None:
-            return Manifests(0, 0, 0)
+        """Return what the manifests of the current snapshot are, and could be.
+
+        Only those of the current partition spec, and data and delete manifests apart: Iceberg rewrites them so.
+        """
         table = self._table
-        sizes = [int(m.length()) for m in java_items(snapshot.allManifests(table.java.io()))]
-        defaults = table.iceberg.TableProperties
-        target = int(
-            table.properties.get(
-                defaults.MANIFEST_TARGET_SIZE_BYTES, defaults.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
-            )
-        )
-        return Manifests(len(sizes), sum(sizes), -(-sum(sizes) // max(1, target)))
+        snapshot = table.java.currentSnapshot()
+        if snapshot is None:
+            return Manifests(0, 0)
+        io, spec_id = table.java.io(), int(table.java.spec().specId())
+        target = _manifest_bytes(table)
+        count = needed = 0
+        for manifests in (snapshot.dataManifests(io), snapshot.deleteManifests(io)):
+            of_spec = [m for m in java_items(manifests) if int(m.partitionSpecId()) == spec_id]
+            count += len(of_spec)
+            needed += -(-sum(int(m.length()) for m in of_spec) // target)
+        return Manifests(count, needed)
 
     def joinable_position_deletes(self) -> int:
         """Return the most position delete files in one partition that could be fewer.
@@ -134,14 +129,16 @@ class IcebergActions:
         deletion vectors are such files always.
         """
         table = self._table
-        if table.snapshot_id is None:
+        if table.snapshot_id is None or not table.may_have_deletes(table.snapshot_id):
             return 0
+        from pyspark.sql import functions as F
+
         files = table.metadata("delete_files").where("content = 1 and file_format != 'PUFFIN'")
         partition = [name for name in ("spec_id", "partition") if name in files.columns]
         count = "count(*)"
         if table.properties.get("write.delete.granularity", "file").lower() != "partition":
             count = f"count(*) - count(distinct {DELETED_BLOCK})"
-        counts = files.groupBy(*partition).agg(_expression(count)).groupBy().max("files").collect()
+        counts = files.groupBy(*partition).agg(F.expr(count).alias("files")).groupBy().max("files").collect()
         return int(counts[0][0] or 0)
 
     def foreign_metadata(self, files: Sequence[str]) -> str | None:
@@ -178,10 +175,14 @@ class IcebergActions:
         return int(count), int(size or 0)
 
 
-def _expression(sql: str) -> Any:
-    from pyspark.sql.functions import expr
-
-    return expr(sql).alias("files")
+def _manifest_bytes(table: IcebergTable) -> int:
+    names = table.iceberg.TableProperties
+    given = table.properties.get(names.MANIFEST_TARGET_SIZE_BYTES, "")
+    return (
+        int(given)
+        if given.isascii() and given.isdigit() and int(given)
+        else int(names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
+    )
 
 
 def _as_list(table: IcebergTable, iterable: Any) -> Any:

@@ -153,6 +153,16 @@ def test_manifests_are_rewritten_when_they_are_many_and_then_rest(spark: Any, sc
     assert checksum(spark, table) == before
 
 
+def test_manifests_of_an_old_spec_are_not_due(spark: Any, schema: str) -> None:
+    """Iceberg rewrites those of the current spec only, so they would be due for ever."""
+    table = make_table(spark, schema, files=0)
+    for load in range(12):
+        append(spark, table, load * 10, 10)
+    spark.sql(f"alter table {table} add partition field bucket(2, id)")
+    append(spark, table, 1000, 10)
+    assert tomorrow(spark, table).maintain() == []
+
+
 @pytest.mark.parametrize("granularity", ["file", "partition"])
 def test_position_deletes_are_joined_and_then_rest(spark: Any, schema: str, granularity: str) -> None:
     properties = {"format-version": 2, "write.delete.mode": "merge-on-read"}
