@@ -6,17 +6,23 @@ from datetime import datetime
 from typing import Any
 
 from dbt_recluster.adapter.arguments import parse_dry_run
+from dbt_recluster.adapter.config import parse_recluster_maintain
 from dbt_recluster.adapter.operation_runner import Open, Operation
-from dbt_recluster.adapter.targets import EVERY_TABLE, Eligible, Target
+from dbt_recluster.adapter.targets import EVERY_TABLE, Eligible, Node, Target
 from dbt_recluster.clustering.housekeeping import as_dict
 from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_row_count
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report import housekeeping_text
 
-MAINTAINED = Eligible(
-    lambda node: bool(node["config"].get("recluster_maintain")),
-    "has recluster_maintain: true",
-    by_default=True,
-)
+
+def _is_maintained(node: Node) -> bool:
+    try:
+        return parse_recluster_maintain(node["config"].get("recluster_maintain"))
+    except OptionError:
+        return True  # its turn tells what is wrong
+
+
+MAINTAINED = Eligible(_is_maintained, "has recluster_maintain: true", by_default=True)
 
 
 def parse_older_than(value: Any) -> datetime | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dbt_recluster.adapter.housekeeping_operations import MAINTAINED
 from dbt_recluster.adapter.targets import EVERY_TABLE, Choice, Eligible, targets
 from dbt_recluster.exceptions import OptionError
 
@@ -109,3 +110,16 @@ def test_selected_models_are_those_that_an_operation_is_for() -> None:
         targets(Choice(selected=frozenset({"model.analytics.plain"})), NODES)
     with pytest.raises(OptionError, match="nothing that is selected is a table"):
         targets(Choice(selected=frozenset({"model.analytics.a_view"})), NODES, EVERY_TABLE)
+
+
+def test_maintained_models_are_those_that_say_so() -> None:
+    nodes = [
+        node("on", recluster_maintain=True),
+        node("word", recluster_maintain="True"),
+        node("off", recluster_maintain="false"),
+        node("unset"),
+        node("wrong", recluster_maintain="perhaps"),
+    ]
+    found = targets(Choice(), nodes, MAINTAINED)
+    assert [target.relation for target in found] == ["analytics.on", "analytics.word", "analytics.wrong"]
+    assert "recluster_maintain must be true or false" in str(found[2].error)
