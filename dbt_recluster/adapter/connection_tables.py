@@ -7,7 +7,6 @@ one under a new name, and the last one is what the catalog knows of the table.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +21,12 @@ from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import name_parts, quote_if_needed
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError
+from dbt_recluster.iceberg.directories import without_scheme
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.table import ClusteredTable
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 # Tables that `dbt debug` looks at before it gives up to find an Iceberg table.
 _TRIED = 5
 
@@ -48,7 +47,10 @@ class MetadataLog:
 
     def is_of(self, table: IcebergTable) -> bool:
         """Whether this is the current state of ``table``."""
-        return _path(self.current) == _path(table.metadata_file) and self.snapshot_id == table.snapshot_id
+        return (
+            without_scheme(self.current) == without_scheme(table.metadata_file)
+            and self.snapshot_id == table.snapshot_id
+        )
 
 
 class ConnectionTables:
@@ -162,7 +164,9 @@ class ConnectionTables:
         table.refresh()
         known = [*table.earlier_metadata_files(), table.metadata_file]
         # Of one table, each side knows what was the other's current file a moment before.
-        if _path(ours) in map(_path, log.files) and _path(log.current) in map(_path, known):
+        if without_scheme(ours) in map(without_scheme, log.files) and without_scheme(log.current) in map(
+            without_scheme, known
+        ):
             return
         raise DifferentTableError(
             f"{name} over the connection is another table than {table.name} in the session of recluster_session. "
@@ -179,8 +183,3 @@ class ConnectionTables:
             f"{self.session.describe()}. Nothing was changed. Let recluster_session configure the catalog that the "
             "connection's Spark has."
         )
-
-
-def _path(file: str) -> str:
-    """Return a file without its scheme: ``s3://`` and ``s3a://``, ``file:/`` and ``file:///`` are the same place."""
-    return _SCHEME.sub("/", file, count=1)

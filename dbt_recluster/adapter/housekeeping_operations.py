@@ -14,6 +14,9 @@ from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_r
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report import housekeeping_text
 
+# Java's greatest int.
+_MOST_SNAPSHOTS = 2**31 - 1
+
 
 def _is_maintained(node: Node) -> bool:
     try:
@@ -32,7 +35,10 @@ def parse_older_than(value: Any) -> datetime | None:
 
 def parse_retain_last(value: Any) -> int | None:
     """``retain_last``: how many snapshots stay, however old."""
-    return None if value is None else parse_row_count("retain_last", value)
+    number = None if value is None else parse_row_count("retain_last", value)
+    if number is not None and number > _MOST_SNAPSHOTS:
+        raise OptionError(f"retain_last must be at most {_MOST_SNAPSHOTS:,}, not {value!r}")
+    return number
 
 
 def parse_force(value: Any) -> bool:

@@ -15,7 +15,7 @@ from dbt_common.events.functions import warn_or_error
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, message
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
@@ -149,8 +149,8 @@ class ReclusterAdapter(ModelMethods):
         try:
             with self._cancellable():
                 done = self._open(name, None).housekeeping().maintain()
-        except ReclusterError as e:
-            return f"{name} was built but not maintained: {e}"
+        except Exception as e:
+            return f"{name} was built but not maintained: {message(e)}"
         if done:
             logger.info(housekeeping_text.maintained({"table": name, "done": list(map(as_dict, done))}))
         return None

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, Parser, parse_arguments, parse_format
+from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.targets import CLUSTERED, Choice, Eligible, Node, Target, targets
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.exceptions import OptionError
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.table import ClusteredTable
@@ -23,6 +24,13 @@ Open = Callable[[str, ClusterKey | None], "ClusteredTable"]
 Exists = Callable[[str], bool]
 # Returns the unique ids of the nodes that dbt's selectors admit: those of select, and of exclude.
 Selected = Callable[["list[str] | None", "list[str] | None"], "frozenset[str]"]
+
+
+# By whether tables were chosen.
+_NOT_BUILT = {
+    False: "No table of this project is built yet.",
+    True: "None of the tables chosen is built yet.",
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class OperationRunner:
         else:
             texts = list(map(operation.text, answers))
             text = ("\n\n" if any("\n" in text for text in texts) else "\n").join(texts)
-            text = text or ("" if failures else "No table of this project is built yet.")
+            text = text or ("" if failures else _NOT_BUILT[choice.is_given])
         return Answer(text, "\n".join(failures) or None)
 
     def report(
@@ -128,7 +136,7 @@ class OperationRunner:
             ),
         )
         if not data:
-            return Answer("", "\n".join(failures) or "No table of this project is built yet.")
+            return Answer("", "\n".join(failures) or _NOT_BUILT[False])
         written = write_report(data, arguments["path"])
         return Answer("\n".join(map(str, written)), "\n".join(failures) or None)
 
@@ -137,15 +145,15 @@ class OperationRunner:
         results: list[T] = []
         failures: list[str] = []
         for target in selected:
-            if self.is_passed_over(target):
-                continue
             error = target.error
-            if error is None:
-                try:
+            try:
+                if self.is_passed_over(target):
+                    continue
+                if error is None:
                     results.append(work(target))
                     continue
-                except ReclusterError as e:
-                    error = str(e)
+            except Exception as e:
+                error = message(e)
             failures.append(error if target.relation in error else f"{target.relation}: {error}")
         return results, failures
 

@@ -40,7 +40,7 @@ def selected_ids(
         )
         selected = NodeSelector(Graph(linker.graph), manifest).get_selected(spec, warn_on_no_nodes=False)
     except DbtBaseException as e:
-        raise OptionError(f"select or exclude is wrong: {e}") from e
+        raise OptionError(f"select or exclude is wrong: {getattr(e, 'msg', None) or e}") from e
     if not selected:
         given = [
             f"{name}: {' '.join(words)}"

@@ -71,7 +71,9 @@ class Eligible:
     by_default: bool = False
 
 
-EVERY_TABLE = Eligible(lambda _: True, "is a table")
+EVERY_TABLE = Eligible(
+    lambda node: node["config"].get("file_format") in (None, "iceberg"), "is an Iceberg table"
+)
 CLUSTERED = Eligible(lambda node: bool(node["config"].get("cluster_by")), "has cluster_by")
 
 
@@ -102,7 +104,9 @@ def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> 
     if choice.selected is not None:
         nodes = [node for node in nodes if node["unique_id"] in choice.selected]
         if not nodes:
-            raise OptionError("nothing that is selected is a table")
+            raise OptionError(
+                "nothing that is selected is a table that this project builds; name others with table"
+            )
         if eligible.by_default:
             eligible = EVERY_TABLE
     found = [node for node in nodes if eligible.admits(node)]

@@ -15,8 +15,9 @@ from dbt_recluster.iceberg.block_metadata import BlockMetadata
 # About 50 MB.
 MOST_BLOCKS = 250_000
 
-# The table's uuid, the snapshot, the schema that bounds are read by, and the key.
-SnapshotKey = tuple[str, int, int, str]
+# The table's uuid, the snapshot, the schema that bounds are read by, and the key. The schema as a whole and not its id:
+# two entries of a catalog for one table may evolve apart.
+SnapshotKey = tuple[str, int, str, str]
 
 
 class BlockCache:

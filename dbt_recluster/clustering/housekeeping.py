@@ -11,7 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from dbt_recluster.exceptions import HousekeepingError, OptionError, ReclusterError
-from dbt_recluster.iceberg.actions import IcebergActions
+from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
+from dbt_recluster.iceberg.directories import directories, neighbour
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import short_message
 
@@ -37,19 +38,21 @@ class SnapshotsExpired:
         table: The table.
         dry_run: Whether nothing was changed.
         snapshots: Snapshots removed.
-        kept: Snapshots that stay.
-        kept_since: When the oldest of them was committed, ISO 8601 in UTC; history and time travel begin there.
-        files: Data and delete files that no other snapshot has.
-        bytes: Their size.
+        refs: Tags and branches that go, older than the table's settings keep them.
+        kept: Snapshots that stay, those of tags and branches included.
+        kept_since: When the oldest of the main branch was committed, ISO 8601 in UTC; its history begins there.
+        files: Data and delete files that no other snapshot has; None if they cannot be counted.
+        bytes: Their size, likewise.
     """
 
     table: str
     dry_run: bool
     snapshots: int
+    refs: tuple[str, ...]
     kept: int
     kept_since: str | None
-    files: int
-    bytes: int
+    files: int | None
+    bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,9 @@ class Housekeeping:
         force: bool = False,
         dry_run: bool = False,
     ) -> SnapshotsExpired:
-        """Expire snapshots, and delete the files that no other snapshot has. Branches and tags stay.
+        """Expire snapshots, and delete the files that no other snapshot has.
+
+        Branches and tags stay, but for those past ``history.expire.max-ref-age-ms``.
 
         Args:
             older_than: Snapshots committed before it expire; None is the table's
@@ -142,17 +147,18 @@ class Housekeeping:
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
     ) -> OrphansRemoved:
-        """Delete files under the table's location that no snapshot knows: what failed and killed writers left behind.
+        """Delete files in the table's directories that no snapshot knows: what failed and killed writers left behind.
 
         Args:
             older_than: Only files last changed before it; None means three days ago.
-            force: Allow less than three days, which deletes files that a writer has not committed yet.
+            force: Allow less than three days, which deletes files that a writer has not committed yet, and files of
+                a table in the same directory that the catalog does not list.
             dry_run: Only name them.
 
         Raises:
             OptionError: ``older_than`` lies in the future.
-            HousekeepingError: ``older_than`` is too young; another table has files under this table's location; files
-                may belong to other tables (``gc.enabled``); or Iceberg fails.
+            HousekeepingError: ``older_than`` is too young; another table writes into the same directories; files may
+                belong to other tables (``gc.enabled``); or Iceberg fails.
         """
         self._check_time("older_than", older_than)
         least = self._now - LEAST_ORPHAN_AGE
@@ -162,7 +168,9 @@ class Housekeeping:
                 "orphans, so older_than must lie three days back at least; force: true allows less"
             )
         self._check_files_are_its_own("remove_orphan_files")
-        return self._safely("remove_orphan_files", lambda: self._remove_orphans(older_than or least, dry_run))
+        return self._safely(
+            "remove_orphan_files", lambda: self._remove_orphans(older_than or least, force, dry_run)
+        )
 
     def rewrite_manifests(self, *, dry_run: bool = False) -> ManifestsRewritten:
         """Rewrite the table's manifests, ordered by partition and of their target size.
@@ -203,7 +211,7 @@ class Housekeeping:
                 steps.append(lambda: self.remove_orphan_files(dry_run=dry_run))
         done: list[Done] = []
         for step in steps:
-            self._table.refresh()
+            self._safely("maintain", self._table.refresh)
             result = step()
             if _changes_something(result):
                 done.append(result)
@@ -213,29 +221,52 @@ class Housekeeping:
         self, older_than: datetime | None, retain_last: int | None, dry_run: bool
     ) -> SnapshotsExpired:
         snapshots = self._actions.expirable(older_than, retain_last)
-        files, size = (0, 0) if not snapshots.at else self._actions.files_only_in(snapshots)
-        if snapshots.at and not dry_run:
+        files, size = self._freed(snapshots)
+        if (snapshots.count or snapshots.refs) and not dry_run:
             files = self._actions.expire(older_than, retain_last)
             self._table.refresh()
         return SnapshotsExpired(
             self._table.name,
             dry_run,
-            len(snapshots.at),
+            snapshots.count,
+            snapshots.refs,
             snapshots.kept,
             snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None,
             files,
             size,
         )
 
-    def _remove_orphans(self, older_than: datetime, dry_run: bool) -> OrphansRemoved:
+    def _freed(self, snapshots: ExpirableSnapshots) -> tuple[int | None, int | None]:
+        if not snapshots.count:
+            return 0, 0
+        try:
+            return self._actions.files_only_in(snapshots)
+        except Exception:
+            # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
+            # expire its snapshots, which is how to repair it.
+            return None, None
+
+    def _remove_orphans(self, older_than: datetime, force: bool, dry_run: bool) -> OrphansRemoved:
+        own = directories(self._table)
+        if own is None:
+            raise HousekeepingError(
+                f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
+                "knows which files are its own"
+            )
+        if other := neighbour(self._table, own):
+            raise HousekeepingError(
+                f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so its files "
+                "would be deleted as orphans"
+            )
         # Of another table there may be young files only, so whose they are is asked of files of any age.
-        unknown = self._actions.remove_orphans(self._now, dry_run=True)
+        unknown = [] if force else self._actions.remove_orphans(own, self._now, dry_run=True)
         if foreign := self._actions.foreign_metadata(unknown):
             raise HousekeepingError(
-                f"another table has files under the location of {self._table.name}, which would be deleted as orphans: "
-                f"{foreign}. If that table was dropped, remove its metadata file first"
+                f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
+                f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
+                "--full-refresh drops one, force: true removes its files too"
             )
-        files = self._actions.remove_orphans(older_than, dry_run=dry_run)
+        files = self._actions.remove_orphans(own, older_than, dry_run=dry_run)
         return OrphansRemoved(
             self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
         )
@@ -293,7 +324,7 @@ class Housekeeping:
 
 def _changes_something(done: Done) -> bool:
     if isinstance(done, SnapshotsExpired):
-        return done.snapshots > 0
+        return done.snapshots > 0 or bool(done.refs)
     if isinstance(done, OrphansRemoved):
         return bool(done.files)
     return done.before > 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.block_metadata import DELETED_BLOCK
 from dbt_recluster.iceberg.java_functions import JavaFunctions
-from dbt_recluster.iceberg.jvm import java_items
+from dbt_recluster.iceberg.jvm import java_items, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,15 +26,17 @@ class ExpirableSnapshots:
     """Snapshots that an expiry removes.
 
     Attributes:
-        at: When each was committed, UTC, oldest first.
-        kept: How many snapshots stay.
-        kept_since: When the oldest snapshot that stays was committed.
+        count: How many there are.
+        kept: How many stay, those of tags and branches included.
+        kept_since: When the oldest ancestor of the current snapshot that stays was committed.
+        refs: Tags and branches that go.
         java: The Java list of them.
     """
 
-    at: tuple[datetime, ...]
+    count: int
     kept: int
     kept_since: datetime | None
+    refs: tuple[str, ...]
     java: Any
 
 
@@ -68,10 +71,28 @@ class IcebergActions:
     def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
         """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
         java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
-        stays = self._without(java).snapshots()
-        kept = sorted(map(_time, java_items(stays)))
-        gone = tuple(sorted(map(_time, java_items(java))))
-        return ExpirableSnapshots(gone, len(kept), kept[0] if kept else None, java)
+        gone = {int(snapshot.snapshotId()) for snapshot in java_items(java)}
+        history = [snapshot for snapshot in self._table.snapshots() if snapshot.id not in gone]
+        kept = int(self._table.java.operations().current().snapshots().size()) - len(gone)
+        return ExpirableSnapshots(
+            len(gone), kept, history[0].at if history else None, self._expirable_refs(), java
+        )
+
+    def _expirable_refs(self) -> tuple[str, ...]:
+        """Return the tags and branches that an expiry drops for their age."""
+        table = self._table
+        longest = table.properties.get("history.expire.max-ref-age-ms")
+        now = time.time() * 1000
+        refs: list[str] = []
+        for entry in java_items(table.java.refs().entrySet()):
+            name, ref = str(entry.getKey()), entry.getValue()
+            age = ref.maxRefAgeMs() if ref.maxRefAgeMs() is not None else longest
+            if name == "main" or age is None:
+                continue
+            snapshot = table.java.snapshot(ref.snapshotId())
+            if snapshot is None or now - snapshot.timestampMillis() > int(age):
+                refs.append(name)
+        return tuple(sorted(refs))
 
     def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
         """Return how many data and delete files no other snapshot has, and their bytes."""
@@ -86,12 +107,16 @@ class IcebergActions:
         result = self._configured(action, older_than, retain_last).execute()
         return sum(int(getattr(result, count)()) for count in _COUNTS)
 
-    def remove_orphans(self, older_than: datetime, *, dry_run: bool) -> list[str]:
-        """Delete files under the table's location that no snapshot knows, or only list them."""
-        action = self._actions.deleteOrphanFiles(self._table.java).olderThan(_millis(older_than))
-        if dry_run:
-            action = action.deleteWith(JavaFunctions(self._table.spark).no_consumer())
-        return sorted(map(str, java_items(_as_list(self._table, action.execute().orphanFileLocations()))))
+    def remove_orphans(self, directories: Sequence[str], older_than: datetime, *, dry_run: bool) -> list[str]:
+        """Delete files in some directories that no snapshot knows, or only list them."""
+        files: set[str] = set()
+        for directory in filter(self._exists, directories):
+            action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
+            action = action.olderThan(_millis(older_than))
+            if dry_run:
+                action = action.deleteWith(JavaFunctions(self._table.spark).no_consumer())
+            files |= set(map(str, java_items(_as_list(self._table, action.execute().orphanFileLocations()))))
+        return sorted(files)
 
     def rewrite_manifests(self) -> tuple[int, int]:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
@@ -142,13 +167,30 @@ class IcebergActions:
         return int(counts[0][0] or 0)
 
     def foreign_metadata(self, files: Sequence[str]) -> str | None:
-        """Return a metadata file among these that belongs to another table, or None."""
+        """Return a metadata file among these that another table may need, or None.
+
+        That is one of another uuid, or a newer one of the same: a catalog may have the table under another name.
+        """
         table = self._table
         io, parser = table.java.io(), table.iceberg.TableMetadataParser
+        newest = int(table.java.operations().current().lastUpdatedMillis())
         for file in files:
-            if file.endswith(_METADATA_FILE) and str(parser.read(io, file).uuid()) != table.uuid:
+            if not file.endswith(_METADATA_FILE):
+                continue
+            try:
+                metadata = parser.read(io, file)
+            except Exception:
+                continue  # gone by now, or left half-written by a writer that was killed: no table can need it
+            if str(metadata.uuid()) != table.uuid or int(metadata.lastUpdatedMillis()) > newest:
                 return file
         return None
+
+    def _exists(self, directory: str) -> bool:
+        """Whether there is a directory; a table that was never written has none for its data."""
+        spark = self._table.spark
+        path = jvm(spark).org.apache.hadoop.fs.Path(directory)
+        configuration = spark._jsparkSession.sessionState().newHadoopConf()
+        return bool(path.getFileSystem(configuration).exists(path))
 
     def _configured(self, action: Any, older_than: datetime | None, retain_last: int | None) -> Any:
         if older_than is not None:
@@ -191,7 +233,3 @@ def _as_list(table: IcebergTable, iterable: Any) -> Any:
 
 def _millis(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
-
-
-def _time(snapshot: Any) -> datetime:
-    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc)

@@ -96,6 +96,11 @@ class IcebergTable:
         return int(self.java.schema().schemaId())
 
     @property
+    def schema_json(self) -> str:
+        """The current schema with the ids of its fields."""
+        return str(self.iceberg.SchemaParser.toJson(self.java.schema()))
+
+    @property
     def iceberg(self) -> JavaNames:
         """The Java package ``org.apache.iceberg``."""
         package: JavaNames = jvm(self.spark).org.apache.iceberg
@@ -183,7 +188,7 @@ class IcebergTable:
 
     def primitive_fields(self) -> dict[tuple[str, str], int]:
         """Return the field id of each column and struct field of a primitive type, by path and Iceberg type."""
-        schema = json.loads(self.iceberg.SchemaParser.toJson(self.java.schema()))
+        schema = json.loads(self.schema_json)
         return {(path, kind): field_id for path, kind, field_id in _primitive_fields(schema, "")}
 
     def check_writes_reach_main(self) -> None:

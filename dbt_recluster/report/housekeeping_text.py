@@ -24,13 +24,17 @@ def maintained(values: Mapping[str, Any]) -> str:
 
 def _expired(values: Mapping[str, Any]) -> str:
     kept = count_noun(values["kept"], "snapshot")
-    if not values["snapshots"]:
+    if not values["snapshots"] and not values["refs"]:
         return f"no snapshot to expire, {kept} kept"
     snapshots = count_noun(values["snapshots"], "snapshot")
-    files = f"{count_noun(values['files'], 'file')} ({size(values['bytes'])})"
-    what = f"would expire {snapshots} and free" if values["dry_run"] else f"expired {snapshots} and freed"
+    refs = f" and the tags and branches {', '.join(values['refs'])}" if values["refs"] else ""
+    what = f"{'would expire' if values['dry_run'] else 'expired'} {snapshots}{refs}"
+    if values["files"] is not None:
+        size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
+        verb = "free" if values["dry_run"] else "freed"
+        what = f"{what} and {verb} {count_noun(values['files'], 'file')}{size_of}"
     since = values["kept_since"][:19].replace("T", " ")
-    return f"{what} {files}; history and time travel begin at {since} UTC, {kept} kept"
+    return f"{what}; history begins at {since} UTC, {kept} kept"
 
 
 def _orphans(values: Mapping[str, Any]) -> str:

@@ -124,20 +124,104 @@ def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) 
     assert checksum(spark, table) == before
 
 
-@pytest.mark.parametrize("inner", ["", "/inner"])
-def test_orphans_of_a_shared_location_are_refused(spark: Any, schema: str, inner: str) -> None:
+def aged(directory: Path) -> None:
+    for file in directory.rglob("*.parquet"):
+        os.utime(file, (LONG_AGO, LONG_AGO))
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "location '{location}'",
+        "location '{location}/data/inner'",
+        "tblproperties ('write.data.path' = '{location}/data')",
+        "tblproperties ('write.object-storage.enabled' = 'true', 'write.data.path' = '{location}/data/of/other')",
+        "location '{location}' tblproperties ('write.metadata.path' = '{location}/elsewhere')",
+    ],
+)
+def test_orphans_where_another_table_writes_are_refused(spark: Any, schema: str, clauses: str) -> None:
     table = make_table(spark, schema, files=1)
     location = str(IcebergTable.load(spark, table).java.location())
     other = f"{schema}.other"
-    spark.sql(f"create table {other} (id bigint) using iceberg location '{location}{inner}'")
+    spark.sql(f"create table {other} (id bigint) using iceberg {clauses.format(location=location)}")
     spark.sql(f"insert into {other} values (1)")
-    for file in local_path(location).rglob("*.parquet"):
-        os.utime(file, (LONG_AGO, LONG_AGO))  # the other table's metadata are young, its rows are not
-    for dry_run in (True, False):
-        with pytest.raises(HousekeepingError, match="another table has files under the location"):
-            Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=dry_run)
-    assert checksum(spark, other)[0] == 1
+    aged(local_path(location))
+    for force in (True, False):
+        with pytest.raises(HousekeepingError, match="other writes into the same directory"):
+            Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False, force=force)
+    assert spark.sql(f"select sum(id) from {other}").first()[0] == 1
     spark.sql(f"drop table {other}")
+
+
+def test_tables_beside_its_own_directories_are_no_orphans(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    location = str(IcebergTable.load(spark, table).java.location())
+    for name, kind in (("inner", "iceberg"), ("of_parquet", "parquet")):
+        spark.sql(f"create table {schema}.{name} (id bigint) using {kind} location '{location}/{name}'")
+        spark.sql(f"insert into {schema}.{name} values (1)")
+    aged(local_path(location))
+    assert Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False).files == ()
+    for name in ("inner", "of_parquet"):
+        assert spark.sql(f"select sum(id) from {schema}.{name}").first()[0] == 1
+        spark.sql(f"drop table {schema}.{name}")
+
+
+def test_orphans_are_found_where_the_table_writes(spark: Any, schema: str, tmp_path: Path) -> None:
+    properties = {"write.data.path": (tmp_path / "rows").as_uri()}
+    table = make_table(spark, schema, files=1, properties=properties)
+    (tmp_path / "rows/orphan.parquet").write_text("x")
+    aged(tmp_path)
+    (file,) = Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False).files
+    assert file.endswith("rows/orphan.parquet")
+    assert checksum(spark, table)[0] == 1000
+
+
+def test_files_of_a_table_that_was_dropped_go_only_if_forced(spark: Any, schema: str) -> None:
+    """The catalog of a full refresh leaves the files of the table before; another catalog may still have it."""
+    table = make_table(spark, schema, files=1)
+    location = str(IcebergTable.load(spark, table).java.location())
+    spark.sql(f"drop table {table}")
+    spark.sql(f"create table {table} (id bigint) using iceberg location '{location}'")
+    aged(local_path(location))
+    spark.sql(f"insert into {table} values (1)")
+    housekeeping = Housekeeping(IcebergTable.load(spark, table))
+    with pytest.raises(
+        HousekeepingError, match=r"metadata\.json is not of this table\. If that table was dropped"
+    ):
+        housekeeping.remove_orphan_files(dry_run=False)
+    removed = housekeeping.remove_orphan_files(dry_run=False, force=True)
+    assert [Path(file).suffix for file in removed.files] == [".parquet"]
+    assert spark.sql(f"select sum(id) from {table}").first()[0] == 1
+
+
+def test_a_half_written_metadata_file_is_an_orphan_like_others(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    metadata = local_path(IcebergTable.load(spark, table).java.location()) / "metadata"
+    for name, text in (
+        ("00009-a.metadata.json", '{"format-version": 2, "tab'),
+        ("00009-b.metadata.json", ""),
+    ):
+        (metadata / name).write_text(text)
+        os.utime(metadata / name, (LONG_AGO, LONG_AGO))
+    removed = Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False)
+    assert len(removed.files) == 2
+
+
+def test_tags_past_their_age_are_named(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    spark.sql(f"alter table {table} create tag kept retain 10 days")
+    spark.sql(f"alter table {table} create tag audit")
+    append(spark, table, 1000, 10)
+    append(spark, table, 2000, 10)
+    since = IcebergTable.load(spark, table).snapshots()[-1].at.isoformat(timespec="seconds")
+    done = tomorrow(spark, table).expire_snapshots(SOON, dry_run=True)
+    assert (done.refs, done.snapshots, done.kept, done.kept_since) == ((), 1, 2, since)
+    spark.sql(f"alter table {table} set tblproperties ('history.expire.max-ref-age-ms' = '1')")
+    assert tomorrow(spark, table).expire_snapshots(SOON, dry_run=True).refs == ("audit",)
+    assert tomorrow(spark, table).expire_snapshots(SOON).refs == ("audit",)
+    assert [row[0] for row in spark.sql(f"select name from {table}.refs where type = 'TAG'").collect()] == [
+        "kept"
+    ]
 
 
 def test_manifests_are_rewritten_when_they_are_many_and_then_rest(spark: Any, schema: str) -> None:

@@ -1,0 +1,66 @@
+"""The directories that a table writes to, and which other tables write there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dbt_recluster.columns import name_parts
+from dbt_recluster.exceptions import NotAnIcebergTableError, ReclusterError
+from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
+_DATA_PATHS = ("write.data.path", "write.folder-storage.path")
+_OBJECT_STORAGE_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+
+
+def directories(table: IcebergTable) -> tuple[str, str] | None:
+    """Return where a table writes data and metadata, or None if a location provider of its own decides that."""
+    properties, location = table.properties, str(table.java.location()).rstrip("/")
+    if properties.get("write.location-provider.impl"):
+        return None
+    is_object_storage = properties.get("write.object-storage.enabled", "false").lower() == "true"
+    names = _OBJECT_STORAGE_PATHS if is_object_storage else _DATA_PATHS
+    data = next((properties[name] for name in names if properties.get(name)), f"{location}/data")
+    return data.rstrip("/"), properties.get("write.metadata.path", f"{location}/metadata").rstrip("/")
+
+
+def neighbour(table: IcebergTable, own: Sequence[str]) -> str | None:
+    """Return another table of the catalog that writes into one of these directories, or around them.
+
+    Tables that cannot be loaded are passed over, and those of other catalogs are not known.
+
+    Raises:
+        CatalogError: The catalog does not list its tables.
+    """
+    paths = list(map(_path, own))
+    mine = [part.lower() for part in name_parts(table.identifier)]
+    for name in tables_of_catalog(table.spark, name_parts(table.identifier)[0]):
+        if [part.lower() for part in name_parts(name)] == mine:
+            continue
+        try:
+            other = IcebergTable.load(table.spark, name)
+            theirs = directories(other) or (str(other.java.location()),)
+        except NotAnIcebergTableError:
+            continue
+        except ReclusterError:
+            raise
+        except Exception:
+            continue
+        if any(_overlap(path, _path(their)) for path in paths for their in theirs):
+            return name
+    return None
+
+
+def without_scheme(path: str) -> str:
+    """Return a path without its scheme: ``s3://`` and ``s3a://``, ``file:/`` and ``file:///`` are the same place."""
+    return _SCHEME.sub("/", path, count=1)
+
+
+def _path(directory: str) -> str:
+    return f"{without_scheme(directory).rstrip('/')}/"
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
