@@ -5,6 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST_ARGS ?=
+# A process waits for Spark's driver a fifth of its time, so three keep two cores busy.
+PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
 
@@ -16,7 +18,7 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint spark smoke ## Lint, types and this project's tests that share a Spark, in two processes
+test: lint spark smoke ## Lint, types and this project's tests that share a Spark, in three processes
 	@cat build/tests.txt
 
 test-all: lint docs spark more catalogs processes project ## Everything that CI checks
@@ -43,21 +45,21 @@ unit: $(READY) ## Tests that need no Spark
 	@$(RUN)/pytest tests/unit $(PYTEST_ARGS)
 
 spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt that can share a session
-	@echo "== tests in two processes"
+	@echo "== tests in $(PROCESSES) processes"
 	@mkdir -p build && rm -f build/tests.txt
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n 2 --dist loadfile $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 more: $(READY) ## dbt's own tests of an adapter, and more cases of what `make spark` tests
 	@echo "== dbt's own tests of an adapter, and more cases"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="more of them" $(RUN)/pytest tests -m "official or exhaustive" -n 2 --dist loadscope $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="more of them" $(RUN)/pytest tests -m "official or exhaustive" -n $(PROCESSES) --dist loadscope $(PYTEST_ARGS)
 
 catalogs: $(READY) ## dbt's own tests of an adapter, in a JDBC catalog on PostgreSQL and in a REST catalog
 	@echo "== dbt's own tests of an adapter, in other catalogs"
 	@mkdir -p build
 	@for catalog in jdbc rest; do \
 	  RECLUSTER_TEST_CATALOG=$$catalog TEST_SUMMARY=build/tests.txt TEST_NAME="dbt's own in $$catalog" \
-	  $(RUN)/pytest tests/official -n 2 --dist loadscope $(PYTEST_ARGS) || exit 1; \
+	  $(RUN)/pytest tests/official -n $(PROCESSES) --dist loadscope $(PYTEST_ARGS) || exit 1; \
 	done
 
 smoke: $(READY)
@@ -70,7 +72,7 @@ processes: $(READY) ## Tests that start Spark, servers and processes of their ow
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" $(RUN)/pytest tests -m processes $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
-	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"

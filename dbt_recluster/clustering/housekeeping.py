@@ -253,7 +253,7 @@ class Housekeeping:
                 f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
                 "knows which files are its own"
             )
-        if other := neighbour(self._table, own):
+        if other := neighbour(self._table, own, pass_over_unreadable=force):
             raise HousekeepingError(
                 f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so its files "
                 "would be deleted as orphans"

@@ -6,11 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.block_metadata import DELETED_BLOCK
 from dbt_recluster.iceberg.java_functions import JavaFunctions
 from dbt_recluster.iceberg.jvm import java_items, jvm
+from dbt_recluster.iceberg.locks import table_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,10 +74,11 @@ class IcebergActions:
         """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
         java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
         gone = {int(snapshot.snapshotId()) for snapshot in java_items(java)}
-        history = [snapshot for snapshot in self._table.snapshots() if snapshot.id not in gone]
+        # Older ancestors than the newest that goes are kept by tags and branches only.
+        history = list(takewhile(lambda snapshot: snapshot.id not in gone, self._table.snapshots()[::-1]))
         kept = int(self._table.java.operations().current().snapshots().size()) - len(gone)
         return ExpirableSnapshots(
-            len(gone), kept, history[0].at if history else None, self._expirable_refs(), java
+            len(gone), kept, history[-1].at if history else None, self._expirable_refs(), java
         )
 
     def _expirable_refs(self) -> tuple[str, ...]:
@@ -104,7 +107,7 @@ class IcebergActions:
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
         """Expire snapshots and delete the files that no other snapshot has; return how many data and delete files."""
         action = self._actions.expireSnapshots(self._table.java)
-        result = self._configured(action, older_than, retain_last).execute()
+        result = self._execute(self._configured(action, older_than, retain_last))
         return sum(int(getattr(result, count)()) for count in _COUNTS)
 
     def remove_orphans(self, directories: Sequence[str], older_than: datetime, *, dry_run: bool) -> list[str]:
@@ -120,13 +123,13 @@ class IcebergActions:
 
     def rewrite_manifests(self) -> tuple[int, int]:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
-        result = self._actions.rewriteManifests(self._table.java).execute()
+        result = self._execute(self._actions.rewriteManifests(self._table.java))
         rewritten, added = result.rewrittenManifests(), result.addedManifests()
         return int(_as_list(self._table, rewritten).size()), int(_as_list(self._table, added).size())
 
     def rewrite_position_deletes(self) -> tuple[int, int]:
         """Join small position delete files; return how many were replaced and by how many."""
-        result = self._actions.rewritePositionDeletes(self._table.java).execute()
+        result = self._execute(self._actions.rewritePositionDeletes(self._table.java))
         return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
     def manifests(self) -> Manifests:
@@ -184,6 +187,11 @@ class IcebergActions:
             if str(metadata.uuid()) != table.uuid or int(metadata.lastUpdatedMillis()) > newest:
                 return file
         return None
+
+    def _execute(self, action: Any) -> Any:
+        """Run an action that commits; the commit is within, so this process's other commits wait for all of it."""
+        with table_lock(self._table.lock_name):
+            return action.execute()
 
     def _exists(self, directory: str) -> bool:
         """Whether there is a directory; a table that was never written has none for its data."""

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 
 from dbt_recluster.columns import name_parts
-from dbt_recluster.exceptions import NotAnIcebergTableError, ReclusterError
+from dbt_recluster.exceptions import HousekeepingError, NotAnIcebergTableError
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.locks import canonical_name
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 _DATA_PATHS = ("write.data.path", "write.folder-storage.path")
@@ -26,28 +27,34 @@ def directories(table: IcebergTable) -> tuple[str, str] | None:
     return data.rstrip("/"), properties.get("write.metadata.path", f"{location}/metadata").rstrip("/")
 
 
-def neighbour(table: IcebergTable, own: Sequence[str]) -> str | None:
+def neighbour(table: IcebergTable, own: Sequence[str], *, pass_over_unreadable: bool) -> str | None:
     """Return another table of the catalog that writes into one of these directories, or around them.
 
-    Tables that cannot be loaded are passed over, and those of other catalogs are not known.
+    Tables of other catalogs are not known.
+
+    Args:
+        table: The table.
+        own: Its directories.
+        pass_over_unreadable: Whether to pass over tables that cannot be loaded.
 
     Raises:
         CatalogError: The catalog does not list its tables.
+        HousekeepingError: A table cannot be loaded, so where it writes is unknown.
     """
     paths = list(map(_path, own))
-    mine = [part.lower() for part in name_parts(table.identifier)]
     for name in tables_of_catalog(table.spark, name_parts(table.identifier)[0]):
-        if [part.lower() for part in name_parts(name)] == mine:
-            continue
         try:
             other = IcebergTable.load(table.spark, name)
-            theirs = directories(other) or (str(other.java.location()),)
-        except NotAnIcebergTableError:
+        except NotAnIcebergTableError as e:
+            if pass_over_unreadable:
+                continue
+            raise HousekeepingError(
+                f"whether {name} writes into the directories of {table.name} is unknown: {e}. Drop it from the catalog "
+                "if it is broken; force: true passes over it"
+            ) from e
+        if canonical_name(other.identifier) == canonical_name(table.identifier) and other.uuid == table.uuid:
             continue
-        except ReclusterError:
-            raise
-        except Exception:
-            continue
+        theirs = directories(other) or (str(other.java.location()),)
         if any(_overlap(path, _path(their)) for path in paths for their in theirs):
             return name
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tables import checksum, make_table, metadata_file
+from tables import append, checksum, make_table, metadata_file
 
 from dbt_recluster.clustering import keyed_table
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
@@ -167,6 +167,7 @@ def test_lost_row_ids_are_told_once(spark: Any, schema: str, version: int) -> No
 def test_a_report_reads_the_blocks_once(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = make_table(spark, schema, files=4, rows=100)
     recluster(spark, name, "k", depth=1, block_rows=100)
+    append(spark, name, 1000, 10)  # the snapshot of the recluster has been read
     reads = []
     read_blocks = keyed_table.read_blocks
 
@@ -178,6 +179,9 @@ def test_a_report_reads_the_blocks_once(spark: Any, schema: str, monkeypatch: py
     ClusteredTable(spark, name).report_data()
     assert len(reads) == len(set(reads))
     assert reads.count(IcebergTable.load(spark, name).snapshot_id) == 1
+    count = len(reads)
+    ClusteredTable(spark, name).report_data()
+    assert len(reads) == count  # nor again, in this process
 
 
 def test_a_cost_estimate_of_dates_beyond_the_calendar(spark: Any, schema: str) -> None:

@@ -102,7 +102,7 @@ BLOCK = st.builds(
     level=st.integers(0, 3),
     partition=st.integers(0, 1),
     deleted=st.sampled_from([0, 0, 0, 1, 3, 9]),
-)
+).map(lambda block: replace(block, deleted=min(block.deleted, len(block.keys))))
 TABLES = st.lists(BLOCK, max_size=24)
 POLICIES = st.builds(
     Policy,
