@@ -2,7 +2,7 @@
 
 What tests/processes and tests/package hold starts processes of its own: it is marked `processes` and runs one test at a
 time. tests/official, which is marked `official`, is dbt's own suite for adapters; `exhaustive` tests are more cases of
-another test. `make test-all` runs all three. All else runs in three processes with a Spark each (`make test`).
+another test. `make test-all` runs all three. All else runs in two processes with a Spark each (`make test`).
 """
 
 from __future__ import annotations
