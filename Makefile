@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST_ARGS ?=
-# Three on two cores took as long, 833 s against 840, and a third more memory.
+# Three on two cores took as long, 833 s against 840, and more memory.
 PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
