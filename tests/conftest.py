@@ -101,6 +101,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     parts += [f"{count} skipped: {reason}" for reason, count in reasons.items()]
     line = "; ".join(parts)
     terminalreporter.write_line(line)
-    if file := os.environ.get("TEST_SUMMARY"):
+    file = os.environ.get("TEST_SUMMARY")
+    if file and "PYTEST_XDIST_WORKER" not in os.environ:  # each worker has a summary of its own
         with Path(file).open("a") as summary:
             summary.write(f"{os.environ.get('TEST_NAME', 'tests')}: {line}\n")
