@@ -17,6 +17,9 @@ from typing import Any
 import command
 from sessions import of_directory, open_session
 
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.planner import Policy
+
 BLOCKS = 8
 
 
@@ -51,10 +54,7 @@ def run(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
 
 def measure(spark: Any, options: argparse.Namespace, version: int, share: int) -> dict[str, Any]:
     """Return the seconds of a scan with deletes, of the rewrite, and of a scan after it."""
-    from dbt_recluster.clustering.options import ReclusterOptions
-    from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.maintenance import ClusteredTable
-    from dbt_recluster.planner import Policy
 
     table = "lake.db.t"
     spark.sql(f"drop table if exists {table} purge")
@@ -73,19 +73,21 @@ def measure(spark: Any, options: argparse.Namespace, version: int, share: int) -
     spark.sql(f"delete from {table} where pmod(xxhash64(k), 100) < {share}")
     before = scan(spark, table, options.rounds)
 
-    class Eager(Recluster):
-        """Rewrites every block with deleted rows."""
-
-        @property
-        def _policy(self) -> Policy:
-            return Policy(block_rows=options.rows, deleted_share=0.001)
-
     started = time.monotonic()
-    done = Eager(ClusteredTable(spark, table, "k"), ReclusterOptions(block_rows=options.rows)).run()
+    done = ClusteredTable(spark, table, "k").recluster(EveryDelete(block_rows=options.rows))
     rewrite = time.monotonic() - started
     assert done.blocks_in == BLOCKS, done
     after = scan(spark, table, options.rounds)
     return {"version": version, "share": share, "before": before, "after": after, "rewrite": rewrite}
+
+
+class EveryDelete(ReclusterOptions):
+    """Options that rewrite every block with deleted rows."""
+
+    @property
+    def policy(self) -> Policy:
+        """The planner's policy."""
+        return Policy(block_rows=self.block_rows, deleted_share=0.001)
 
 
 def scan(spark: Any, table: str, rounds: int) -> float:

@@ -34,7 +34,6 @@ from dbt_recluster.adapter.selectors import selected_ids
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.housekeeping import as_dict
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment
@@ -148,11 +147,11 @@ class ReclusterAdapter(ModelMethods):
         name = relation.render()
         try:
             with self._cancellable():
-                done = self._open(name, None).housekeeping().maintain()
+                maintained = self._open(name, None).housekeeping().maintain()
         except Exception as e:
             return f"{name} was built but not maintained: {message(e)}"
-        if done:
-            logger.info(housekeeping_text.maintained({"table": name, "done": list(map(as_dict, done))}))
+        if maintained.done:
+            logger.info(housekeeping_text.maintained(maintained.as_dict()))
         return None
 
     @available.parse_none
@@ -200,7 +199,9 @@ class ReclusterAdapter(ModelMethods):
     def clustering_report(self, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
         """Write the report of tables, and return its path."""
         with as_dbt_errors(), self._cancellable():
-            return self._runner.report(ARGUMENTS["clustering_report"], arguments, nodes)
+            given = parse_arguments("clustering_report", ARGUMENTS["clustering_report"], arguments)
+            choice = self._runner.choice(given["tables"], given["select"], given["exclude"])
+            return self._runner.report(choice, given["path"], nodes)
 
     @available.parse_none
     def check_operation_arguments(self, operation: str, unknown: Mapping[str, Any]) -> None:
@@ -237,7 +238,9 @@ class ReclusterAdapter(ModelMethods):
     def cleanup_connections(self) -> None:
         """At the end of dbt's run, whether it went well or not: submit what is due (``recluster_submit_when: end``)."""
         try:
-            self._submit_due()
+            if self._submitted.is_due:
+                with self.connection_named("recluster_submit"):
+                    self._submit_due()
         finally:
             super().cleanup_connections()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, Parser, parse_arguments, parse_format
@@ -23,14 +24,7 @@ Open = Callable[[str, ClusterKey | None], "ClusteredTable"]
 # Whether a relation exists.
 Exists = Callable[[str], bool]
 # Returns the unique ids of the nodes that dbt's selectors admit: those of select, and of exclude.
-Selected = Callable[["list[str] | None", "list[str] | None"], "frozenset[str]"]
-
-
-# By whether tables were chosen.
-_NOT_BUILT = {
-    False: "No table of this project is built yet.",
-    True: "None of the tables chosen is built yet.",
-}
+Selected = Callable[[list[str] | None, list[str] | None], frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -79,14 +73,12 @@ class OperationRunner:
     exists: Exists
     selected: Selected
 
-    def choice(self, arguments: dict[str, Any]) -> Choice:
-        """Take the arguments that choose tables out of ``arguments``.
+    def choice(self, table: Any, select: list[str] | None, exclude: list[str] | None) -> Choice:
+        """Return which tables the arguments choose.
 
         Raises:
             OptionError: Tables are both named and selected, or a selector is wrong.
         """
-        table = arguments.pop("table")
-        select, exclude = arguments.pop("select"), arguments.pop("exclude")
         if select is None and exclude is None:
             return Choice(table)
         if table is not None:
@@ -100,7 +92,8 @@ class OperationRunner:
             OptionError, ClusterKeyError: An argument is wrong.
         """
         arguments = parse_arguments(name, operation.arguments, given)
-        choice, output = self.choice(arguments), arguments.pop("format")
+        choice = self.choice(*map(arguments.pop, CHOICE_ARGUMENTS))
+        output = arguments.pop("format")
         if operation.needs_choice and not choice.is_given:
             raise OptionError(
                 f"{name} needs a table: --args '{{table: schema.name}}', or a selector: --args '{{select: tag:name}}'"
@@ -115,29 +108,26 @@ class OperationRunner:
         else:
             texts = list(map(operation.text, answers))
             text = ("\n\n" if any("\n" in text for text in texts) else "\n").join(texts)
-            text = text or ("" if failures else _NOT_BUILT[choice.is_given])
+            text = text or ("" if failures else _not_built(choice))
         return Answer(text, "\n".join(failures) or None)
 
-    def report(
-        self, parsers: Mapping[str, Parser], given: Mapping[str, Any], nodes: Iterable[Node]
-    ) -> Answer:
-        """Write the report of the tables named, and return its path. A table that fails is left out and named.
+    def report(self, choice: Choice, path: Path, nodes: Iterable[Node]) -> Answer:
+        """Write the report of the tables chosen, and return its path. A table that fails is left out and named.
 
         Raises:
-            OptionError, ReportError: An argument is wrong, or the report cannot be written.
+            OptionError, ReportError: There is no such table, or the report cannot be written.
         """
         from dbt_recluster.report.html import write_report
 
-        arguments = parse_arguments("clustering_report", parsers, given)
         data, failures = self.for_all(
-            targets(self.choice({**arguments, "table": arguments["tables"]}), nodes),
+            targets(choice, nodes),
             lambda target: self.open(target.relation, target.config.cluster_by).report_data(
                 target.config.options()
             ),
         )
         if not data:
-            return Answer("", "\n".join(failures) or _NOT_BUILT[False])
-        written = write_report(data, arguments["path"])
+            return Answer("", "\n".join(failures) or _not_built(choice))
+        written = write_report(data, path)
         return Answer("\n".join(map(str, written)), "\n".join(failures) or None)
 
     def for_all(self, selected: Iterable[Target], work: Callable[[Target], T]) -> tuple[list[T], list[str]]:
@@ -160,3 +150,9 @@ class OperationRunner:
     def is_passed_over(self, target: Target) -> bool:
         """Whether a target is not built yet and the user did not name it."""
         return not target.required and not self.exists(target.relation)
+
+
+def _not_built(choice: Choice) -> str:
+    if choice.is_given:
+        return "None of the tables chosen is built yet."
+    return "No table of this project is built yet."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.events.logging import AdapterLogger
 
-from dbt_recluster.adapter.arguments import RECLUSTER_ARGUMENTS, parse_arguments
+from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, RECLUSTER_ARGUMENTS, parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, run_budget
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.operation_runner import OperationRunner
@@ -174,7 +174,9 @@ class TableReclusterer:
             OptionError, ClusterKeyError: One is wrong.
         """
         arguments = parse_arguments("recluster", RECLUSTER_ARGUMENTS, given)
-        return OperationArguments(choice=self._runner.choice(arguments), **arguments)
+        return OperationArguments(
+            choice=self._runner.choice(*map(arguments.pop, CHOICE_ARGUMENTS)), **arguments
+        )
 
     def targets(
         self, nodes: Iterable[Node], arguments: OperationArguments, variables: Mapping[str, Any]

@@ -52,11 +52,14 @@ class SubmittedTables:
             self._connections.ask(f"refresh table {relation}", fetch=False)
         return answer
 
+    @property
+    def is_due(self) -> bool:
+        """Whether tables were noted for the end of the run."""
+        return bool(self._due)
+
     def submit_due(self) -> Mapping[str, ReclusterResult | SubmitError]:
         """Submit the tables that were noted, once for all of them, and return what came of each."""
         due, self._due = list(dict.fromkeys(self._due)), []
-        if not due:
-            return {}
         try:
             answers = self._submission(due).run()
         except SubmitError as e:
@@ -78,9 +81,6 @@ class SubmittedTables:
     def _refresh(self, relation: str) -> None:
         """Have the connection read a table again; otherwise its cache may answer for half a minute."""
         try:
-            self._connections.set_connection_name("recluster_submit")
             self._connections.ask(f"refresh table {relation}", fetch=False)
         except Exception as e:
             logger.debug(f"{relation} was not refreshed over the connection: {message(e)}")
-        finally:
-            self._connections.release()

@@ -62,12 +62,12 @@ class Eligible:
 
     Attributes:
         admits: Whether a node with a table is one of them.
-        otherwise: What a project without any lacks.
+        trait: What sets them apart, for errors: "has cluster_by".
         by_default: Whether selectors admit other tables too.
     """
 
     admits: Callable[[Node], bool]
-    otherwise: str
+    trait: str
     by_default: bool = False
 
 
@@ -111,10 +111,10 @@ def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> 
             eligible = EVERY_TABLE
     found = [node for node in nodes if eligible.admits(node)]
     if not found and choice.selected is not None:
-        raise OptionError(f"nothing that is selected {eligible.otherwise}")
+        raise OptionError(f"nothing that is selected {eligible.trait}")
     if not found:
         raise OptionError(
-            f"No model of this project {eligible.otherwise}; name a table: --args '{{table: schema.name}}'"
+            f"No model of this project {eligible.trait}; name a table: --args '{{table: schema.name}}'"
         )
     return sorted((_target(node, required=False) for node in found), key=lambda target: target.relation)
 

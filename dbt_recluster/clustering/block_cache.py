@@ -39,12 +39,12 @@ class BlockCache:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         blocks = read()
+        if len(blocks) > self._most_blocks:
+            return blocks
         with self._lock:
             self._kept[key] = blocks
-            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._most_blocks:
+            while sum(map(len, self._kept.values())) > self._most_blocks:
                 self._kept.popitem(last=False)
-        if len(blocks) > self._most_blocks:
-            self.clear()
         return blocks
 
     def clear(self) -> None:

@@ -5,11 +5,19 @@ A merge leaves the old blocks in the table's storage until the snapshots that kn
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from dbt_recluster.clustering.housekeeping_result import (
+    HousekeepingResult,
+    Maintained,
+    ManifestsRewritten,
+    OrphansRemoved,
+    PositionDeletesRewritten,
+    SnapshotsExpired,
+)
+from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import HousekeepingError, OptionError, ReclusterError
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
 from dbt_recluster.iceberg.directories import directories, neighbour
@@ -28,74 +36,6 @@ _FEW_MANIFESTS = 10
 _MANIFEST_GAIN = 4
 # Iceberg's min-input-files: it leaves fewer position delete files of a partition as they are.
 _FEW_DELETE_FILES = 5
-
-
-@dataclass(frozen=True)
-class SnapshotsExpired:
-    """What an expiry did, or would do.
-
-    Attributes:
-        table: The table.
-        dry_run: Whether nothing was changed.
-        snapshots: Snapshots removed.
-        refs: Tags and branches that go, older than the table's settings keep them.
-        kept: Snapshots that stay, those of tags and branches included.
-        kept_since: When the oldest of the main branch was committed, ISO 8601 in UTC; its history begins there.
-        files: Data and delete files that no other snapshot has; None if they cannot be counted.
-        bytes: Their size, likewise.
-    """
-
-    table: str
-    dry_run: bool
-    snapshots: int
-    refs: tuple[str, ...]
-    kept: int
-    kept_since: str | None
-    files: int | None
-    bytes: int | None
-
-
-@dataclass(frozen=True)
-class OrphansRemoved:
-    """Files under the table's location that no snapshot knows, removed or only named.
-
-    Attributes:
-        table: The table.
-        dry_run: Whether nothing was removed.
-        older_than: Files younger than this were left alone, ISO 8601 in UTC.
-        files: The files.
-    """
-
-    table: str
-    dry_run: bool
-    older_than: str
-    files: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ManifestsRewritten:
-    """How many manifests were replaced, and by how many; in a dry run, how many there are and would be at best."""
-
-    table: str
-    dry_run: bool
-    before: int
-    after: int
-
-
-@dataclass(frozen=True)
-class PositionDeletesRewritten:
-    """How many position delete files were replaced, and by how many.
-
-    In a dry run ``before`` is the most in one partition that could be fewer; Iceberg may leave some as they are.
-    """
-
-    table: str
-    dry_run: bool
-    before: int
-    after: int
-
-
-Done = SnapshotsExpired | OrphansRemoved | ManifestsRewritten | PositionDeletesRewritten
 
 
 class Housekeeping:
@@ -124,18 +64,19 @@ class Housekeeping:
         Branches and tags stay, but for those past ``history.expire.max-ref-age-ms``.
 
         Args:
-            older_than: Snapshots committed before it expire; None is the table's
+            older_than: Snapshots committed before it expire; UTC without a zone; None is the table's
                 ``history.expire.max-snapshot-age-ms``, five days if it is not set.
             retain_last: How many stay however old; None is ``history.expire.min-snapshots-to-keep``, 1 if not set.
             force: Allow ``older_than`` within the past hour.
             dry_run: Change nothing.
 
         Raises:
-            OptionError: ``older_than`` lies in the future, or ``retain_last`` is below 1.
+            OptionError: ``older_than`` lies in the future, or ``retain_last`` is not a number of snapshots.
             HousekeepingError: A running query may need what would go; files may belong to other tables
                 (``gc.enabled``); or Iceberg fails.
         """
-        self._check_time("older_than", older_than)
+        older_than = self._past(older_than)
+        retain_last = parse_snapshot_count("retain_last", retain_last)
         if older_than is not None and older_than > self._now - LEAST_RETENTION and not force:
             raise HousekeepingError(
                 f"expire_snapshots of {self._table.name}: a query that began before older_than may still read what "
@@ -150,7 +91,7 @@ class Housekeeping:
         """Delete files in the table's directories that no snapshot knows: what failed and killed writers left behind.
 
         Args:
-            older_than: Only files last changed before it; None means three days ago.
+            older_than: Only files last changed before it; UTC without a zone; None means three days ago.
             force: Allow less than three days, which deletes files that a writer has not committed yet, and files of
                 a table in the same directory that the catalog does not list.
             dry_run: Only name them.
@@ -160,7 +101,7 @@ class Housekeeping:
             HousekeepingError: ``older_than`` is too young; another table writes into the same directories; files may
                 belong to other tables (``gc.enabled``); or Iceberg fails.
         """
-        self._check_time("older_than", older_than)
+        older_than = self._past(older_than)
         least = self._now - LEAST_ORPHAN_AGE
         if older_than is not None and older_than > least and not force:
             raise HousekeepingError(
@@ -188,20 +129,17 @@ class Housekeeping:
         """
         return self._safely("rewrite_position_delete_files", lambda: self._rewrite_deletes(dry_run))
 
-    def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> list[Done]:
+    def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> Maintained:
         """Do what is due, in this order: delete files and manifests are rewritten, snapshots expire, orphans go.
 
         Args:
-            orphans: Also remove orphan files, for which every file under the table's location is listed.
+            orphans: Also remove orphan files, for which every file in the table's directories is listed.
             dry_run: Change nothing.
-
-        Returns:
-            What was done; nothing of what was not due.
 
         Raises:
             HousekeepingError: See the other methods. What came before stays done.
         """
-        steps: list[Callable[[], Done]] = [
+        steps: list[Callable[[], HousekeepingResult]] = [
             lambda: self._safely("rewrite_position_delete_files", lambda: self._due_deletes(dry_run)),
             lambda: self._safely("rewrite_manifests", lambda: self._due_manifests(dry_run)),
         ]
@@ -209,13 +147,11 @@ class Housekeeping:
             steps.append(lambda: self.expire_snapshots(dry_run=dry_run))
             if orphans:
                 steps.append(lambda: self.remove_orphan_files(dry_run=dry_run))
-        done: list[Done] = []
+        results: list[HousekeepingResult] = []
         for step in steps:
             self._safely("maintain", self._table.refresh)
-            result = step()
-            if _changes_something(result):
-                done.append(result)
-        return done
+            results.append(step())
+        return Maintained(self._table.name, tuple(result for result in results if result.changed))
 
     def _expire(
         self, older_than: datetime | None, retain_last: int | None, dry_run: bool
@@ -247,6 +183,16 @@ class Housekeeping:
             return None, None
 
     def _remove_orphans(self, older_than: datetime, force: bool, dry_run: bool) -> OrphansRemoved:
+        own = self._own_directories(force)
+        if not force:
+            self._check_metadata_is_its_own(own)
+        files = self._actions.remove_orphans(own, older_than, dry_run=dry_run)
+        return OrphansRemoved(
+            self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
+        )
+
+    def _own_directories(self, force: bool) -> Sequence[str]:
+        """Return the directories that the table writes to, if it alone does."""
         own = directories(self._table)
         if own is None:
             raise HousekeepingError(
@@ -258,18 +204,18 @@ class Housekeeping:
                 f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so its files "
                 "would be deleted as orphans"
             )
+        return own
+
+    def _check_metadata_is_its_own(self, own: Sequence[str]) -> None:
+        """Refuse directories with the metadata of a table that the catalog does not list."""
         # Of another table there may be young files only, so whose they are is asked of files of any age.
-        unknown = [] if force else self._actions.remove_orphans(own, self._now, dry_run=True)
+        unknown = self._actions.remove_orphans(own, self._now, dry_run=True)
         if foreign := self._actions.foreign_metadata(unknown):
             raise HousekeepingError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
                 "--full-refresh drops one, force: true removes its files too"
             )
-        files = self._actions.remove_orphans(own, older_than, dry_run=dry_run)
-        return OrphansRemoved(
-            self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
-        )
 
     def _rewrite_manifests(self, dry_run: bool) -> ManifestsRewritten:
         if dry_run:
@@ -282,7 +228,7 @@ class Housekeeping:
     def _rewrite_deletes(self, dry_run: bool) -> PositionDeletesRewritten:
         if dry_run:
             most = self._actions.joinable_position_deletes()
-            return PositionDeletesRewritten(self._table.name, True, most, min(most, 1))
+            return PositionDeletesRewritten(self._table.name, True, most, None)
         before, after = self._actions.rewrite_position_deletes()
         self._table.refresh()
         return PositionDeletesRewritten(self._table.name, False, before, after)
@@ -298,9 +244,11 @@ class Housekeeping:
             return PositionDeletesRewritten(self._table.name, dry_run, 0, 0)
         return self._rewrite_deletes(dry_run)
 
-    def _check_time(self, name: str, moment: datetime | None) -> None:
+    def _past(self, older_than: datetime | None) -> datetime | None:
+        moment = parse_moment("older_than", older_than)
         if moment is not None and moment > self._now:
-            raise OptionError(f"{name} lies in the future: {moment.isoformat(timespec='seconds')}")
+            raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
+        return moment
 
     @property
     def _owns_files(self) -> bool:
@@ -320,24 +268,3 @@ class Housekeeping:
             raise
         except Exception as e:
             raise HousekeepingError(f"{what} of {self._table.name} failed: {short_message(e)}") from e
-
-
-def _changes_something(done: Done) -> bool:
-    if isinstance(done, SnapshotsExpired):
-        return done.snapshots > 0 or bool(done.refs)
-    if isinstance(done, OrphansRemoved):
-        return bool(done.files)
-    return done.before > 0
-
-
-def as_dict(done: Done) -> dict[str, Any]:
-    """Return a result as JSON values."""
-    return {"task": TASKS[type(done)], **asdict(done)}
-
-
-TASKS: dict[type, str] = {
-    SnapshotsExpired: "expire_snapshots",
-    OrphansRemoved: "remove_orphan_files",
-    ManifestsRewritten: "rewrite_manifests",
-    PositionDeletesRewritten: "rewrite_position_delete_files",
-}

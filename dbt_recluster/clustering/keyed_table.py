@@ -12,7 +12,7 @@ import numpy as np
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.block_cache import BlockCache
 from dbt_recluster.columns import Columns
-from dbt_recluster.exceptions import ClusterKeyError, ReclusterError, UnsupportedTableError
+from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.predicates import Predicate
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="KeyedTable")
 ClusterBy = str | Sequence[str] | ClusterKey
 
-_TARGET_BYTES = "write.target-file-size-bytes"
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
 
+# Of the process, since each operation and each build opens its table anew.
 _CACHE = BlockCache()
 
 # Another process may expire the metadata that is being read this often before the read gives up.
@@ -121,13 +121,7 @@ class KeyedTable:
         Raises:
             UnsupportedTableError: It is not a number of bytes; nobody can write to the table then.
         """
-        value = self.iceberg.properties.get(_TARGET_BYTES, str(_DEFAULT_TARGET_BYTES))
-        if not value.isascii() or not value.isdigit() or int(value) < 1:
-            raise UnsupportedTableError(
-                f"{self.name} has the property {_TARGET_BYTES} = {value!r}, which must be a number of bytes such as "
-                f"{_DEFAULT_TARGET_BYTES}"
-            )
-        return int(value)
+        return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
 
     def refresh(self) -> None:
         """Move on to the current snapshot."""

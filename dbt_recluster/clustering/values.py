@@ -12,6 +12,7 @@ from dbt_recluster.planner import STRATEGIES
 
 MAX_BLOCK_ROWS = 2**40
 MAX_BYTES = 2**62
+MAX_SNAPSHOTS = 2**31 - 1  # Java's greatest int
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
@@ -109,6 +110,22 @@ def parse_row_count(name: str, value: Any) -> int:
     if number is None or not 1 <= number <= MAX_BLOCK_ROWS or number != int(number):
         raise OptionError(
             f"{name} must be a whole number above 0, at most {MAX_BLOCK_ROWS:,}, not {value!r:.40}"
+        )
+    return int(number)
+
+
+def parse_snapshot_count(name: str, value: Any) -> int | None:
+    """Read how many snapshots to keep.
+
+    Raises:
+        OptionError: It is not a whole number above 0, or too large.
+    """
+    if value is None:
+        return None
+    number = parse_number(value)
+    if number is None or not 1 <= number <= MAX_SNAPSHOTS or number != int(number):
+        raise OptionError(
+            f"{name} must be a whole number above 0, at most {MAX_SNAPSHOTS:,}, not {value!r:.40}"
         )
     return int(number)
 

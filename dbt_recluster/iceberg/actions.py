@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
 _METADATA_FILE = ".metadata.json"
+# Iceberg's settings for an expiry, and what is usual.
+_RETENTION = {
+    "history.expire.max-snapshot-age-ms": 5 * 24 * 3600 * 1000,
+    "history.expire.min-snapshots-to-keep": 1,
+    "history.expire.max-ref-age-ms": 2**63 - 1,
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,13 @@ class IcebergActions:
         return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
 
     def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
-        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
+        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings.
+
+        Raises:
+            UnsupportedTableError: One of those settings is not a number.
+        """
+        for name, usual in _RETENTION.items():
+            self._table.number_property(name, usual)
         java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
         gone = {int(snapshot.snapshotId()) for snapshot in java_items(java)}
         # Older ancestors than the newest that goes are kept by tags and branches only.
@@ -142,7 +154,10 @@ class IcebergActions:
         if snapshot is None:
             return Manifests(0, 0)
         io, spec_id = table.java.io(), int(table.java.spec().specId())
-        target = _manifest_bytes(table)
+        target = table.number_property(
+            table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+            int(table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT),
+        )
         count = needed = 0
         for manifests in (snapshot.dataManifests(io), snapshot.deleteManifests(io)):
             of_spec = [m for m in java_items(manifests) if int(m.partitionSpecId()) == spec_id]
@@ -223,16 +238,6 @@ class IcebergActions:
         files: DataFrame = DataFrame(rows, table.spark).select("file_path", "file_size_in_bytes").distinct()
         count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
         return int(count), int(size or 0)
-
-
-def _manifest_bytes(table: IcebergTable) -> int:
-    names = table.iceberg.TableProperties
-    given = table.properties.get(names.MANIFEST_TARGET_SIZE_BYTES, "")
-    return (
-        int(given)
-        if given.isascii() and given.isdigit() and int(given)
-        else int(names.MANIFEST_TARGET_SIZE_BYTES_DEFAULT)
-    )
 
 
 def _as_list(table: IcebergTable, iterable: Any) -> Any:

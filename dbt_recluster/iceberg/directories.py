@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.locks import canonical_name
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
+_NAMED_HOST = re.compile(r"(?:hdfs|viewfs|webhdfs)://[^/]", re.IGNORECASE)
 _DATA_PATHS = ("write.data.path", "write.folder-storage.path")
 _OBJECT_STORAGE_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 
@@ -24,7 +26,8 @@ def directories(table: IcebergTable) -> tuple[str, str] | None:
     is_object_storage = properties.get("write.object-storage.enabled", "false").lower() == "true"
     names = _OBJECT_STORAGE_PATHS if is_object_storage else _DATA_PATHS
     data = next((properties[name] for name in names if properties.get(name)), f"{location}/data")
-    return data.rstrip("/"), properties.get("write.metadata.path", f"{location}/metadata").rstrip("/")
+    metadata = properties.get("write.metadata.path") or f"{location}/metadata"
+    return data.rstrip("/"), metadata.rstrip("/")
 
 
 def neighbour(table: IcebergTable, own: Sequence[str], *, pass_over_unreadable: bool) -> str | None:
@@ -41,7 +44,6 @@ def neighbour(table: IcebergTable, own: Sequence[str], *, pass_over_unreadable: 
         CatalogError: The catalog does not list its tables.
         HousekeepingError: A table cannot be loaded, so where it writes is unknown.
     """
-    paths = list(map(_path, own))
     for name in tables_of_catalog(table.spark, name_parts(table.identifier)[0]):
         try:
             other = IcebergTable.load(table.spark, name)
@@ -55,7 +57,7 @@ def neighbour(table: IcebergTable, own: Sequence[str], *, pass_over_unreadable: 
         if canonical_name(other.identifier) == canonical_name(table.identifier) and other.uuid == table.uuid:
             continue
         theirs = directories(other) or (str(other.java.location()),)
-        if any(_overlap(path, _path(their)) for path in paths for their in theirs):
+        if any(overlap(path, their) for path in own for their in theirs):
             return name
     return None
 
@@ -65,9 +67,15 @@ def without_scheme(path: str) -> str:
     return _SCHEME.sub("/", path, count=1)
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether two directories are the same, or one lies in the other."""
+    first, second = _path(one), _path(other)
+    return first.startswith(second) or second.startswith(first)
+
+
 def _path(directory: str) -> str:
-    return f"{without_scheme(directory).rstrip('/')}/"
-
-
-def _overlap(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
+    path = without_scheme(directory)
+    if _NAMED_HOST.match(directory):
+        # hdfs://namenode/a, hdfs:///a and /a may be the same place.
+        path = f"/{path.lstrip('/').partition('/')[2]}"
+    return f"{posixpath.normpath(path).rstrip('/')}/"

@@ -156,6 +156,22 @@ class IcebergTable:
         """The table's properties."""
         return java_map(self.spark, self.java.properties())
 
+    def number_property(self, name: str, default: int, least: int = 1) -> int:
+        """Return a property that is a whole number.
+
+        Raises:
+            UnsupportedTableError: It is none, or below ``least``.
+        """
+        value = self.properties.get(name)
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit() or int(value) < least:
+            raise UnsupportedTableError(
+                f"{self.name} has the property {name} = {value!r}, which must be a whole number of at least {least}, "
+                f"such as {default}"
+            )
+        return int(value)
+
     def set_property(self, name: str, value: str | None) -> None:
         """Set one property and commit; None removes it."""
         with table_lock(self.lock_name):

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.housekeeping import as_dict
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_settings import KEY_PROPERTY, TableSettings
 from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError, ReclusterError
@@ -231,8 +230,7 @@ def _estimate(target: _Target, request: Request) -> Answer:
 
 def _maintain(target: _Target, request: Request) -> Answer:
     dry_run = bool(request.options.get("dry_run"))
-    done = target.table.housekeeping().maintain(orphans=request.orphans, dry_run=dry_run)
-    values = {"table": target.table.name, "done": list(map(as_dict, done))}
+    values = target.table.housekeeping().maintain(orphans=request.orphans, dry_run=dry_run).as_dict()
     return Answer(values, housekeeping_text.maintained(values))
 
 

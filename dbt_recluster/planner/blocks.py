@@ -65,6 +65,13 @@ class Blocks:
         constant: BoolArray = self.lower == self.upper
         return constant
 
+    def deleted_at_least(self, share: float) -> BoolArray:
+        """Blocks of which this share of the rows, or more, is deleted: bool (n,)."""
+        if self.deleted is None or self.rows is None:
+            return np.zeros(len(self), np.bool_)
+        deleted: BoolArray = self.deleted >= share * np.maximum(self.rows, 1)
+        return deleted
+
     def take(self, positions: IntArray) -> Blocks:
         """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""
         arrays: dict[str, Any] = {

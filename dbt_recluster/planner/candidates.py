@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, narrow
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, narrow
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
@@ -30,6 +30,7 @@ class Candidates:
         level: int32 (c,).
         rows: int32 (c,), int64 if one does not fit; a full block's rows if unknown.
         bytes: int32 (c,), int64 if one does not fit; 0 if unknown.
+        deleted: Rows that are deleted, int32 (c,), int64 if one does not fit; 0 if unknown.
         partition: int32 (c,).
     """
 
@@ -39,11 +40,29 @@ class Candidates:
     level: Int32Array
     rows: IntArray | Int32Array
     bytes: IntArray | Int32Array
+    deleted: IntArray | Int32Array
     partition: Int32Array
 
     def __len__(self) -> int:
         """Number of candidates."""
         return len(self.position)
+
+    @property
+    def deleted_share(self) -> FloatArray:
+        """Share of the rows that is deleted: float64 (c,)."""
+        share: FloatArray = self.deleted / np.maximum(self.rows, 1)
+        return share
+
+    @property
+    def live_rows(self) -> IntArray | Int32Array:
+        """Rows that are not deleted: (c,)."""
+        return self.rows - self.deleted
+
+    @property
+    def live_bytes(self) -> IntArray:
+        """Bytes that the rows take that are not deleted, rounded up: int64 (c,)."""
+        live: IntArray = np.ceil(self.bytes * (1 - self.deleted_share)).astype(np.int64)
+        return live
 
     def sweep(self, member: IntArray | None = None) -> Sweep:
         """Sweep over the cells of all candidates, or of those at these positions, int64 (m,)."""
@@ -60,8 +79,7 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     a bound never will. Those two kinds are candidates if they have `Policy.deleted_share` of their rows deleted.
     """
     eligible = ~_finished_constants(blocks, policy) & (~blocks.unbounded | (blocks.level == 0))
-    if blocks.deleted is not None and blocks.rows is not None:
-        eligible |= blocks.deleted >= policy.deleted_share * np.maximum(blocks.rows, 1)
+    eligible |= blocks.deleted_at_least(policy.deleted_share)
     eligible &= (blocks.level >= 0) & (blocks.level < policy.max_level)
     eligible &= blocks.extent_lower <= blocks.extent_upper
     position = narrow(np.flatnonzero(eligible))
@@ -82,6 +100,7 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
         narrow(blocks.level[position]),
         _values(blocks.rows, position, policy.block_rows),
         _values(blocks.bytes, position, 0),
+        _values(blocks.deleted, position, 0),
         # A value that all blocks share takes no memory for each.
         narrow(blocks.partition[position])
         if blocks.partition.any()

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import IntArray
 from dbt_recluster.planner.block_sets import BlockSets, no_sets
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-
-
-def deleted_share(blocks: Blocks, position: IntArray | Int32Array) -> FloatArray:
-    """Share of the rows of some blocks, given by position, that are deleted: float64 (m,)."""
-    if blocks.deleted is None or blocks.rows is None:
-        return np.zeros(len(position))
-    share: FloatArray = blocks.deleted[position] / np.maximum(blocks.rows[position], 1)
-    return share
 
 
 def select_purges(blocks: Blocks, candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
@@ -33,26 +25,9 @@ def select_purges(blocks: Blocks, candidates: Candidates, taken: IntArray, polic
     """
     if blocks.deleted is None:
         return no_sets()
-    worth: BoolArray = deleted_share(blocks, candidates.position) >= policy.deleted_share
+    worth = blocks.deleted_at_least(policy.deleted_share)[candidates.position]
     worth[taken] = False
     if policy.max_merge_bytes is not None:
         worth &= candidates.bytes <= policy.max_merge_bytes
     member = np.flatnonzero(worth)
     return BlockSets(member, np.arange(len(member)))
-
-
-def live_rows(blocks: Blocks, candidates: Candidates) -> IntArray | Int32Array:
-    """Rows of each candidate that are not deleted: (c,)."""
-    return (
-        candidates.rows if blocks.deleted is None else candidates.rows - blocks.deleted[candidates.position]
-    )
-
-
-def live_bytes(blocks: Blocks, candidates: Candidates) -> IntArray | Int32Array:
-    """Bytes of each candidate that its rows that are not deleted take, at least 1 if any: (c,)."""
-    if blocks.deleted is None:
-        return candidates.bytes
-    live: IntArray = np.ceil(candidates.bytes * (1 - deleted_share(blocks, candidates.position))).astype(
-        np.int64
-    )
-    return live

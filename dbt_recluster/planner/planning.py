@@ -8,17 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, fit_into_bytes, own_depth
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
+from dbt_recluster.planner.block_sets import BlockSets, own_depth
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
-from dbt_recluster.planner.deleted_rows import deleted_share, live_bytes, live_rows, select_purges
 from dbt_recluster.planner.depth import Sweep
-from dbt_recluster.planner.joins import select_joins
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.small_blocks import full_blocks, small_blocks
+from dbt_recluster.planner.reasons import limited_reason, reason_of
+from dbt_recluster.planner.selected_sets import (
+    JOIN,
+    MERGE,
+    PURGE,
+    SelectedSets,
+    depth_thresholds,
+    expected_blocks,
+    select_sets,
+)
 from dbt_recluster.planner.strategies import BY_NAME
-from dbt_recluster.planner.strategies.coverage import Extents
 from dbt_recluster.planner.strategies.levels import joined_levels
 
 
@@ -87,20 +93,20 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     Raises:
         PolicyError: The policy limits bytes, and the blocks' bytes are unknown.
     """
-    if blocks.bytes is None and (policy.max_bytes is not None or policy.max_merge_bytes is not None):
+    if blocks.bytes is None and policy.limits_bytes:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
         return Plan((), 0, 0, "no blocks")
     eligible = candidates(blocks, policy)
-    thresholds = _thresholds(blocks, policy)
-    selected = _select(blocks, eligible, thresholds, policy)
-    reason, limited = _reason(blocks, eligible, selected, thresholds, policy), False
-    if len(selected.sets) == 0 and (policy.max_bytes is not None or policy.max_merge_bytes is not None):
-        unlimited = _select(
+    thresholds = depth_thresholds(blocks, policy)
+    selected = select_sets(blocks, eligible, thresholds, policy)
+    reason, limited = reason_of(eligible, selected, thresholds, policy), False
+    if len(selected.sets) == 0 and policy.limits_bytes:
+        unlimited = select_sets(
             blocks, eligible, thresholds, replace(policy, max_bytes=None, max_merge_bytes=None)
         )
         if limited := len(unlimited.sets) > 0:
-            reason = _limited_reason(_reason(blocks, eligible, unlimited, thresholds, policy), policy)
+            reason = limited_reason(reason_of(eligible, unlimited, thresholds, policy), policy)
     block_sets = _block_sets(blocks, eligible, selected, policy)
     return Plan(
         block_sets,
@@ -111,140 +117,8 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     )
 
 
-_MERGE, _JOIN, _PURGE = range(3)
-
-
-@dataclass(frozen=True, eq=False)
-class _SelectedSets:
-    """The sets of a plan.
-
-    Attributes:
-        sets: Those of the strategy, those that join small blocks, and those of one block with many deleted rows, best
-            first.
-        kind: Which of the three each is: `_MERGE`, `_JOIN` or `_PURGE`, int64 (sets,).
-        average_depth: See `Selection`.
-    """
-
-    sets: BlockSets
-    kind: IntArray
-    average_depth: float
-
-    def of(self, kind: int) -> BlockSets:
-        """The sets of one kind."""
-        return self.sets.only(self.kind == kind)
-
-
-def _select(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy) -> _SelectedSets:
-    """Select the strategy's sets and those beside it, as far as they fit into the budget."""
-    strategy = BY_NAME[policy.strategy]
-    sets, average_depth = strategy.select(eligible, thresholds, policy)
-    kind = np.full(len(sets), _MERGE)
-    if strategy.joins:
-        joins = select_joins(blocks, eligible, sets.member, policy)
-        purges = select_purges(blocks, eligible, np.concatenate([sets.member, joins.member]), policy)
-        kind = np.repeat([_MERGE, _JOIN, _PURGE], [len(sets), len(joins), len(purges)])
-        sets = sets.then(joins).then(purges)
-        # The order of the strategy, or along the key, where there is nothing to compare.
-        if len(purges) or len(np.unique(kind)) > 1:
-            order = np.argsort(-_savings(blocks, eligible, sets, policy), kind="stable")
-            sets, kind = sets.in_order(order), kind[order]
-    fits = fit_into_bytes(eligible, sets, policy.max_bytes)
-    return _SelectedSets(sets.only(fits), kind[fits], average_depth)
-
-
-def _savings(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArray:
-    """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
-
-    A read of one key opens every block over it, and a read of a range, or planning a scan, every block in it. So a set
-    saves the coverage that it removes, in lengths of blocks, and the blocks that it leaves fewer. Both count alike, as
-    if there were a read of a range as long as a block for each read of one key. Of a block with deleted rows, both
-    kinds of read open that share in vain.
-    """
-    extents = Extents.of(eligible.first, eligible.last).take(sets.member)
-    hull = np.maximum.reduceat(extents.end, sets.start) - np.minimum.reduceat(extents.begin, sets.start)
-    # A block alone on the axis is two units long.
-    removed = (np.add.reduceat(extents.length, sets.start, dtype=np.int64) - hull) / 2
-    fewer = np.maximum(sets.size - _expected_blocks(blocks, eligible, sets, policy), 0)
-    in_vain = deleted_share(blocks, eligible.position[sets.member]) * (extents.length / 2 + 1)
-    cost = sets.total(eligible.rows if blocks.bytes is None else eligible.bytes)
-    saved = np.maximum(removed, 0) + fewer + np.add.reduceat(in_vain, sets.start)
-    savings: FloatArray = saved / np.maximum(cost, 1)
-    return savings
-
-
-def _expected_blocks(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> IntArray:
-    """Blocks that merging each set will write: int64 (sets,)."""
-    rows, size = sets.total(live_rows(blocks, eligible)), sets.total(live_bytes(blocks, eligible))
-    return full_blocks(rows, size, policy.block_rows, policy.block_bytes)
-
-
-def _thresholds(blocks: Blocks, policy: Policy) -> FloatArray:
-    """Threshold of each partition's average depth, float64 (partitions,)."""
-    count = np.bincount(blocks.partition)
-    if policy.depth >= 1:
-        return np.full(len(count), float(policy.depth))
-    thresholds: FloatArray = np.maximum(1.0, policy.depth * count)
-    return thresholds
-
-
-def _reason(
-    blocks: Blocks, eligible: Candidates, selected: _SelectedSets, thresholds: FloatArray, policy: Policy
-) -> str:
-    depth, threshold = selected.average_depth, _shown(thresholds)
-    beside = [
-        text
-        for text in (
-            _joins_text(blocks, eligible, selected.of(_JOIN), policy),
-            _purges_text(len(selected.of(_PURGE)), policy),
-        )
-        if text
-    ]
-    if (selected.kind == _MERGE).any():
-        return ", and ".join([f"average depth {depth:.4g} is above {threshold}", *beside])
-    if beside:
-        return ", and ".join(beside)
-    if depth == 0:
-        return "no block can be narrowed: all are full blocks of a single key"
-    if depth > float(thresholds.min()):
-        return f"average depth {depth:.4g} is above {threshold}, but no merge would lower it"
-    return f"average depth {depth:.4g} is at most {threshold}"
-
-
-def _purges_text(count: int, policy: Policy) -> str:
-    """Describe blocks with deleted rows; nothing if there are none."""
-    if count == 0:
-        return ""
-    blocks = "1 block has" if count == 1 else f"{count} blocks have"
-    return f"{blocks} {policy.deleted_share:.0%} or more of the rows deleted"
-
-
-def _joins_text(blocks: Blocks, eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
-    """Describe joins: "53 small blocks make 6 full ones"; nothing if there are none."""
-    if len(joins) == 0:
-        return ""
-    rows, size = eligible.rows[joins.member], eligible.bytes[joins.member]
-    small = int(np.count_nonzero(small_blocks(rows, size, policy.block_rows, policy.block_bytes)))
-    count, written = len(joins.member), int(_expected_blocks(blocks, eligible, joins, policy).sum())
-    joined = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
-    rows, size = joins.total(eligible.rows), joins.total(eligible.bytes)
-    # The joins of a lower tier leave small blocks.
-    larger = small_blocks(rows, size, policy.block_rows, policy.block_bytes).any()
-    kind = "larger" if larger else "full"
-    return f"{joined} make {written} {kind} one{'s' if written > 1 else ''}"
-
-
-def _limited_reason(reason: str, policy: Policy) -> str:
-    limit = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes) if limit is not None)
-    return f"{reason}, and no block set fits into {limit:,} bytes"
-
-
-def _shown(thresholds: FloatArray) -> str:
-    least, greatest = float(thresholds.min()), float(thresholds.max())
-    return f"{least:.4g}" if least == greatest else f"{least:.4g} to {greatest:.4g}"
-
-
 def _block_sets(
-    blocks: Blocks, eligible: Candidates, selected: _SelectedSets, policy: Policy
+    blocks: Blocks, eligible: Candidates, selected: SelectedSets, policy: Policy
 ) -> tuple[BlockSet, ...]:
     sets, kind = selected.sets, selected.kind
     if len(sets) == 0:
@@ -254,9 +128,9 @@ def _block_sets(
     least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
     set_of_member = np.repeat(np.arange(len(sets)), sets.size)
     level = np.empty(len(sets), np.int64)
-    level[kind == _MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selected.of(_MERGE))
-    level[kind == _JOIN] = joined_levels(eligible, selected.of(_JOIN))
-    level[kind == _PURGE] = selected.of(_PURGE).greatest(eligible.level)
+    level[kind == MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selected.of(MERGE))
+    level[kind == JOIN] = joined_levels(eligible, selected.of(JOIN))
+    level[kind == PURGE] = selected.of(PURGE).greatest(eligible.level)
     rows = sets.total(eligible.rows)
     columns = zip(
         np.split(position, sets.start[1:]),
@@ -265,7 +139,7 @@ def _block_sets(
         sets.total(eligible.bytes).tolist(),
         own_depth(eligible, sets).tolist(),
         _expected_depth(eligible, sets).tolist(),
-        _expected_blocks(blocks, eligible, sets, policy).tolist(),
+        expected_blocks(eligible, sets, policy).tolist(),
         _runs(level, least, greatest),
         _first_in_sets(position, lower == least[set_of_member], set_of_member),
         _first_in_sets(position, upper == greatest[set_of_member], set_of_member),

@@ -38,6 +38,11 @@ class Policy:
     block_bytes: int | None = None
     deleted_share: float = 0.3
 
+    @property
+    def limits_bytes(self) -> bool:
+        """Whether a plan or a block set may have so many bytes only."""
+        return self.max_bytes is not None or self.max_merge_bytes is not None
+
     def __post_init__(self) -> None:
         number = isinstance(self.depth, int | float) and not isinstance(self.depth, bool)
         if not number or not math.isfinite(self.depth):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 
+from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.maintenance import clustering_depth
 
 CONTRACT = """
@@ -44,6 +45,24 @@ class TestWhatWorks:
             "retried.sql": RETRIED,
             "properties.yml": PROPERTIES,
         }
+
+    @pytest.fixture(scope="class")
+    def project_config_update(self) -> dict[str, Any]:
+        return {
+            "models": {
+                "+recluster_max_bytes": "{{ '500 GB' if target.name == 'prod' else '1 GB' }}",
+                "+recluster_maintain": "{{ target.name == 'prod' }}",
+                "+automatic_clustering": "{{ target.name != 'ci' }}",
+            }
+        }
+
+    def test_settings_for_each_environment(self, project: Any) -> None:
+        nodes = run_dbt(["parse"]).nodes.values()
+        config = next(node.config for node in nodes if node.name == "contracted")
+        parsed = ClusteringConfig.parse(config.get)
+        assert parsed.maintain is False
+        assert parsed.automatic_clustering is True
+        assert parsed.max_bytes == 2**30
 
     def test_contracts_docs_and_hooks(self, project: Any, spark: Any) -> None:
         for load in range(3):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, local_path, make_table
 
-from dbt_recluster.clustering.housekeeping import (
-    Housekeeping,
+from dbt_recluster.clustering.housekeeping import Housekeeping
+from dbt_recluster.clustering.housekeeping_result import (
     ManifestsRewritten,
     PositionDeletesRewritten,
     SnapshotsExpired,
@@ -95,6 +95,11 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
     with pytest.raises(HousekeepingError, match="three days back at least"):
         housekeeping.remove_orphan_files(recent)
     assert housekeeping.expire_snapshots(recent, force=True).snapshots == 0
+    # A time without a zone is UTC, whatever the machine's zone.
+    assert housekeeping.expire_snapshots(datetime(2026, 1, 1)).snapshots == 0
+    for count in (0, -1, 1.5, 2**31):
+        with pytest.raises(OptionError, match="retain_last must be a whole number above 0"):
+            housekeeping.expire_snapshots(retain_last=count)
     spark.sql(f"alter table {table} set tblproperties ('gc.enabled' = 'false')")
     for refused in (
         lambda: tomorrow(spark, table).expire_snapshots(SOON),
@@ -102,7 +107,7 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
     ):
         with pytest.raises(HousekeepingError, match=r"gc\.enabled is false"):
             refused()
-    assert tomorrow(spark, table).maintain(orphans=True) == []
+    assert tomorrow(spark, table).maintain(orphans=True).done == ()
     assert len(IcebergTable.load(spark, table).snapshots()) == 2
 
 
@@ -228,12 +233,12 @@ def test_manifests_are_rewritten_when_they_are_many_and_then_rest(spark: Any, sc
     table = make_table(spark, schema, files=0)
     for load in range(9):
         append(spark, table, load * 10, 10)
-    assert tomorrow(spark, table).maintain() == []
+    assert tomorrow(spark, table).maintain().done == ()
     append(spark, table, 1000, 10)
     before = checksum(spark, table)
-    assert tomorrow(spark, table).maintain(dry_run=True) == [ManifestsRewritten(table, True, 10, 1)]
-    assert tomorrow(spark, table).maintain() == [ManifestsRewritten(table, False, 10, 1)]
-    assert tomorrow(spark, table).maintain() == []
+    assert tomorrow(spark, table).maintain(dry_run=True).done == (ManifestsRewritten(table, True, 10, 1),)
+    assert tomorrow(spark, table).maintain().done == (ManifestsRewritten(table, False, 10, 1),)
+    assert tomorrow(spark, table).maintain().done == ()
     assert checksum(spark, table) == before
 
 
@@ -244,7 +249,7 @@ def test_manifests_of_an_old_spec_are_not_due(spark: Any, schema: str) -> None:
         append(spark, table, load * 10, 10)
     spark.sql(f"alter table {table} add partition field bucket(2, id)")
     append(spark, table, 1000, 10)
-    assert tomorrow(spark, table).maintain() == []
+    assert tomorrow(spark, table).maintain().done == ()
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
@@ -255,20 +260,20 @@ def test_position_deletes_are_joined_and_then_rest(spark: Any, schema: str, gran
         spark.sql(f"delete from {table} where k = {row * 100}")
     before = checksum(spark, table)
     spark.sql(f"alter table {table} set tblproperties ('write.delete.granularity' = '{granularity}')")
-    (planned,) = tomorrow(spark, table).maintain(dry_run=True)
+    (planned,) = tomorrow(spark, table).maintain(dry_run=True).done
     assert isinstance(planned, PositionDeletesRewritten)
-    assert planned.before == 6
-    (done,) = tomorrow(spark, table).maintain()
+    assert (planned.before, planned.after) == (6, None)
+    (done,) = tomorrow(spark, table).maintain().done
     assert isinstance(done, PositionDeletesRewritten)
     assert (done.before, done.after) == (6, 1 if granularity == "partition" else 6)
-    assert tomorrow(spark, table).maintain() == []
+    assert tomorrow(spark, table).maintain().done == ()
     assert checksum(spark, table) == before
 
 
 def test_a_table_that_was_never_written_needs_nothing(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=0)
     housekeeping = tomorrow(spark, table)
-    assert housekeeping.maintain(orphans=True) == []
+    assert housekeeping.maintain(orphans=True).done == ()
     assert housekeeping.rewrite_manifests().before == 0
     assert housekeeping.rewrite_position_delete_files().before == 0
     assert housekeeping.expire_snapshots(SOON).kept_since is None

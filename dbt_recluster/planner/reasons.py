@@ -1,0 +1,68 @@
+"""Why there is, or is not, something to do, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import FloatArray
+from dbt_recluster.planner.block_sets import BlockSets
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.selected_sets import JOIN, MERGE, PURGE, SelectedSets, expected_blocks
+from dbt_recluster.planner.small_blocks import small_blocks
+
+
+def reason_of(eligible: Candidates, selected: SelectedSets, thresholds: FloatArray, policy: Policy) -> str:
+    """Describe what is selected, or why nothing is."""
+    depth, threshold = selected.average_depth, _shown(thresholds)
+    beside = [
+        text
+        for text in (
+            _joins_text(eligible, selected.of(JOIN), policy),
+            _purges_text(len(selected.of(PURGE)), policy),
+        )
+        if text
+    ]
+    if (selected.kind == MERGE).any():
+        return ", and ".join([f"average depth {depth:.4g} is above {threshold}", *beside])
+    if beside:
+        return ", and ".join(beside)
+    if depth == 0:
+        return "no block can be narrowed: all are full blocks of a single key"
+    if depth > float(thresholds.min()):
+        return f"average depth {depth:.4g} is above {threshold}, but no merge would lower it"
+    return f"average depth {depth:.4g} is at most {threshold}"
+
+
+def _purges_text(count: int, policy: Policy) -> str:
+    """Describe blocks with deleted rows; nothing if there are none."""
+    if count == 0:
+        return ""
+    blocks = "1 block has" if count == 1 else f"{count} blocks have"
+    return f"{blocks} {policy.deleted_share:.0%} or more of the rows deleted"
+
+
+def _joins_text(eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
+    """Describe joins: "53 small blocks make 6 full ones"; nothing if there are none."""
+    if len(joins) == 0:
+        return ""
+    rows, size = eligible.rows[joins.member], eligible.bytes[joins.member]
+    small = int(np.count_nonzero(small_blocks(rows, size, policy.block_rows, policy.block_bytes)))
+    count, written = len(joins.member), int(expected_blocks(eligible, joins, policy).sum())
+    joined = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
+    rows, size = joins.total(eligible.rows), joins.total(eligible.bytes)
+    # The joins of a lower tier leave small blocks.
+    larger = small_blocks(rows, size, policy.block_rows, policy.block_bytes).any()
+    kind = "larger" if larger else "full"
+    return f"{joined} make {written} {kind} one{'s' if written > 1 else ''}"
+
+
+def limited_reason(reason: str, policy: Policy) -> str:
+    """Add to a reason that the policy's limits leave nothing of what it describes."""
+    limit = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes) if limit is not None)
+    return f"{reason}, and no block set fits into {limit:,} bytes"
+
+
+def _shown(thresholds: FloatArray) -> str:
+    least, greatest = float(thresholds.min()), float(thresholds.max())
+    return f"{least:.4g}" if least == greatest else f"{least:.4g} to {greatest:.4g}"
