@@ -14,6 +14,7 @@ from dbt_recluster.clustering.block_cache import BlockCache
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
@@ -199,6 +200,10 @@ class KeyedTable:
                 if self.iceberg.snapshot_id == snapshot_id:
                     raise
         return self.blocks(where)
+
+    def blocks_among(self, partitions: ChangedPartitions) -> Blocks:
+        """Return the blocks of some partitions of the current snapshot, and maybe of others, for the planner."""
+        return self.planner_blocks(read_blocks(self.iceberg, self.key, partitions=partitions))
 
     def planner_blocks(
         self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None

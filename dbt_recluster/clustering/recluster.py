@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
-from dbt_recluster.clustering.key_text import lower_texts, upper_texts
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
+from dbt_recluster.clustering.last_look import PROPERTY as LOOKED
+from dbt_recluster.clustering.last_look import LastLook
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, RoundProgress
-from dbt_recluster.clustering.result import MAX_ROUNDS, PlannedSet, ReclusterResult, RewritePlan, Round
+from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
+from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.block_metadata import IntArray
@@ -64,6 +66,9 @@ class Recluster:
         """
         started = time.monotonic()
         self._prepare()
+        if self._is_unchanged():
+            self._result.seconds = time.monotonic() - started
+            return self._result
         while True:
             blocks = self._read()
             plan = self._plan(blocks)
@@ -72,7 +77,7 @@ class Recluster:
             self._try_round(blocks, plan)
             self._table.refresh()
         if self._options.dry_run:
-            self._result.plan = self._describe(blocks, plan)
+            self._result.plan = rewrite_plan(self._table, blocks, plan, self._policy)
         self._result.seconds = time.monotonic() - started
         return self._result
 
@@ -92,6 +97,33 @@ class Recluster:
                 self._table.current_blocks()  # a table that cannot be read must not change
             set_cluster_key(iceberg, key)
 
+    def _is_unchanged(self) -> bool:
+        """Look at what has changed since the last look; whether there is nothing to do. The result says why.
+
+        Only after a build: who reclusters by hand wants to know how deep the whole table is.
+        """
+        options, result = self._options, self._result
+        if options.trigger != "run" or options.where is not None or options.dry_run or result.suspended:
+            return False
+        try:
+            count = self._table.iceberg.block_count()
+            changed = LastLook(self._table, self._policy).changed()
+            if count is None or changed is None:
+                return False
+            reason = "nothing has changed since the last look at the table"
+            if len(changed):
+                planned = plan(self._table.blocks_among(changed), replace(self._policy, max_bytes=None))
+                if planned.block_sets or planned.limited:
+                    return False
+                partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
+                reason = f"{planned.reason} in the {partitions} changed since the last look at the table"
+            LastLook(self._table, self._policy).remember()
+        except Exception:
+            return False  # the look at the whole table fails too, or does better
+        result.reason, result.depth_before, result.depth_after = reason, None, None
+        result.blocks_before = result.blocks_after = count
+        return True
+
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
         result = self._result
@@ -108,15 +140,30 @@ class Recluster:
         return replace(self._options.policy, block_bytes=self._table.block_bytes)
 
     def _plan(self, blocks: SnapshotBlocks) -> Plan:
-        policy = self._policy
-        if policy.max_bytes is not None:
-            policy = replace(policy, max_bytes=max(0, policy.max_bytes - self._result.bytes_in))
-        return plan(blocks.planned, policy)
+        return plan(blocks.planned, replace(self._policy, max_bytes=self._budget))
+
+    @property
+    def _budget(self) -> int | None:
+        """Bytes that may still be rewritten."""
+        most = self._options.policy.max_bytes
+        return None if most is None else max(0, most - self._result.bytes_in)
+
+    def _is_complete(self, blocks: SnapshotBlocks) -> bool:
+        """Whether the plan has every set of the table, so that nothing is to be done in partitions without one."""
+        if self._options.where is not None:
+            return False
+        # A budget leaves sets out, and cuts those that are larger.
+        return (
+            self._budget is None
+            or plan(blocks.planned, replace(self._policy, max_bytes=None)).bytes <= self._budget
+        )
 
     def _is_done(self, blocks: SnapshotBlocks, plan: Plan) -> bool:
         """Whether to stop now; the result says why."""
         result, options = self._result, self._options
         result.reason, result.limited = plan.reason, plan.limited
+        if options.where is None and not plan.block_sets and not plan.limited:
+            LastLook(self._table, self._policy).remember()
         if options.where is not None and not len(blocks.blocks):
             result.reason = "no block can hold a row that `where` admits"
         if result.suspended is not None and not options.dry_run:
@@ -183,7 +230,12 @@ class Recluster:
 
         snapshot_id = blocks.metadata.snapshot_id
         assert snapshot_id is not None  # a plan has blocks
-        commit = RoundCommit(self._table.iceberg, snapshot_id, merged, obsolete, summary).run()
+        look, is_complete = LastLook(self._table, self._policy), self._is_complete(blocks)
+
+        def properties(levels: Mapping[int, int]) -> Mapping[str, str | None]:
+            return look.properties(snapshot_id, levels) if is_complete else {LOOKED: None}
+
+        commit = RoundCommit(self._table.iceberg, snapshot_id, merged, obsolete, summary, properties).run()
         return _round(commit, time.monotonic() - started)
 
     def _obsolete_levels(self, blocks: SnapshotBlocks, sets: Sequence[IntArray]) -> list[str]:
@@ -268,40 +320,6 @@ class Recluster:
             max_bytes=self._options.max_bytes,
         )
         return RoundProgress(start, self._options.progress)
-
-    def _describe(self, blocks: SnapshotBlocks, plan: Plan) -> RewritePlan:
-        """Describe a plan for a dry run."""
-        sets = plan.block_sets
-        lower = (
-            blocks.eligible[[block_set.lower_block for block_set in sets]] if sets else np.zeros(0, np.int64)
-        )
-        upper = (
-            blocks.eligible[[block_set.upper_block for block_set in sets]] if sets else np.zeros(0, np.int64)
-        )
-        bounds = zip(
-            lower_texts(self._table, blocks.metadata, lower),
-            upper_texts(self._table, blocks.metadata, upper),
-            strict=True,
-        )
-        planned = tuple(
-            PlannedSet(
-                level=int(blocks.blocks.level[block_set.blocks].max()),
-                new_level=block_set.level,
-                blocks=len(block_set.blocks),
-                expected_blocks=block_set.expected_blocks,
-                rows=block_set.rows,
-                bytes=block_set.bytes,
-                lower=least,
-                upper=greatest,
-                depth=block_set.depth,
-                expected_depth=block_set.expected_depth,
-            )
-            for block_set, (least, greatest) in zip(sets, bounds, strict=True)
-        )
-        after = clustering_information(simulate(blocks.blocks, plan, self._policy)).average_depth
-        speed = rewrite_speed(self._table)
-        seconds = None if speed is None else round(plan.bytes / speed, 1)
-        return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)
 
 
 def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ _NUMBERS = frozenset(
         *("depth_before", "depth_after", "conflicts", "seconds"),
     )
 )
+_NUMBERS_OR_NONE = frozenset(("depth_before", "depth_after"))
 _TEXTS = frozenset(("table", "cluster_key", "reason", "suspended"))
 _LISTS = frozenset(("orphans", "warnings"))
 _LARGEST = 2**62
@@ -123,7 +124,8 @@ class ReclusterResult:
         cluster_key: The key, as users write it.
         rounds: The committed rounds, in order.
         blocks_before, blocks_after: Blocks of the table.
-        depth_before, depth_after: Average depth of the blocks that ``where`` admits.
+        depth_before, depth_after: Average depth of the blocks that ``where`` admits; None if there was nothing to do in
+            the partitions that had changed, and only these were read.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
@@ -139,8 +141,8 @@ class ReclusterResult:
     rounds: list[Round] = field(default_factory=list)
     blocks_before: int = 0
     blocks_after: int = 0
-    depth_before: float = 0.0
-    depth_after: float = 0.0
+    depth_before: float | None = 0.0
+    depth_after: float | None = 0.0
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
@@ -185,6 +187,8 @@ class ReclusterResult:
         if missing := {"table", "cluster_key"} - figures.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         for name in _NUMBERS & figures.keys():
+            if figures[name] is None and name in _NUMBERS_OR_NONE:
+                continue
             if type(figures[name]) not in (int, float) or not 0 <= figures[name] < _LARGEST:
                 raise ValueError(f"{name} is {figures[name]!r:.40}, which is not a number from 0")
         for name in _TEXTS & figures.keys():

@@ -19,6 +19,7 @@ from dbt_recluster.iceberg.java_errors import short_message
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 IntArray = npt.NDArray[np.int64]
@@ -95,8 +96,15 @@ class BlockMetadata:
         )
 
 
-def read_blocks(table: IcebergTable, key: ClusterKey, snapshot_id: int | None = None) -> BlockMetadata:
+def read_blocks(
+    table: IcebergTable,
+    key: ClusterKey,
+    snapshot_id: int | None = None,
+    partitions: ChangedPartitions | None = None,
+) -> BlockMetadata:
     """Read every live data file of the current snapshot, or of ``snapshot_id``, with its bounds under ``key``.
+
+    With ``partitions``, only those of these partitions, and maybe others.
 
     Spark reads the manifests once, and the result arrives through Arrow: no Java object is made per file.
 
@@ -106,10 +114,17 @@ def read_blocks(table: IcebergTable, key: ClusterKey, snapshot_id: int | None = 
     snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
         return _empty(key)
-    blocks = _read(table, table.metadata("entries", snapshot_id), key, snapshot_id)
+    entries = table.metadata("entries", snapshot_id)
+    if partitions is not None:
+        # Iceberg reads only the manifests that may have such a partition.
+        entries = entries.where(partitions.among(entries["data_file.partition"]))
+    blocks = _read(table, entries, key, snapshot_id)
     if not table.may_have_deletes(snapshot_id):
         return blocks
-    return replace(blocks, deleted_rows=_deleted_rows(table.metadata("delete_files", snapshot_id), blocks))
+    delete_files = table.metadata("delete_files", snapshot_id)
+    if partitions is not None:
+        delete_files = delete_files.where(partitions.among(delete_files["partition"]))
+    return replace(blocks, deleted_rows=_deleted_rows(delete_files, blocks))
 
 
 def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:

@@ -18,7 +18,7 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
-from dbt_recluster.iceberg.recorded_levels import level_property
+from dbt_recluster.iceberg.recorded_levels import level_property, recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
@@ -32,6 +32,8 @@ _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
 # Returns the figures for the snapshots' summaries, given the groups to be committed.
 Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
+# Returns properties to set with the commit, None to remove one, given the levels that the table then has recorded.
+Properties = Callable[[Mapping[int, int]], Mapping[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class RoundCommit:
         groups: What the round has written.
         obsolete_levels: Level properties that no block needs once all groups are replaced.
         summary: Figures for the snapshots.
+        properties: Further properties to set with the commit.
     """
 
     table: IcebergTable
@@ -80,6 +83,7 @@ class RoundCommit:
     groups: Sequence[RewrittenGroup]
     obsolete_levels: Sequence[str]
     summary: Summary
+    properties: Properties
     _orphans: list[str] = field(default_factory=list, init=False)
     _conflicts: int = field(default=0, init=False)
 
@@ -165,13 +169,18 @@ class RoundCommit:
             rewrite.set("recluster.level", str(level))
             rewrite.commit()
             levels[int(transaction.table().currentSnapshot().snapshotId())] = level
-        update = transaction.updateProperties()
-        for snapshot, level in levels.items():
-            update.set(level_property(snapshot), str(level))
         # Groups that were left out still need their levels; the next round drops what nothing needs any more.
-        if len(groups) == len(self.groups):
-            for name in self.obsolete_levels:
+        obsolete = set(self.obsolete_levels if len(groups) == len(self.groups) else ())
+        recorded = recorded_levels(self.table.properties)
+        after = {s: level for s, level in recorded.items() if level_property(s) not in obsolete} | levels
+        changes: dict[str, str | None] = {level_property(s): str(level) for s, level in levels.items()}
+        changes |= dict.fromkeys(obsolete) | dict(self.properties(after))
+        update = transaction.updateProperties()
+        for name, change in changes.items():
+            if change is None:
                 update.remove(name)
+            else:
+                update.set(name, change)
         update.commit()
         return transaction, list(levels)
 

@@ -137,6 +137,12 @@ class IcebergTable:
         snapshot = self.java.currentSnapshot()
         return None if snapshot is None else self._snapshot(snapshot)
 
+    def block_count(self) -> int | None:
+        """Return how many data files the current snapshot has, or None if its writer did not say."""
+        snapshot = self.java.currentSnapshot()
+        count = "0" if snapshot is None else snapshot.summary().get("total-data-files")
+        return None if count is None else int(count)
+
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         lists = self.iceberg.relocated.com.google.common.collect.Lists

@@ -51,6 +51,16 @@ class JavaFunctions:
         """Return a handle that takes a scan task to its file."""
         return self.method(_SCAN_TASK, "file", CONTENT_FILE)
 
+    def json_of(self, type_of_values: Any) -> Any:
+        """Return a handle that writes an Iceberg struct of this type as JSON, by the ids of its fields."""
+        struct, iceberg_type = "org.apache.iceberg.StructLike", "org.apache.iceberg.types.Type"
+        to_json = self._lookup.findStatic(
+            self._class("org.apache.iceberg.SingleValueParser"),
+            "toJson",
+            self._type(STRING, iceberg_type, _OBJECT),
+        )
+        return to_json.bindTo(type_of_values).asType(self._type(STRING, struct))
+
     def chain(self, first: Any, second: Any) -> Any:
         """Return a handle that applies ``first`` and then ``second``."""
         return self._invoke.MethodHandles.filterReturnValue(first, second)

@@ -21,8 +21,12 @@ def summary(result: ReclusterResult) -> str:
     """Return the result in one phrase: ``reclustered 42 blocks into 12, depth 8.3 -> 1.4``."""
     return (
         f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}, "
-        f"depth {result.depth_before:.1f} -> {result.depth_after:.1f}"
+        f"depth {_depth(result.depth_before)} -> {_depth(result.depth_after)}"
     )
+
+
+def _depth(depth: float | None) -> str:
+    return "unknown" if depth is None else f"{depth:.1f}"
 
 
 def not_reclustered(result: ReclusterResult) -> str:

@@ -1,0 +1,190 @@
+"""The partitions that commits have changed since a snapshot: told from manifests that only one of two snapshots has.
+
+A commit writes a manifest for what it adds, and writes anew those that hold what it removes. So the files of a
+partition are the same in two snapshots unless a manifest of only one of them has a file that no such manifest of the
+other has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.iceberg.java_functions import (
+    CONTENT_FILE,
+    STRING,
+    JavaFunctions,
+    split_fields,
+    split_lines,
+)
+from dbt_recluster.iceberg.jvm import java_items, java_list
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+# Reading more of them takes as long as reading the table's metadata with Spark: a manifest that was rewritten holds
+# tens of thousands.
+MOST_ENTRIES = 100_000
+# A filter of more values selects no manifests any more (Iceberg's limit is 200), and they may be most of the table.
+MOST_PARTITIONS = 200
+
+# Types of partition values whose JSON is that of the value itself.
+_PLAIN = ("int", "long", "string", "boolean")
+
+
+@dataclass(frozen=True)
+class ChangedPartitions:
+    """Partitions whose files differ between two snapshots.
+
+    Attributes:
+        values: For each partition, its values by the name of the partition field; None is NULL.
+    """
+
+    values: tuple[Mapping[str, Any], ...]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.values)
+
+    def among(self, partition: Column) -> Column:
+        """Return a condition that holds for these partitions, and may hold for others.
+
+        Args:
+            partition: The column ``partition`` of a metadata table.
+        """
+        return reduce(or_, (self._of_fields(partition, names) for names in self._names()))
+
+    def _names(self) -> set[tuple[str, ...]]:
+        return {tuple(values) for values in self.values}
+
+    def _of_fields(self, partition: Column, names: tuple[str, ...]) -> Column:
+        """Return the condition for the partitions with these fields, which are those of one spec."""
+        members = [values for values in self.values if tuple(values) == names]
+        return reduce(
+            and_,
+            (_is_one_of(partition.getField(name), {values[name] for values in members}) for name in names),
+        )
+
+
+def changed_partitions(table: IcebergTable, since: int) -> ChangedPartitions | None:
+    """Return the partitions whose files, or delete files, are not the same now as in an earlier snapshot.
+
+    Args:
+        table: The table, as of its last refresh.
+        since: The id of the earlier snapshot.
+
+    Returns:
+        None if all of the table has to be read: the snapshot expired or was rolled back, much has changed, a change is
+        in a spec without partitions, or partition values are of a type that no filter is made for.
+    """
+    java, snapshot_id = table.java, table.snapshot_id
+    if snapshot_id is None or not table.has_snapshot(since):
+        return None
+    if not table.iceberg.util.SnapshotUtil.isAncestorOf(java, snapshot_id, since):
+        return None
+    now, then = _manifests(table, snapshot_id), _manifests(table, since)
+    added = [manifest for path, manifest in now.items() if path not in then]
+    removed = [manifest for path, manifest in then.items() if path not in now]
+    if sum(_live_entries(manifest) for manifest in (*added, *removed)) > MOST_ENTRIES:
+        return None
+    specs: dict[int, _Spec] = {}
+    files: list[set[tuple[str, int, str]]] = []
+    for manifests in (added, removed):
+        files.append(set())
+        for manifest in manifests:
+            spec_id = int(manifest.partitionSpecId())
+            if spec_id not in specs:
+                specs[spec_id] = _Spec(table, spec_id)
+            if not specs[spec_id].is_plain:
+                return None
+            files[-1] |= {(path, spec_id, values) for path, values in _files(table, manifest, specs[spec_id])}
+    partitions = sorted({(spec_id, values) for _, spec_id, values in files[0] ^ files[1]})
+    if len(partitions) > MOST_PARTITIONS:
+        return None
+    parsed = [specs[spec_id].parse(values) for spec_id, values in partitions]
+    return (
+        None
+        if None in parsed
+        else ChangedPartitions(tuple(values for values in parsed if values is not None))
+    )
+
+
+class _Spec:
+    """A partition spec, and how its values are written as JSON."""
+
+    def __init__(self, table: IcebergTable, spec_id: int) -> None:
+        self.type = table.java.specs().get(spec_id).partitionType()
+        fields = [(int(f.fieldId()), str(f.type())) for f in java_items(self.type.fields())]
+        names = {
+            int(f.fieldId()): str(f.name())
+            for f in java_items(table.iceberg.Partitioning.partitionType(table.java).fields())
+        }
+        self.is_plain = bool(fields) and all(
+            field_id in names and (kind in _PLAIN or kind == "date") for field_id, kind in fields
+        )
+        self._fields = [(str(field_id), names.get(field_id, ""), kind) for field_id, kind in fields]
+
+    def parse(self, text: str) -> Mapping[str, Any] | None:
+        """Read Iceberg's JSON of partition values; None if one is a date that Python does not have."""
+        found = json.loads(text)
+        try:
+            return {
+                name: date.fromisoformat(found[field_id])
+                if kind == "date" and field_id in found
+                else found.get(field_id)
+                for field_id, name, kind in self._fields
+            }
+        except ValueError:
+            return None
+
+
+def _manifests(table: IcebergTable, snapshot_id: int) -> dict[str, Any]:
+    snapshot = table.java.snapshot(snapshot_id)
+    return {str(m.path()): m for m in java_items(snapshot.allManifests(table.java.io()))}
+
+
+def _live_entries(manifest: Any) -> int:
+    """Return how many entries of a manifest are live; more than allowed if its writer did not say."""
+    counts = (manifest.addedFilesCount(), manifest.existingFilesCount())
+    return MOST_ENTRIES + 1 if None in counts else sum(map(int, counts))
+
+
+def _files(table: IcebergTable, manifest: Any, spec: _Spec) -> Iterable[tuple[str, str]]:
+    """Return the location and the partition, as JSON, of each live file of a manifest."""
+    functions = JavaFunctions(table.spark)
+    is_data = str(manifest.content()) == "DATA"
+    manifest_files, io = table.iceberg.ManifestFiles, table.java.io()
+    reader = (
+        manifest_files.read(manifest, io)
+        if is_data
+        else manifest_files.readDeleteManifest(manifest, io, table.java.specs())
+    ).select(java_list(table.spark, ["file_path", "partition"]))
+    try:
+        text = functions.function(_as_text(functions, spec))
+        lines = split_lines(functions.lines_of(table.iceberg.io.CloseableIterable.transform(reader, text)))
+    finally:
+        reader.close()
+    return [(path, values) for path, values in map(split_fields, lines)]
+
+
+def _as_text(functions: JavaFunctions, spec: _Spec) -> Any:
+    """Return a handle that writes the location and the partition of a file."""
+    partition = functions.method(CONTENT_FILE, "partition", "org.apache.iceberg.StructLike")
+    location = functions.method(CONTENT_FILE, "location", STRING)
+    return functions.fields(
+        CONTENT_FILE, [location, functions.chain(partition, functions.json_of(spec.type))]
+    )
+
+
+def _is_one_of(column: Column, values: set[Any]) -> Column:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return column.isNull()
+    return column.isin(known) | column.isNull() if None in values else column.isin(known)

@@ -1,0 +1,281 @@
+"""A look after a build reads the partitions that changed, and finds what a look at the whole table finds."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+from tables import Meanwhile, checksum
+
+from dbt_recluster.clustering import last_look
+from dbt_recluster.clustering.last_look import PROPERTY, LastLook
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.iceberg.changed_partitions import changed_partitions
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.maintenance import ClusteredTable
+from dbt_recluster.planner import plan
+
+BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=100)
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each test as a new process would."""
+    monkeypatch.setattr(last_look, "_REMEMBERED", last_look._Remembered())
+
+
+def make(spark: Any, schema: str, clause: str = "partitioned by (p)", **properties: str) -> str:
+    table = f"{schema}.t"
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    spark.sql(
+        f"create table {table} (k bigint, p int) using iceberg {clause} tblproperties ('write.distribution-mode' = "
+        f"'none'{', ' + listed if listed else ''})"
+    )
+    return table
+
+
+def load(spark: Any, table: str, partition: int, keys: range, files: int = 1) -> None:
+    spark.range(keys.start, keys.stop, 1, files).selectExpr("id as k", f"{partition} as p").writeTo(
+        table
+    ).append()
+
+
+def build(spark: Any, table: str) -> Any:
+    return ClusteredTable(spark, table, "k").recluster(BUILD)
+
+
+def settle(spark: Any, table: str) -> None:
+    """Recluster until a round leaves nothing to do, and forget that it was seen."""
+    ClusteredTable(spark, table, "k").recluster(replace(BUILD, final=True, trigger="manual"))
+    last_look._REMEMBERED = last_look._Remembered()
+
+
+def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for partition in range(3):
+        for _ in range(2):
+            load(spark, table, partition, range(100))
+    first = build(spark, table)
+    assert (first.blocks_in, first.depth_before) == (6, 2)
+    snapshot, _ = IcebergTable.load(spark, table).properties[PROPERTY].split()
+    parent = IcebergTable.load(spark, table).snapshots()[-2]
+    assert int(snapshot) == parent.id
+    settle(spark, table)
+    load(spark, table, 1, range(1000, 1100))
+    load(spark, table, 5, range(100))
+    done = build(spark, table)
+    # Those of the load, and those that the last recluster wrote.
+    assert (
+        done.reason
+        == "average depth 1 is at most 1 in the 4 partitions changed since the last look at the table"
+    )
+    assert (done.depth_before, done.depth_after) == (None, None)
+    assert (
+        done.blocks_before
+        == done.blocks_after
+        == int(spark.sql(f"select count(*) from {table}.files").first()[0])
+    )
+    again = build(spark, table)
+    assert again.reason == "nothing has changed since the last look at the table"
+    load(spark, table, 7, range(100))
+    assert "in the 1 partition changed" in build(spark, table).reason
+    load(spark, table, 7, range(50, 150))
+    found = build(spark, table)
+    assert (len(found.rounds), found.blocks_in) == (1, 2)
+    assert found.depth_before is not None
+    assert found.depth_before > 1
+
+
+def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for _ in range(2):
+        load(spark, table, 0, range(100))
+    settle(spark, table)
+    options = BUILD
+
+    def is_known(by: str = "k", given: ReclusterOptions = options) -> bool:
+        under_key = ClusteredTable(spark, table, by)
+        policy = replace(given.policy, block_bytes=under_key.block_bytes)
+        return LastLook(under_key, policy).changed() is not None
+
+    assert is_known()
+    assert is_known(given=replace(options, max_bytes=10**9))
+    assert not is_known(by="p")
+    for other in (
+        replace(options, depth=2),
+        replace(options, block_rows=99),
+        replace(options, strategy="peak"),
+    ):
+        assert not is_known(given=other)
+    recorded = IcebergTable.load(spark, table).properties
+    level = next(name for name in recorded if name.startswith("recluster.level."))
+    for change, undo in (
+        (f"unset tblproperties ('{level}')", f"set tblproperties ('{level}' = '{recorded[level]}')"),
+        (
+            "set tblproperties ('write.target-file-size-bytes' = '1000')",
+            "unset tblproperties ('write.target-file-size-bytes')",
+        ),
+        ("add partition field bucket(2, k)", "drop partition field bucket(2, k)"),
+        ("write ordered by p", "write locally ordered by k nulls first"),
+        (
+            f"set tblproperties ('{PROPERTY}' = 'nonsense')",
+            f"set tblproperties ('{PROPERTY}' = '{recorded[PROPERTY]}')",
+        ),
+        ("add column c int", None),
+    ):
+        spark.sql(f"alter table {table} {change}")
+        assert not is_known(), change
+        if undo:
+            spark.sql(f"alter table {table} {undo}")
+            assert is_known(), undo
+
+
+def test_what_others_commit_during_a_merge_is_looked_at(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for partition in (0, 0, 1):
+        load(spark, table, partition, range(100))
+    meanwhile = Meanwhile("commit", lambda: load(spark, table, 1, range(50, 150)))
+    done = ClusteredTable(spark, table, "k").recluster(replace(BUILD, progress=meanwhile))
+    assert (done.blocks_in, meanwhile.errors) == (2, [])
+    found = build(spark, table)
+    assert (found.blocks_in, found.blocks_before) == (2, 4)
+
+
+def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for partition in (0, 0, 1, 1):
+        load(spark, table, partition, range(100))
+    size = int(spark.sql(f"select max(file_size_in_bytes) from {table}.files").first()[0])
+
+    def is_recorded(**limit: Any) -> bool:
+        done = ClusteredTable(spark, table, "k").recluster(replace(BUILD, **limit))
+        assert done.rounds
+        return PROPERTY in IcebergTable.load(spark, table).properties
+
+    assert not is_recorded(max_bytes=2 * size)
+    assert is_recorded(max_bytes=2 * size)  # the rest
+    for partition in (0, 0, 1, 1):
+        load(spark, table, partition, range(100))
+    assert not is_recorded(where="p = 1")
+    assert is_recorded()
+
+
+@pytest.mark.parametrize(
+    ("clause", "known"),
+    [
+        ("partitioned by (p)", True),
+        ("partitioned by (bucket(3, k), truncate(2, p))", True),
+        ("", False),
+    ],
+)
+def test_what_can_be_told_of_an_append(spark: Any, schema: str, clause: str, known: bool) -> None:
+    table = make(spark, schema, clause)
+    load(spark, table, 0, range(10))
+    iceberg = IcebergTable.load(spark, table)
+    first = iceberg.snapshot_id
+    assert len(changed_partitions(iceberg, first)) == 0
+    load(spark, table, 1, range(1))
+    iceberg.refresh()
+    changed = changed_partitions(iceberg, first)
+    assert (changed is not None) == known
+    if known:
+        assert len(changed) == 1
+
+
+def test_a_snapshot_that_is_gone_or_not_an_ancestor_tells_nothing(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for load_number in range(3):
+        load(spark, table, load_number, range(10))
+    iceberg = IcebergTable.load(spark, table)
+    first, second, third = (snapshot.id for snapshot in iceberg.snapshots())
+    spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {second})")
+    iceberg.refresh()
+    assert changed_partitions(iceberg, third) is None
+    assert len(changed_partitions(iceberg, first)) == 1
+    iceberg.java.expireSnapshots().expireSnapshotId(first).commit()
+    iceberg.refresh()
+    assert changed_partitions(iceberg, first) is None
+    assert changed_partitions(iceberg, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "seed", "changes"),
+    [(2, 0, 6), *(pytest.param(*case, marks=pytest.mark.exhaustive) for case in ((2, 1, 14), (3, 2, 14)))],
+)
+def test_whatever_others_do_a_look_at_the_changes_finds_what_a_full_look_finds(
+    spark: Any, schema: str, version: int, seed: int, changes: int
+) -> None:
+    numbers = random.Random(seed)
+    table = make(
+        spark,
+        schema,
+        **{
+            "format-version": str(version),
+            "write.delete.mode": "merge-on-read",
+            "write.update.mode": "merge-on-read",
+            "commit.manifest.min-count-to-merge": "4",
+        },
+    )
+    for partition in range(4):
+        load(spark, table, partition, range(200), 2)
+    settle(spark, table)
+    looks = 0
+    for _ in range(changes):
+        change(spark, table, numbers)
+        iceberg = IcebergTable.load(spark, table)
+        for snapshot in numbers.sample(iceberg.snapshots(), 3):
+            told = changed_partitions(iceberg, snapshot.id)
+            assert told is not None
+            assert {values["p"] for values in told.values} == differences(spark, table, snapshot.id)
+        keyed = ClusteredTable(spark, table, "k")
+        policy = replace(BUILD.policy, block_bytes=keyed.block_bytes)
+        changed = LastLook(keyed, policy).changed()
+        if changed is not None:
+            looks += 1
+            some = plan(keyed.blocks_among(changed), policy).block_sets if len(changed) else ()
+            whole = plan(keyed.blocks().blocks, policy).block_sets
+            assert bool(some) == bool(whole)
+        rows = checksum(spark, table)
+        build(spark, table)
+        assert checksum(spark, table) == rows
+    assert looks > changes / 2
+
+
+def change(spark: Any, table: str, numbers: random.Random) -> None:
+    """Have another writer change the table somehow."""
+    partition, key = numbers.randrange(5), numbers.randrange(300)
+    kind = numbers.randrange(8)
+    if kind < 3:
+        load(spark, table, partition, range(key, key + 50), numbers.choice((1, 2)))
+    elif kind == 3:
+        spark.sql(f"delete from {table} where p = {partition} and k between {key} and {key + 40}")
+    elif kind == 4:
+        spark.sql(f"delete from {table} where p = {partition}")
+    elif kind == 5:
+        spark.sql(f"call spark_catalog.system.rewrite_manifests('{table}')")
+    elif kind == 6:
+        spark.sql(f"update {table} set k = k + 1000 where k = {key}")
+    else:
+        spark.sql(
+            f"call spark_catalog.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+        )
+
+
+def differences(spark: Any, table: str, since: int) -> set[int]:
+    """Return the partitions whose files or delete files are others than in an earlier snapshot."""
+
+    def files(snapshot: int | None) -> dict[int, set[tuple[Any, ...]]]:
+        reader = spark.read.format("iceberg")
+        reader = reader if snapshot is None else reader.option("snapshot-id", snapshot)
+        by_partition: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
+        rows = reader.load(f"{table}.files").select(F.col("partition.p"), "file_path", "content_offset")
+        for partition, *file in rows.collect():
+            by_partition[partition].add(tuple(file))
+        return by_partition
+
+    now, then = files(None), files(since)
+    return {partition for partition in now.keys() | then.keys() if now[partition] != then[partition]}
