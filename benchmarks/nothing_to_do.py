@@ -1,10 +1,14 @@
 """What a clustered model costs on the many runs after which there is nothing to recluster.
 
-    python benchmarks/nothing_to_do.py             # a table of 10,000 files
-    python benchmarks/nothing_to_do.py --files 1000 --pairs 5
+    python benchmarks/nothing_to_do.py                                # 10,000 files in 365 days, ten days touched
+    python benchmarks/nothing_to_do.py --files 1000000 --pairs 5
+    python benchmarks/nothing_to_do.py --touch spread                 # the ten days lie all over the year
+    python benchmarks/nothing_to_do.py --partitions 0                 # a table without partitions
 
-The same incremental model, of one row, is run by plain dbt-spark and by dbt-recluster with `cluster_by`, in turn, in
-one process and one Spark session, each on a table of its own with so many files. Both times are dbt's own.
+The same incremental model, which adds a row to each of some days, is run by plain dbt-spark and by dbt-recluster with
+`cluster_by`, in turn, in one process and one Spark session, each on a table of its own with so many files. Almost all
+are entries of Iceberg's metadata only: full blocks, sorted and disjoint. Before each run the process forgets what
+it has looked at, as a new one would. Both times are dbt's own.
 """
 
 from __future__ import annotations
@@ -17,21 +21,31 @@ from pathlib import Path
 from typing import Any
 
 import command
+from generated_files import GeneratedFiles
 
-ROWS_A_FILE = 1000
+# 2025-01-01, in days since 1970.
+FIRST_DAY = 20089
+STRIDE = 1000
+GAP = 700
 
 
 def main() -> None:
     """Make both tables, run both models in turn, print medians."""
     parser = command.parser(__doc__)
     parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument(
+        "--partitions", type=int, default=365, help="days, or 0 for a table without partitions"
+    )
+    parser.add_argument("--touched", type=int, default=10, help="days to which a run adds a row")
+    parser.add_argument("--touch", choices=["latest", "spread"], default="latest")
     parser.add_argument("--pairs", type=int, default=9)
     options = parser.parse_args()
     with command.own_directory("nothing") as directory:
         figures = run(options, directory)
     print(
         f"{figures['files']} files: dbt-spark {figures['plain']:.2f} s, dbt-recluster {figures['clustered']:.2f} s, "
-        f"{figures['more']:+.2f} s, ratio {figures['ratio']:.2f} (medians of {options.pairs} pairs)"
+        f"{figures['more']:+.2f} s, ratio {figures['ratio']:.2f} (medians of {options.pairs} pairs); of it "
+        f"{figures['recluster']:.2f} s recluster: {figures['reason']}"
     )
     command.save(options, figures)
 
@@ -40,34 +54,48 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return both medians, their difference and their ratio."""
     from dbt_recluster.adapter import embedded
 
-    spark = embedded.start(str(directory / "lake"), {"spark.sql.shuffle.partitions": "2"})
-    write_project(directory)
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "4g"}
+    spark = embedded.start(str(directory / "lake"), settings)
+    write_project(directory, options)
     os.environ["DO_NOT_TRACK"] = "1"
     started_in = Path.cwd()
     os.chdir(directory)
-    run_model("plain")
-    run_model("clustered")
-    for table in ("plain.m", "clustered.m"):
-        fill(spark, table, options.files)
-    seconds: dict[str, list[float]] = {"plain": [], "clustered": []}
-    for _ in range(options.pairs):
-        for target in seconds:
-            seconds[target].append(run_model(target))
+    for target in ("plain", "clustered"):
+        run_model(target, 0)
+        fill(spark, f"{target}.m", options)
+    overlap(spark, "clustered.m")
+    run_model("plain", 1)
+    first, response = run_model("clustered", 1)
+    if response["recluster_rounds"] != 1:
+        raise SystemExit(f"the first run was to recluster: {response}")
+    print(f"the look at the whole table, and the merge of two blocks: {first:.2f} s", flush=True)
+    seconds: dict[str, list[float]] = {"plain": [], "clustered": [], "recluster": []}
+    for pair in range(options.pairs):
+        seconds["plain"].append(run_model("plain", pair + 2)[0])
+        whole, response = run_model("clustered", pair + 2)
+        if response["recluster_rounds"]:
+            raise SystemExit(f"there was something to do: {response}")
+        seconds["clustered"].append(whole)
+        seconds["recluster"].append(response["recluster_seconds"])
     os.chdir(started_in)
-    plain, clustered = (statistics.median(seconds[name]) for name in ("plain", "clustered"))
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
     pairs = list(zip(seconds["plain"], seconds["clustered"], strict=True))
     return {
         "files": spark.sql("select count(*) from clustered.m.files").first()[0],
-        "plain": plain,
-        "clustered": clustered,
+        **medians,
         "more": statistics.median(ours - theirs for theirs, ours in pairs),
         "ratio": statistics.median(ours / theirs for theirs, ours in pairs),
+        "reason": response["recluster_reason"],
+        "first": first,
         "seconds": seconds,
     }
 
 
-def write_project(directory: Path) -> None:
+def write_project(directory: Path, options: argparse.Namespace) -> None:
     """Write a project of one model and a profile of two targets."""
+    days, touched = options.partitions, options.touched
+    step = 1 if options.touch == "latest" or not days else days // touched
+    first = max(days - touched, 0) if options.touch == "latest" else 0
     files = {
         "dbt_project.yml": """
             name: nothing_to_do
@@ -81,9 +109,15 @@ def write_project(directory: Path) -> None:
                 plain: {{type: spark, method: session, host: none, schema: plain, threads: 1}}
                 clustered: {{type: recluster, method: embedded, path: '{directory}/lake', schema: clustered}}
         """,
-        "models/m.sql": """
-            {{ config(materialized='incremental', file_format='iceberg', cluster_by='k') }}
-            select -1L as k, 'a row' as v
+        "models/m.sql": f"""
+            {{{{ config(
+              materialized='incremental', file_format='iceberg', cluster_by='k', recluster_depth=1
+              {", partition_by='d'" if days else ""}
+            ) }}}}
+            select
+              cast({{{{ var('run') }}}} * {STRIDE} + {GAP} as bigint) as k,
+              date_add(date'1970-01-01', cast({FIRST_DAY + first} + id * {step} as int)) as d
+            from range({touched if days else 1})
         """,
     }
     for name, text in files.items():
@@ -92,24 +126,40 @@ def write_project(directory: Path) -> None:
         path.write_text(textwrap.dedent(text))
 
 
-def fill(spark: Any, table: str, files: int) -> None:
-    """Append so many files, sorted by ``k`` and disjoint: the writer looks at a file's size every 1,000 rows."""
-    spark.sql(f"alter table {table} set tblproperties ('write.target-file-size-bytes' = '1')")
-    rows = files * ROWS_A_FILE
-    spark.range(0, rows, 1, 2).selectExpr("id as k", "'a row' as v").writeTo(table).option(
-        "use-table-distribution-and-ordering", "false"
-    ).append()
-    spark.sql(f"alter table {table} unset tblproperties ('write.target-file-size-bytes')")
+def fill(spark: Any, table: str, options: argparse.Namespace) -> None:
+    """Append entries, one commit for each day, of which each block leaves a gap for the rows of the runs."""
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+    java, generated = IcebergTable.load(spark, table).java, GeneratedFiles(spark)
+    commits = options.partitions or 100
+    each = options.files // commits
+    for number in range(commits):
+        first = 0 if options.partitions else number * each
+        generated.append(java, FIRST_DAY + number, first, first + each, stride=STRIDE)
 
 
-def run_model(target: str) -> float:
-    """Run the model and return its seconds."""
+def overlap(spark: Any, table: str) -> None:
+    """Append two small blocks that overlap, beyond all others."""
+    for _ in range(2):
+        spark.sql(
+            f"insert into {table} values (1000000000000, date'2025-01-01'), (1000000000009, date'2025-01-01')"
+        )
+
+
+def run_model(target: str, number: int) -> tuple[float, dict[str, Any]]:
+    """Run the model in what a new process would know; return its seconds and its response."""
     from dbt.cli.main import dbtRunner
 
-    done = dbtRunner().invoke(["--quiet", "run", "--target", target])
+    from dbt_recluster.clustering import keyed_table, last_look
+
+    last_look.forget()
+    keyed_table.forget()
+    arguments = ["--quiet", "run", "--target", target, "--vars", f"run: {number}"]
+    done = dbtRunner().invoke(arguments)
     if not done.success:
         raise SystemExit(f"dbt run failed for {target}: {done.exception or [r.message for r in done.result]}")
-    return float(done.result.results[0].execution_time)
+    result = done.result.results[0]
+    return float(result.execution_time), dict(result.adapter_response)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.block_metadata import IntArray
-from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, Properties, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
 from dbt_recluster.iceberg.recorded_levels import obsolete_properties, recorded_levels
@@ -230,13 +230,22 @@ class Recluster:
 
         snapshot_id = blocks.metadata.snapshot_id
         assert snapshot_id is not None  # a plan has blocks
-        look, is_complete = LastLook(self._table, self._policy), self._is_complete(blocks)
-
-        def properties(levels: Mapping[int, int]) -> Mapping[str, str | None]:
-            return look.properties(snapshot_id, levels) if is_complete else {LOOKED: None}
-
+        properties = self._look_properties(blocks, merged)
         commit = RoundCommit(self._table.iceberg, snapshot_id, merged, obsolete, summary, properties).run()
         return _round(commit, time.monotonic() - started)
+
+    def _look_properties(self, blocks: SnapshotBlocks, merged: Sequence[RewrittenGroup]) -> Properties:
+        """Return what gives the property that lets the next look read less, or takes it away."""
+        snapshot_id, is_complete = blocks.metadata.snapshot_id, self._is_complete(blocks)
+        look = LastLook(self._table, self._policy)
+        files = [group.source.files[0].task.file() for group in merged]
+
+        def properties(snapshots: Sequence[int], levels: Mapping[int, int]) -> Mapping[str, str | None]:
+            if snapshot_id is None or not is_complete:
+                return {LOOKED: None}
+            return look.properties(snapshot_id, snapshots, files, levels)
+
+        return properties
 
     def _obsolete_levels(self, blocks: SnapshotBlocks, sets: Sequence[IntArray]) -> list[str]:
         """Return the level properties that no block needs once these sets are replaced."""

@@ -73,12 +73,26 @@ class ChangedPartitions:
         )
 
 
-def changed_partitions(table: IcebergTable, since: int) -> ChangedPartitions | None:
+# A partition: its spec, and its values as Iceberg writes them as JSON.
+PartitionText = tuple[int, str]
+
+
+def partition_of(table: IcebergTable, file: Any) -> PartitionText:
+    """Return the partition of a Java data file."""
+    spec_id = int(file.specId())
+    kind = table.java.specs().get(spec_id).partitionType()
+    return spec_id, str(table.iceberg.SingleValueParser.toJson(kind, file.partition()))
+
+
+def changed_partitions(
+    table: IcebergTable, since: int, also: Iterable[PartitionText] = ()
+) -> ChangedPartitions | None:
     """Return the partitions whose files, or delete files, are not the same now as in an earlier snapshot.
 
     Args:
         table: The table, as of its last refresh.
         since: The id of the earlier snapshot.
+        also: Partitions to count as changed.
 
     Returns:
         None if all of the table has to be read: the snapshot expired or was rolled back, much has changed, a change is
@@ -94,26 +108,22 @@ def changed_partitions(table: IcebergTable, since: int) -> ChangedPartitions | N
     removed = [manifest for path, manifest in then.items() if path not in now]
     if sum(_live_entries(manifest) for manifest in (*added, *removed)) > MOST_ENTRIES:
         return None
-    specs: dict[int, _Spec] = {}
-    files: list[set[tuple[str, int, str]]] = []
-    for manifests in (added, removed):
-        files.append(set())
-        for manifest in manifests:
-            spec_id = int(manifest.partitionSpecId())
-            if spec_id not in specs:
-                specs[spec_id] = _Spec(table, spec_id)
-            if not specs[spec_id].is_plain:
-                return None
-            files[-1] |= {(path, spec_id, values) for path, values in _files(table, manifest, specs[spec_id])}
-    partitions = sorted({(spec_id, values) for _, spec_id, values in files[0] ^ files[1]})
+    partitions = set(also)
+    spec_ids = {int(manifest.partitionSpecId()) for manifest in (*added, *removed)}
+    specs = {spec_id: _Spec(table, spec_id) for spec_id in spec_ids | {spec_id for spec_id, _ in partitions}}
+    if not all(spec.is_plain for spec in specs.values()):
+        return None
+    partitions |= {
+        (spec_id, values)
+        for _, spec_id, values in _files(table, added, specs) ^ _files(table, removed, specs)
+    }
     if len(partitions) > MOST_PARTITIONS:
         return None
-    parsed = [specs[spec_id].parse(values) for spec_id, values in partitions]
-    return (
-        None
-        if None in parsed
-        else ChangedPartitions(tuple(values for values in parsed if values is not None))
-    )
+    parsed = [specs[spec_id].parse(values) for spec_id, values in sorted(partitions)]
+    if None in parsed:
+        return None
+    distinct = {tuple(values.items()): values for values in parsed if values is not None}
+    return ChangedPartitions(tuple(distinct.values()))
 
 
 class _Spec:
@@ -156,22 +166,26 @@ def _live_entries(manifest: Any) -> int:
     return MOST_ENTRIES + 1 if None in counts else sum(map(int, counts))
 
 
-def _files(table: IcebergTable, manifest: Any, spec: _Spec) -> Iterable[tuple[str, str]]:
-    """Return the location and the partition, as JSON, of each live file of a manifest."""
-    functions = JavaFunctions(table.spark)
-    is_data = str(manifest.content()) == "DATA"
-    manifest_files, io = table.iceberg.ManifestFiles, table.java.io()
-    reader = (
-        manifest_files.read(manifest, io)
-        if is_data
-        else manifest_files.readDeleteManifest(manifest, io, table.java.specs())
-    ).select(java_list(table.spark, ["file_path", "partition"]))
-    try:
-        text = functions.function(_as_text(functions, spec))
-        lines = split_lines(functions.lines_of(table.iceberg.io.CloseableIterable.transform(reader, text)))
-    finally:
-        reader.close()
-    return [(path, values) for path, values in map(split_fields, lines)]
+def _files(
+    table: IcebergTable, manifests: Iterable[Any], specs: Mapping[int, _Spec]
+) -> set[tuple[str, int, str]]:
+    """Return the location, the spec and the partition, as JSON, of the live files of manifests."""
+    files: set[tuple[str, int, str]] = set()
+    functions, manifest_files, io = JavaFunctions(table.spark), table.iceberg.ManifestFiles, table.java.io()
+    for manifest in manifests:
+        spec_id = int(manifest.partitionSpecId())
+        reader = (
+            manifest_files.read(manifest, io)
+            if str(manifest.content()) == "DATA"
+            else manifest_files.readDeleteManifest(manifest, io, table.java.specs())
+        ).select(java_list(table.spark, ["file_path", "partition"]))
+        try:
+            text = functions.function(_as_text(functions, specs[spec_id]))
+            lines = functions.lines_of(table.iceberg.io.CloseableIterable.transform(reader, text))
+        finally:
+            reader.close()
+        files |= {(path, spec_id, values) for path, values in map(split_fields, split_lines(lines))}
+    return files
 
 
 def _as_text(functions: JavaFunctions, spec: _Spec) -> Any:

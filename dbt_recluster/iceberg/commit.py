@@ -32,8 +32,9 @@ _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
 # Returns the figures for the snapshots' summaries, given the groups to be committed.
 Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-# Returns properties to set with the commit, None to remove one, given the levels that the table then has recorded.
-Properties = Callable[[Mapping[int, int]], Mapping[str, str | None]]
+# Returns properties to set with the commit, None to remove one, given the ids of the new snapshots and the levels that
+# the table then has recorded.
+Properties = Callable[[Sequence[int], Mapping[int, int]], Mapping[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class RoundCommit:
         recorded = recorded_levels(self.table.properties)
         after = {s: level for s, level in recorded.items() if level_property(s) not in obsolete} | levels
         changes: dict[str, str | None] = {level_property(s): str(level) for s, level in levels.items()}
-        changes |= dict.fromkeys(obsolete) | dict(self.properties(after))
+        changes |= dict.fromkeys(obsolete) | dict(self.properties(list(levels), after))
         update = transaction.updateProperties()
         for name, change in changes.items():
             if change is None:

@@ -149,6 +149,11 @@ class IcebergTable:
         ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
         return [self._snapshot(snapshot) for snapshot in java_items(ancestors)][::-1]
 
+    def snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """Return a snapshot, or None if the table's metadata does not contain it."""
+        snapshot = self.java.snapshot(snapshot_id)
+        return None if snapshot is None else self._snapshot(snapshot)
+
     def has_snapshot(self, snapshot_id: int) -> bool:
         """Whether the table's metadata contains this snapshot."""
         return self.java.snapshot(snapshot_id) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from dataclasses import replace
@@ -11,8 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 from tables import Meanwhile, checksum
 
-from dbt_recluster.clustering import last_look
-from dbt_recluster.clustering.last_look import PROPERTY, LastLook
+from dbt_recluster.clustering.last_look import PROPERTY, LastLook, forget
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -20,12 +20,6 @@ from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.planner import plan
 
 BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=100)
-
-
-@pytest.fixture(autouse=True)
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start each test as a new process would."""
-    monkeypatch.setattr(last_look, "_REMEMBERED", last_look._Remembered())
 
 
 def make(spark: Any, schema: str, clause: str = "partitioned by (p)", **properties: str) -> str:
@@ -51,7 +45,7 @@ def build(spark: Any, table: str) -> Any:
 def settle(spark: Any, table: str) -> None:
     """Recluster until a round leaves nothing to do, and forget that it was seen."""
     ClusteredTable(spark, table, "k").recluster(replace(BUILD, final=True, trigger="manual"))
-    last_look._REMEMBERED = last_look._Remembered()
+    forget()
 
 
 def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
@@ -61,9 +55,10 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
             load(spark, table, partition, range(100))
     first = build(spark, table)
     assert (first.blocks_in, first.depth_before) == (6, 2)
-    snapshot, _ = IcebergTable.load(spark, table).properties[PROPERTY].split()
-    parent = IcebergTable.load(spark, table).snapshots()[-2]
-    assert int(snapshot) == parent.id
+    planned, *committed = (snapshot.id for snapshot in IcebergTable.load(spark, table).snapshots()[-2:])
+    recorded = json.loads(IcebergTable.load(spark, table).properties[PROPERTY])
+    assert (recorded["planned"], recorded["committed"]) == (planned, committed)
+    assert recorded["partitions"] == [[0, {"1000": partition}] for partition in range(3)]
     settle(spark, table)
     load(spark, table, 1, range(1000, 1100))
     load(spark, table, 5, range(100))
@@ -112,6 +107,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     ):
         assert not is_known(given=other)
     recorded = IcebergTable.load(spark, table).properties
+    rules = json.loads(recorded[PROPERTY])["rules"]
     level = next(name for name in recorded if name.startswith("recluster.level."))
     for change, undo in (
         (f"unset tblproperties ('{level}')", f"set tblproperties ('{level}' = '{recorded[level]}')"),
@@ -124,6 +120,19 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
         (
             f"set tblproperties ('{PROPERTY}' = 'nonsense')",
             f"set tblproperties ('{PROPERTY}' = '{recorded[PROPERTY]}')",
+        ),
+        *(
+            (
+                f"set tblproperties ('{PROPERTY}' = '{wrong}')",
+                f"set tblproperties ('{PROPERTY}' = '{recorded[PROPERTY]}')",
+            )
+            for wrong in (
+                "1",
+                "[]",
+                "{}",
+                f'{{"rules": "{rules}"}}',
+                f'{{"rules": "{rules}", "planned": []}}',
+            )
         ),
         ("add column c int", None),
     ):
