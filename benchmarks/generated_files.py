@@ -20,14 +20,24 @@ public class GeneratedFiles {
     AppendFiles append = table.newFastAppend();
     Map counts = new HashMap();
     Map nulls = new HashMap();
-    counts.put(Integer.valueOf(1), Long.valueOf(rows));
-    nulls.put(Integer.valueOf(1), Long.valueOf(0L));
+    for (int id = 1; id <= table.schema().columns().size(); id++) {
+      counts.put(Integer.valueOf(id), Long.valueOf(rows));
+      nulls.put(Integer.valueOf(id), Long.valueOf(0L));
+    }
     for (long number = first; number < last; number++) {
       Map lower = new HashMap();
       Map upper = new HashMap();
+      Map sizes = new HashMap();
+      for (int id = 2; id <= table.schema().columns().size(); id++) {
+        sizes.put(Integer.valueOf(id), Long.valueOf(scattered(number, id) % bytes));
+        if (table.schema().findType(id) == Types.LongType.get()) {
+          lower.put(Integer.valueOf(id), bound(scattered(number, id) / 2));
+          upper.put(Integer.valueOf(id), bound(scattered(number, id)));
+        }
+      }
       lower.put(Integer.valueOf(1), bound(number * stride));
       upper.put(Integer.valueOf(1), bound(number * stride + width));
-      Metrics metrics = new Metrics(Long.valueOf(rows), null, counts, nulls, null, lower, upper);
+      Metrics metrics = new Metrics(Long.valueOf(rows), sizes, counts, nulls, null, lower, upper);
       String directory = table.location() + "/data/";
       DataFiles.Builder file = DataFiles.builder(spec).withFormat(FileFormat.PARQUET);
       if (spec.isPartitioned()) {
@@ -43,6 +53,11 @@ public class GeneratedFiles {
     append.commit();
   }
 
+  // As different as real values are, so that manifests grow as large as real ones.
+  private static long scattered(long number, int id) {
+    return ((number * 31 + id) * 0x9E3779B97F4A7C15L) >>> 1;
+  }
+
   private static ByteBuffer bound(long key) {
     return Conversions.toByteBuffer(Types.LongType.get(), Long.valueOf(key));
   }
@@ -51,7 +66,9 @@ public class GeneratedFiles {
 
 
 class GeneratedFiles:
-    """Appends entries whose blocks are sorted and disjoint to tables with a first column of type bigint.
+    """Appends entries to tables whose first column is of type bigint: their blocks are sorted by it, and disjoint.
+
+    Other columns of that type get some bounds.
 
     Args:
         spark: The session.

@@ -26,6 +26,8 @@ from generated_files import GeneratedFiles
 # 2025-01-01, in days since 1970.
 FIRST_DAY = 20089
 STRIDE = 1000
+# Beside the key and the day.
+COLUMNS = 8
 GAP = 700
 
 
@@ -116,7 +118,8 @@ def write_project(directory: Path, options: argparse.Namespace) -> None:
             ) }}}}
             select
               cast({{{{ var('run') }}}} * {STRIDE} + {GAP} as bigint) as k,
-              date_add(date'1970-01-01', cast({FIRST_DAY + first} + id * {step} as int)) as d
+              date_add(date'1970-01-01', cast({FIRST_DAY + first} + id * {step} as int)) as d,
+              {", ".join(f"xxhash64(id, {number}) as c{number}" for number in range(COLUMNS))}
             from range({touched if days else 1})
         """,
     }
@@ -140,9 +143,10 @@ def fill(spark: Any, table: str, options: argparse.Namespace) -> None:
 
 def overlap(spark: Any, table: str) -> None:
     """Append two small blocks that overlap, beyond all others."""
+    others = ", ".join(["1L"] * COLUMNS)
     for _ in range(2):
         spark.sql(
-            f"insert into {table} values (1000000000000, date'2025-01-01'), (1000000000009, date'2025-01-01')"
+            f"insert into {table} select 1000000000000 + 9 * id, date'2025-01-01', {others} from range(2)"
         )
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
@@ -130,8 +130,9 @@ class _Spec:
     """A partition spec, and how its values are written as JSON."""
 
     def __init__(self, table: IcebergTable, spec_id: int) -> None:
-        self.type = table.java.specs().get(spec_id).partitionType()
-        fields = [(int(f.fieldId()), str(f.type())) for f in java_items(self.type.fields())]
+        self._table = table
+        self._type = table.java.specs().get(spec_id).partitionType()
+        fields = [(int(f.fieldId()), str(f.type())) for f in java_items(self._type.fields())]
         names = {
             int(f.fieldId()): str(f.name())
             for f in java_items(table.iceberg.Partitioning.partitionType(table.java).fields())
@@ -140,6 +141,17 @@ class _Spec:
             field_id in names and (kind in _PLAIN or kind == "date") for field_id, kind in fields
         )
         self._fields = [(str(field_id), names.get(field_id, ""), kind) for field_id, kind in fields]
+
+    @cached_property
+    def text(self) -> Any:
+        """A Java function that writes the location and the partition of a file."""
+        functions = JavaFunctions(self._table.spark)
+        partition = functions.method(CONTENT_FILE, "partition", "org.apache.iceberg.StructLike")
+        handles = [
+            functions.method(CONTENT_FILE, "location", STRING),
+            functions.chain(partition, functions.json_of(self._type)),
+        ]
+        return functions.function(functions.fields(CONTENT_FILE, handles))
 
     def parse(self, text: str) -> Mapping[str, Any] | None:
         """Read Iceberg's JSON of partition values; None if one is a date that Python does not have."""
@@ -180,21 +192,13 @@ def _files(
             else manifest_files.readDeleteManifest(manifest, io, table.java.specs())
         ).select(java_list(table.spark, ["file_path", "partition"]))
         try:
-            text = functions.function(_as_text(functions, specs[spec_id]))
-            lines = functions.lines_of(table.iceberg.io.CloseableIterable.transform(reader, text))
+            lines = functions.lines_of(
+                table.iceberg.io.CloseableIterable.transform(reader, specs[spec_id].text)
+            )
         finally:
             reader.close()
         files |= {(path, spec_id, values) for path, values in map(split_fields, split_lines(lines))}
     return files
-
-
-def _as_text(functions: JavaFunctions, spec: _Spec) -> Any:
-    """Return a handle that writes the location and the partition of a file."""
-    partition = functions.method(CONTENT_FILE, "partition", "org.apache.iceberg.StructLike")
-    location = functions.method(CONTENT_FILE, "location", STRING)
-    return functions.fields(
-        CONTENT_FILE, [location, functions.chain(partition, functions.json_of(spec.type))]
-    )
 
 
 def _is_one_of(column: Column, values: set[Any]) -> Column:
