@@ -2,7 +2,8 @@
 
 What tests/processes and tests/package hold starts processes of its own: it is marked `processes` and runs one test at a
 time. tests/official, which is marked `official`, is dbt's own suite for adapters; `exhaustive` tests are more cases of
-another test. `make test-all` runs all three. All else runs in two processes with a Spark each (`make test`).
+another test, and so is all but the first case of a test marked `alike`. `make test-all` runs all of them. All else runs
+in two processes with a Spark each (`make test`).
 """
 
 from __future__ import annotations
@@ -77,8 +78,13 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start processes, and dbt's own."""
+    """Mark the tests that start processes, dbt's own, and all but the first of cases that are alike."""
+    seen: set[str] = set()
     for item in items:
+        test = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("alike") and test in seen:
+            item.add_marker("exhaustive")
+        seen.add(test)
         if item.path.parent.name in ("processes", "package"):
             item.add_marker("processes")
         if item.path.parent.name == "official":

@@ -60,6 +60,7 @@ class TestCost(Operations):
         assert "first clustering  nothing to do, average depth is 1.0" in log
         assert "in fact " in log
 
+    @pytest.mark.exhaustive
     def test_a_week_that_is_played_through_comes_true(self, project: Any, spark: Any) -> None:
         """Loads of which the first are clustered and then forgotten, each of the others reclustered once."""
         name = f"{project.test_schema}.played"

@@ -49,6 +49,7 @@ def next_comment(rows: list[Any]) -> int:
 class TestAppendNewColumns(SchemaChange):
     """Columns that the model no longer selects are NULL in new rows and untouched in others."""
 
+    @pytest.mark.alike
     @pytest.mark.parametrize(
         ("name", "options", "expected"),
         [

@@ -43,6 +43,7 @@ class TestSuggestion(Operations):
         # Each block of a shop holds few of its keys.
         assert by_key["shop", "k"] >= by_key["shop",]
 
+    @pytest.mark.exhaustive
     def test_what_it_says_comes_true(self, project: Any, table: str, spark: Any) -> None:
         (found,) = suggest_cluster_by(spark, table, ["shop = 7"], block_rows=1000).candidates
         assert found.cluster_by == ("shop",)

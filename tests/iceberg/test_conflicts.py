@@ -54,6 +54,7 @@ class ChangeAndRemember:
         self.checksum = checksum(self._spark, self._name)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("mode", "statement"),
     [
@@ -73,6 +74,7 @@ def test_a_writer_that_was_faster(spark: Any, schema: str, mode: str, statement:
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
 def test_a_writer_that_changes_the_columns(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str
@@ -142,6 +144,7 @@ def test_an_equality_delete_during_the_merge(spark: Any, schema: str) -> None:
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("mode", "statement"),
     [
@@ -234,6 +237,7 @@ def test_threads_of_one_process_lose_no_commit(spark: Any, schema: str) -> None:
     assert spark.sql(f"select count(*), count(distinct id) from {name}").first()[:] == (2600, 2600)
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_commit_that_the_catalog_calls_a_conflict_with_itself(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, replaced: bool

@@ -24,7 +24,8 @@ def ordered(spark: Any, schema: str, **properties: Any) -> str:
     return table
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.alike
+@pytest.mark.parametrize("version", [3, 2])
 def test_only_blocks_with_many_deleted_rows_are_rewritten(spark: Any, schema: str, version: int) -> None:
     table = ordered(spark, schema, **{"format-version": version})
     assert KeyedTable(spark, table, "k").metadata().deleted_rows is None

@@ -252,7 +252,8 @@ def test_manifests_of_an_old_spec_are_not_due(spark: Any, schema: str) -> None:
     assert tomorrow(spark, table).maintain().done == ()
 
 
-@pytest.mark.parametrize("granularity", ["file", "partition"])
+@pytest.mark.alike
+@pytest.mark.parametrize("granularity", ["partition", "file"])
 def test_position_deletes_are_joined_and_then_rest(spark: Any, schema: str, granularity: str) -> None:
     properties = {"format-version": 2, "write.delete.mode": "merge-on-read"}
     table = make_table(spark, schema, properties={**properties, "write.delete.granularity": "partition"})

@@ -23,6 +23,7 @@ OURS = [
 
 
 # More rows of one value than fit into a block are split by a share, which takes a shuffle and one more column.
+@pytest.mark.alike
 @pytest.mark.parametrize("key", [["truncate(10, k)", "truncate(3, __recluster_set)"], ["truncate(10, id)"]])
 @pytest.mark.parametrize("any_schema", ["true", "false"])
 def test_columns_named_like_ours_keep_their_values(
@@ -78,6 +79,7 @@ def test_a_column_without_counts_is_passed_over(spark: Any, schema: str) -> None
     assert checksum(spark, name) == before
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("keys", [1000, 3])  # by ranges, by a shuffle
 @pytest.mark.parametrize("paths", ["true", "false"])
 def test_an_object_store_layout(spark: Any, schema: str, keys: int, paths: str) -> None:
@@ -102,6 +104,7 @@ def test_an_object_store_layout(spark: Any, schema: str, keys: int, paths: str) 
         assert clustering_information(spark, name)["max_depth"] <= 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_lost_row_is_noticed_where_others_are_deleted(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, version: int

@@ -39,6 +39,7 @@ def table(spark: Any, schema: str) -> str:
 
 
 # The rows of a value that fills several blocks have to be shuffled.
+@pytest.mark.alike
 @pytest.mark.parametrize(("keys", "step"), [(1000, "merge by ranges"), (3, "merge by a shuffle")])
 def test_shares_rise_while_tasks_end(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, keys: int, step: str
@@ -86,8 +87,11 @@ def test_a_callback_that_fails_during_the_merge_does_not_stop_it(spark: Any, tab
     assert not watchers()
 
 
-def test_a_failed_round_is_reported_and_its_thread_has_ended(spark: Any, table: str) -> None:
-    """Another writer deletes a row after every merge."""
+def test_a_failed_round_is_reported_and_its_thread_has_ended(
+    spark: Any, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer deletes a row after the merge, and there is no second attempt."""
+    monkeypatch.setattr("dbt_recluster.clustering.recluster.MAX_ATTEMPTS", 1)
     spark.sql(f"alter table {table} set tblproperties ('write.delete.mode' = 'merge-on-read')")
     reports: list[Progress] = []
 

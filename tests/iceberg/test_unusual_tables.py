@@ -151,6 +151,7 @@ def test_a_default_of_no_metrics_is_overruled_for_the_key(spark: Any, schema: st
     assert recluster(spark, name, depth=1, block_rows=1000, final=True).depth_after <= 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 3])
 def test_lost_row_ids_are_told_once(spark: Any, schema: str, version: int) -> None:
     properties = {"write.format.default": "orc", "format-version": version}
