@@ -58,6 +58,11 @@ class SnapshotBlocks:
     blocks: Blocks
     planned: Blocks
 
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot, or None if the table has none."""
+        return self.metadata.snapshot_id
+
 
 class KeyedTable:
     """A table and the key to look at it by.
@@ -206,9 +211,9 @@ class KeyedTable:
                     raise
         return self.blocks(where)
 
-    def blocks_among(self, partitions: ChangedPartitions) -> Blocks:
-        """Return the blocks of some partitions of the current snapshot, and maybe of others, for the planner."""
-        return self.planner_blocks(read_blocks(self.iceberg, self.key, partitions=partitions))
+    def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
+        """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
+        return self.planner_blocks(read_blocks(self.iceberg, self.key, snapshot_id, partitions))
 
     def planner_blocks(
         self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None

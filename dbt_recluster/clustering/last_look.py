@@ -1,9 +1,9 @@
-"""The last look that found a table well clustered, so that the next one reads only what has changed since.
+"""A look at a table, and what the last one tells: in partitions that have not changed since, nothing is to be done.
 
-A plan that no limit cuts takes every block set there is, so nothing is to be done outside the partitions of its sets.
-The commit that follows changes these partitions and no others. So it records, in a property of the table, the snapshot
-that was planned, its own snapshots, and the partitions: whoever looks next reads these, and those that differ from the
-commit's last snapshot, or, if others committed during the merge, those that differ from the planned one.
+If a plan leaves nothing to do outside the partitions of its sets, the commit that follows records, in a property of the
+table, the snapshot that was planned, its own snapshots, and the partitions. Whoever looks next reads these, and those
+that differ from the commit's last snapshot; or, if others committed during the merge, those that differ from the
+snapshot that was planned.
 
 A look that finds nothing to do must not commit, and is remembered by the process alone. Forgetting either costs a look
 at the whole table.
@@ -21,6 +21,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+import numpy as np
+
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.iceberg.changed_partitions import (
     ChangedPartitions,
@@ -29,45 +31,67 @@ from dbt_recluster.iceberg.changed_partitions import (
     partition_of,
 )
 from dbt_recluster.iceberg.recorded_levels import recorded_levels
-from dbt_recluster.planner import Policy
+from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
 PROPERTY = "recluster.looked"
+NOTHING_KNOWN: Mapping[str, str | None] = {PROPERTY: None}
 # Tables that a process remembers.
 _MOST = 10_000
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 2_000
 
 
-class LastLook:
-    """What the last look at a table found, by anybody who looked with the same rules.
+class Look:
+    """A look at a table by the rules of this moment: all that a plan depends on besides the blocks.
+
+    Rules that change until the look is remembered or recorded make it worthless: other threads may share Iceberg's
+    table object, and commit to it.
 
     Args:
         table: The table.
-        policy: The policy to look with. Its `max_bytes` does not matter: a look that it cuts is not recorded.
+        policy: The policy to plan with. Its `max_bytes` is not among the rules: it only puts work off.
+
+    Attributes:
+        policy: The policy without `max_bytes`.
     """
 
     def __init__(self, table: KeyedTable, policy: Policy) -> None:
         self._table = table
-        self._policy = policy
+        self.policy = replace(policy, max_bytes=None)
+        self._rules, self._levels = self._rules_now(), self._levels_now()
 
-    def changed(self) -> ChangedPartitions | None:
-        """Return the partitions that have changed since; None if the whole table has to be read."""
-        for snapshot_id, partitions in self._looks():
-            changed = changed_partitions(self._table.iceberg, snapshot_id, partitions)
+    def changed(self, snapshot_id: int) -> ChangedPartitions | None:
+        """Return the partitions that have changed since the last look, or in which there may be something to do.
+
+        Args:
+            snapshot_id: The snapshot to look at.
+
+        Returns:
+            None if the whole table has to be read.
+        """
+        for since, partitions in self._earlier(snapshot_id):
+            changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
             if changed is not None:
                 return changed
         return None
 
-    def remember(self) -> None:
-        """Remember in this process that nothing is to be done in the current snapshot."""
-        snapshot_id = self._table.iceberg.snapshot_id
-        if snapshot_id is not None:
-            _REMEMBERED.put(self._rules(self._levels()), snapshot_id)
+    def remember(self, snapshot_id: int) -> None:
+        """Remember in this process that nothing is to be done in a snapshot."""
+        if self._still_holds():
+            _REMEMBERED.put(_digest(self._rules, self._levels), snapshot_id)
+
+    def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
+        """Whether nothing is to be done outside the partitions of a plan's sets."""
+        in_sets = [block_set.partition for block_set in planned.block_sets]
+        others = np.flatnonzero(~np.isin(blocks.partition, in_sets))
+        # A budget leaves sets out, and a strategy may take the partitions that gain most before the others.
+        rest = plan(blocks.take(others), self.policy)
+        return not rest.block_sets and not rest.limited
 
     def properties(
         self, planned: int, committed: Sequence[int], files: Sequence[Any], levels: Mapping[int, int]
     ) -> Mapping[str, str | None]:
-        """Return what a commit records if the plan that it carries out took every block set of a snapshot.
+        """Return what a commit records if its plan leaves nothing to do outside the partitions of its sets.
 
         Args:
             planned: The snapshot that was planned.
@@ -75,18 +99,20 @@ class LastLook:
             files: A Java data file of each set.
             levels: The levels that the table has recorded after the commit, by snapshot.
         """
-        look: dict[str, Any] = {"rules": self._rules(levels), "planned": planned}
+        if not self._still_holds():
+            return NOTHING_KNOWN
+        look = {"rules": _digest(self._rules, levels), "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
-        whole = json.dumps({**look, "committed": list(committed), "partitions": partitions})
+        whole = json.dumps({**look, "partitions": partitions})
         return {PROPERTY: whole if len(whole) <= _LONGEST else json.dumps(look)}
 
-    def _looks(self) -> Iterator[tuple[int, Sequence[PartitionText]]]:
-        """Yield the snapshots that were looked at with the same rules, the youngest first.
+    def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
+        """Yield the snapshots that were looked at by the same rules, the youngest first.
 
         Beside each are the partitions in which there may be something to do all the same.
         """
-        rules = self._rules(self._levels())
+        rules = _digest(self._rules, self._levels)
         remembered = _REMEMBERED.get(rules)
         if remembered is not None:
             yield remembered, ()
@@ -94,14 +120,17 @@ class LastLook:
             recorded = json.loads(self._table.iceberg.properties.get(PROPERTY, "{}"))
             if recorded["rules"] != rules:
                 return
-            planned, committed = int(recorded["planned"]), list(map(int, recorded.get("committed", ())))
-            partitions = [
-                (int(spec_id), json.dumps(values)) for spec_id, values in recorded.get("partitions", ())
-            ]
-        except (ValueError, TypeError, KeyError, AttributeError):
+            planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
+            given = recorded.get("partitions")
+            partitions = [(int(spec_id), json.dumps(values)) for spec_id, values in given or ()]
+            last = committed[-1]
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             return
-        if committed and self._follow_one_another([planned, *committed]):
-            yield committed[-1], partitions
+        # A rollback takes the work of the commit back, and not the property.
+        if not self._table.iceberg.is_ancestor(last, of=snapshot_id):
+            return
+        if given is not None and self._follow_one_another([planned, *committed]):
+            yield last, partitions
         yield planned, ()
 
     def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
@@ -109,23 +138,28 @@ class LastLook:
         found = map(self._table.iceberg.snapshot, snapshots[1:])
         return all(s is not None and s.parent == before for s, before in zip(found, snapshots, strict=False))
 
-    def _levels(self) -> dict[int, int]:
+    def _still_holds(self) -> bool:
+        return (self._rules, self._levels) == (self._rules_now(), self._levels_now())
+
+    def _levels_now(self) -> Mapping[int, int]:
         return recorded_levels(self._table.iceberg.properties)
 
-    def _rules(self, levels: Mapping[int, int]) -> str:
-        """Return a digest of all that a plan depends on besides the blocks."""
+    def _rules_now(self) -> Mapping[str, Any]:
         iceberg = self._table.iceberg
-        rules = {
+        return {
             "version": _version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
-            "policy": asdict(replace(self._policy, max_bytes=None)),
+            "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),
             "sort_order": int(iceberg.java.sortOrder().orderId()),
-            "levels": sorted(levels.items()),
         }
-        return hashlib.sha256(json.dumps(rules).encode()).hexdigest()[:16]
+
+
+def _digest(rules: Mapping[str, Any], levels: Mapping[int, int]) -> str:
+    text = json.dumps({**rules, "levels": sorted(levels.items())})
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def forget() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,7 @@ import numpy as np
 
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
-from dbt_recluster.clustering.last_look import PROPERTY as LOOKED
-from dbt_recluster.clustering.last_look import LastLook
+from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
@@ -35,6 +35,8 @@ from dbt_recluster.iceberg.sort_order import (
 )
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
+
+logger = logging.getLogger(__name__)
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -70,12 +72,15 @@ class Recluster:
             self._result.seconds = time.monotonic() - started
             return self._result
         while True:
+            look = Look(self._table, self._policy)
             blocks = self._read()
-            plan = self._plan(blocks)
+            plan = self._plan(blocks, look)
             if self._is_done(blocks, plan):
                 break
-            self._try_round(blocks, plan)
+            self._try_round(blocks, plan, look)
             self._table.refresh()
+        if self._options.where is None and not plan.block_sets and not plan.limited and blocks.snapshot_id:
+            look.remember(blocks.snapshot_id)
         if self._options.dry_run:
             self._result.plan = rewrite_plan(self._table, blocks, plan, self._policy)
         self._result.seconds = time.monotonic() - started
@@ -106,23 +111,35 @@ class Recluster:
         if options.trigger != "run" or options.where is not None or options.dry_run or result.suspended:
             return False
         try:
-            count = self._table.iceberg.block_count()
-            changed = LastLook(self._table, self._policy).changed()
-            if count is None or changed is None:
-                return False
-            reason = "nothing has changed since the last look at the table"
-            if len(changed):
-                planned = plan(self._table.blocks_among(changed), replace(self._policy, max_bytes=None))
-                if planned.block_sets or planned.limited:
-                    return False
-                partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
-                reason = f"{planned.reason} in the {partitions} changed since the last look at the table"
-            LastLook(self._table, self._policy).remember()
+            reason = self._reason_of_changes()
         except Exception:
-            return False  # the look at the whole table fails too, or does better
+            # The look at the whole table fails too, or does better.
+            logger.debug("%s: the partitions that changed could not be read", self._table.name, exc_info=True)
+            return False
+        if reason is None:
+            return False
         result.reason, result.depth_before, result.depth_after = reason, None, None
-        result.blocks_before = result.blocks_after = count
         return True
+
+    def _reason_of_changes(self) -> str | None:
+        """Return why there is nothing to do in what has changed since the last look; None if there may be something."""
+        snapshot = self._table.iceberg.current_snapshot()
+        if snapshot is None or not snapshot.summary.get("total-data-files", "").isdigit():
+            return None
+        look = Look(self._table, self._policy)
+        changed = look.changed(snapshot.id)
+        if changed is None:
+            return None
+        reason = "nothing has changed since the last look at the table"
+        if len(changed):
+            planned = plan(self._table.blocks_among(changed, snapshot.id), look.policy)
+            if planned.block_sets or planned.limited:
+                return None
+            partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
+            reason = f"{planned.reason} in the {partitions} changed since the last look at the table"
+        look.remember(snapshot.id)
+        self._result.blocks_before = self._result.blocks_after = int(snapshot.summary["total-data-files"])
+        return reason
 
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
@@ -139,31 +156,15 @@ class Recluster:
         """The planner's policy for this table."""
         return replace(self._options.policy, block_bytes=self._table.block_bytes)
 
-    def _plan(self, blocks: SnapshotBlocks) -> Plan:
-        return plan(blocks.planned, replace(self._policy, max_bytes=self._budget))
-
-    @property
-    def _budget(self) -> int | None:
-        """Bytes that may still be rewritten."""
+    def _plan(self, blocks: SnapshotBlocks, look: Look) -> Plan:
         most = self._options.policy.max_bytes
-        return None if most is None else max(0, most - self._result.bytes_in)
-
-    def _is_complete(self, blocks: SnapshotBlocks) -> bool:
-        """Whether the plan has every set of the table, so that nothing is to be done in partitions without one."""
-        if self._options.where is not None:
-            return False
-        # A budget leaves sets out, and cuts those that are larger.
-        return (
-            self._budget is None
-            or plan(blocks.planned, replace(self._policy, max_bytes=None)).bytes <= self._budget
-        )
+        left = None if most is None else max(0, most - self._result.bytes_in)
+        return plan(blocks.planned, replace(look.policy, max_bytes=left))
 
     def _is_done(self, blocks: SnapshotBlocks, plan: Plan) -> bool:
         """Whether to stop now; the result says why."""
         result, options = self._result, self._options
         result.reason, result.limited = plan.reason, plan.limited
-        if options.where is None and not plan.block_sets and not plan.limited:
-            LastLook(self._table, self._policy).remember()
         if options.where is not None and not len(blocks.blocks):
             result.reason = "no block can hold a row that `where` admits"
         if result.suspended is not None and not options.dry_run:
@@ -174,14 +175,14 @@ class Recluster:
             return True
         return options.dry_run or not plan.block_sets or (bool(result.rounds) and not options.final)
 
-    def _try_round(self, blocks: SnapshotBlocks, plan: Plan) -> None:
+    def _try_round(self, blocks: SnapshotBlocks, plan: Plan, look: Look) -> None:
         """Do one round, or return after a wait if another writer was faster."""
         progress = self._progress(plan)
         progress.started()
         try:
             number = len(self._result.rounds) + 1
             with job_description(self._table.iceberg.spark, f"recluster {self._table.name}: round {number}"):
-                done = self._round(blocks, plan, progress.merging)
+                done = self._round(blocks, plan, look, progress.merging)
         except BaseException as e:
             progress.failed()
             if not self._may_try_again(e):
@@ -205,7 +206,7 @@ class Recluster:
             _add_earlier_rounds(error, self._result)
         return False
 
-    def _round(self, blocks: SnapshotBlocks, plan: Plan, progress: MergeProgress | None) -> Round:
+    def _round(self, blocks: SnapshotBlocks, plan: Plan, look: Look, progress: MergeProgress | None) -> Round:
         started = time.monotonic()
         sets = [blocks.eligible[block_set.blocks] for block_set in plan.block_sets]
         # Before the merge: properties that others set during it belong to blocks that were not read.
@@ -228,24 +229,25 @@ class Recluster:
                 conflicts=conflicts,
             ).as_properties()
 
-        snapshot_id = blocks.metadata.snapshot_id
+        snapshot_id = blocks.snapshot_id
         assert snapshot_id is not None  # a plan has blocks
-        properties = self._look_properties(blocks, merged)
+        properties = self._look_properties(blocks, plan, look, merged)
         commit = RoundCommit(self._table.iceberg, snapshot_id, merged, obsolete, summary, properties).run()
         return _round(commit, time.monotonic() - started)
 
-    def _look_properties(self, blocks: SnapshotBlocks, merged: Sequence[RewrittenGroup]) -> Properties:
+    def _look_properties(
+        self, blocks: SnapshotBlocks, plan: Plan, look: Look, merged: Sequence[RewrittenGroup]
+    ) -> Properties:
         """Return what gives the property that lets the next look read less, or takes it away."""
-        snapshot_id, is_complete = blocks.metadata.snapshot_id, self._is_complete(blocks)
-        look = LastLook(self._table, self._policy)
+        snapshot_id = blocks.snapshot_id
+        if (
+            snapshot_id is None
+            or self._options.where is not None
+            or not look.leaves_nothing(blocks.blocks, plan)
+        ):
+            return lambda *_: NOTHING_KNOWN
         files = [group.source.files[0].task.file() for group in merged]
-
-        def properties(snapshots: Sequence[int], levels: Mapping[int, int]) -> Mapping[str, str | None]:
-            if snapshot_id is None or not is_complete:
-                return {LOOKED: None}
-            return look.properties(snapshot_id, snapshots, files, levels)
-
-        return properties
+        return lambda snapshots, levels: look.properties(snapshot_id, snapshots, files, levels)
 
     def _obsolete_levels(self, blocks: SnapshotBlocks, sets: Sequence[IntArray]) -> list[str]:
         """Return the level properties that no block needs once these sets are replaced."""
@@ -259,7 +261,7 @@ class Recluster:
     ) -> list[RewrittenGroup]:
         """Merge the block sets; an error of Spark becomes a MergeFailedError."""
         table = self._table.iceberg
-        snapshot_id = blocks.metadata.snapshot_id or 0
+        snapshot_id = blocks.snapshot_id or 0
         limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
         schema_id = table.schema_id
         groups: list[FileGroup] = []

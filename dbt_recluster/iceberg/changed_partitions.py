@@ -8,9 +8,9 @@ other has.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
@@ -35,8 +35,9 @@ MOST_ENTRIES = 100_000
 # A filter of more values selects no manifests any more (Iceberg's limit is 200), and they may be most of the table.
 MOST_PARTITIONS = 200
 
-# Types of partition values whose JSON is that of the value itself.
-_PLAIN = ("int", "long", "string", "boolean")
+# Iceberg's types of partition values whose JSON Spark casts to the value, and Spark's names of them.
+_PLAIN = {"int": "int", "long": "bigint", "string": "string", "boolean": "boolean", "date": "date"}
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,12 @@ class ChangedPartitions:
     """Partitions whose files differ between two snapshots.
 
     Attributes:
-        values: For each partition, its values by the name of the partition field; None is NULL.
+        values: For each partition, its values by the name of the partition field; None is NULL, a date is a text.
+        types: Spark's type of each partition field.
     """
 
     values: tuple[Mapping[str, Any], ...]
+    types: Mapping[str, str]
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -67,10 +70,11 @@ class ChangedPartitions:
     def _of_fields(self, partition: Column, names: tuple[str, ...]) -> Column:
         """Return the condition for the partitions with these fields, which are those of one spec."""
         members = [values for values in self.values if tuple(values) == names]
-        return reduce(
-            and_,
-            (_is_one_of(partition.getField(name), {values[name] for values in members}) for name in names),
+        fields = (
+            _is_one_of(partition.getField(name), self.types[name], {values[name] for values in members})
+            for name in names
         )
+        return reduce(and_, fields)
 
 
 # A partition: its spec, and its values as Iceberg writes them as JSON.
@@ -85,25 +89,23 @@ def partition_of(table: IcebergTable, file: Any) -> PartitionText:
 
 
 def changed_partitions(
-    table: IcebergTable, since: int, also: Iterable[PartitionText] = ()
+    table: IcebergTable, since: int, until: int, also: Iterable[PartitionText] = ()
 ) -> ChangedPartitions | None:
-    """Return the partitions whose files, or delete files, are not the same now as in an earlier snapshot.
+    """Return the partitions whose files, or delete files, are not the same in two snapshots.
 
     Args:
         table: The table, as of its last refresh.
         since: The id of the earlier snapshot.
+        until: The id of the later one.
         also: Partitions to count as changed.
 
     Returns:
-        None if all of the table has to be read: the snapshot expired or was rolled back, much has changed, a change is
+        None if all of the table has to be read: a snapshot expired or was rolled back, much has changed, a change is
         in a spec without partitions, or partition values are of a type that no filter is made for.
     """
-    java, snapshot_id = table.java, table.snapshot_id
-    if snapshot_id is None or not table.has_snapshot(since):
+    if not table.has_snapshot(since) or not table.is_ancestor(since, of=until):
         return None
-    if not table.iceberg.util.SnapshotUtil.isAncestorOf(java, snapshot_id, since):
-        return None
-    now, then = _manifests(table, snapshot_id), _manifests(table, since)
+    now, then = _manifests(table, until), _manifests(table, since)
     added = [manifest for path, manifest in now.items() if path not in then]
     removed = [manifest for path, manifest in then.items() if path not in now]
     if sum(_live_entries(manifest) for manifest in (*added, *removed)) > MOST_ENTRIES:
@@ -115,7 +117,7 @@ def changed_partitions(
         return None
     partitions |= {
         (spec_id, values)
-        for _, spec_id, values in _files(table, added, specs) ^ _files(table, removed, specs)
+        for *_, spec_id, values in _files(table, added, specs) ^ _files(table, removed, specs)
     }
     if len(partitions) > MOST_PARTITIONS:
         return None
@@ -123,7 +125,8 @@ def changed_partitions(
     if None in parsed:
         return None
     distinct = {tuple(values.items()): values for values in parsed if values is not None}
-    return ChangedPartitions(tuple(distinct.values()))
+    types = {name: kind for spec in specs.values() for name, kind in spec.types.items()}
+    return ChangedPartitions(tuple(distinct.values()), types)
 
 
 class _Spec:
@@ -133,38 +136,40 @@ class _Spec:
         self._table = table
         self._type = table.java.specs().get(spec_id).partitionType()
         fields = [(int(f.fieldId()), str(f.type())) for f in java_items(self._type.fields())]
-        names = {
-            int(f.fieldId()): str(f.name())
+        # As metadata tables have them: one struct for the fields of all specs, with today's names and types.
+        columns = {
+            int(f.fieldId()): (str(f.name()), _PLAIN.get(str(f.type())))
             for f in java_items(table.iceberg.Partitioning.partitionType(table.java).fields())
         }
-        self.is_plain = bool(fields) and all(
-            field_id in names and (kind in _PLAIN or kind == "date") for field_id, kind in fields
-        )
-        self._fields = [(str(field_id), names.get(field_id, ""), kind) for field_id, kind in fields]
+        named = [(str(field_id), *columns.get(field_id, ("", None)), kind) for field_id, kind in fields]
+        self.is_plain = bool(named) and all(spark_type and kind in _PLAIN for _, _, spark_type, kind in named)
+        self._fields = [(field_id, name, kind) for field_id, name, _, kind in named]
+        self.types = {name: spark_type for _, name, spark_type, _ in named if spark_type}
 
     @cached_property
     def text(self) -> Any:
-        """A Java function that writes the location and the partition of a file."""
+        """A Java function that writes the location, the sequence number and the partition of a file.
+
+        A file that was removed and added again has another number, and belongs to no run any more.
+        """
         functions = JavaFunctions(self._table.spark)
         partition = functions.method(CONTENT_FILE, "partition", "org.apache.iceberg.StructLike")
         handles = [
             functions.method(CONTENT_FILE, "location", STRING),
+            functions.method(CONTENT_FILE, "fileSequenceNumber", "java.lang.Long"),
             functions.chain(partition, functions.json_of(self._type)),
         ]
         return functions.function(functions.fields(CONTENT_FILE, handles))
 
     def parse(self, text: str) -> Mapping[str, Any] | None:
-        """Read Iceberg's JSON of partition values; None if one is a date that Python does not have."""
+        """Read Iceberg's JSON of partition values; None if one is a date that Spark might read otherwise."""
         found = json.loads(text)
-        try:
-            return {
-                name: date.fromisoformat(found[field_id])
-                if kind == "date" and field_id in found
-                else found.get(field_id)
-                for field_id, name, kind in self._fields
-            }
-        except ValueError:
+        dates = [
+            found[field_id] for field_id, _, kind in self._fields if kind == "date" and field_id in found
+        ]
+        if not all(map(_DATE.fullmatch, dates)):
             return None
+        return {name: found.get(field_id) for field_id, name, _ in self._fields}
 
 
 def _manifests(table: IcebergTable, snapshot_id: int) -> dict[str, Any]:
@@ -180,9 +185,9 @@ def _live_entries(manifest: Any) -> int:
 
 def _files(
     table: IcebergTable, manifests: Iterable[Any], specs: Mapping[int, _Spec]
-) -> set[tuple[str, int, str]]:
-    """Return the location, the spec and the partition, as JSON, of the live files of manifests."""
-    files: set[tuple[str, int, str]] = set()
+) -> set[tuple[str, str, int, str]]:
+    """Return the location, the sequence number, the spec and the partition, as JSON, of the live files of manifests."""
+    files: set[tuple[str, str, int, str]] = set()
     functions, manifest_files, io = JavaFunctions(table.spark), table.iceberg.ManifestFiles, table.java.io()
     for manifest in manifests:
         spec_id = int(manifest.partitionSpecId())
@@ -197,12 +202,16 @@ def _files(
             )
         finally:
             reader.close()
-        files |= {(path, spec_id, values) for path, values in map(split_fields, split_lines(lines))}
+        fields = map(split_fields, split_lines(lines))
+        files |= {(path, number, spec_id, values) for path, number, values in fields}
     return files
 
 
-def _is_one_of(column: Column, values: set[Any]) -> Column:
-    known = sorted(value for value in values if value is not None)
+def _is_one_of(column: Column, kind: str, values: set[Any]) -> Column:
+    from pyspark.sql import functions as F
+
+    # Python's dates would pass through Java's old ones, which lack ten days of 1582.
+    known = [F.lit(value).cast(kind) for value in sorted(value for value in values if value is not None)]
     if not known:
         return column.isNull()
     return column.isin(known) | column.isNull() if None in values else column.isin(known)

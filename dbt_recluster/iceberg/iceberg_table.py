@@ -137,12 +137,6 @@ class IcebergTable:
         snapshot = self.java.currentSnapshot()
         return None if snapshot is None else self._snapshot(snapshot)
 
-    def block_count(self) -> int | None:
-        """Return how many data files the current snapshot has, or None if its writer did not say."""
-        snapshot = self.java.currentSnapshot()
-        count = "0" if snapshot is None else snapshot.summary().get("total-data-files")
-        return None if count is None else int(count)
-
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         lists = self.iceberg.relocated.com.google.common.collect.Lists
@@ -153,6 +147,10 @@ class IcebergTable:
         """Return a snapshot, or None if the table's metadata does not contain it."""
         snapshot = self.java.snapshot(snapshot_id)
         return None if snapshot is None else self._snapshot(snapshot)
+
+    def is_ancestor(self, snapshot_id: int, of: int) -> bool:
+        """Whether a snapshot is another one or an ancestor of it, as far as its ancestors have not expired."""
+        return bool(self.iceberg.util.SnapshotUtil.isAncestorOf(self.java, of, snapshot_id))
 
     def has_snapshot(self, snapshot_id: int) -> bool:
         """Whether the table's metadata contains this snapshot."""

@@ -6,13 +6,15 @@ import json
 import random
 from collections import defaultdict
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 from tables import Meanwhile, checksum
 
-from dbt_recluster.clustering.last_look import PROPERTY, LastLook, forget
+from dbt_recluster.clustering import recluster as module
+from dbt_recluster.clustering.last_look import PROPERTY, Look, forget
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -40,6 +42,19 @@ def load(spark: Any, table: str, partition: int, keys: range, files: int = 1) ->
 
 def build(spark: Any, table: str) -> Any:
     return ClusteredTable(spark, table, "k").recluster(BUILD)
+
+
+def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
+    """Check that a look at the changes finds something where a look at all does; return whether there was one."""
+    keyed = ClusteredTable(spark, table, "k")
+    look = Look(keyed, replace(options.policy, block_bytes=keyed.block_bytes))
+    snapshot = keyed.iceberg.snapshot_id
+    changed = look.changed(snapshot)
+    if changed is None:
+        return False
+    some = plan(keyed.blocks_among(changed, snapshot), look.policy).block_sets if len(changed) else ()
+    assert bool(some) == bool(plan(keyed.blocks().blocks, look.policy).block_sets)
+    return True
 
 
 def settle(spark: Any, table: str) -> None:
@@ -95,7 +110,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     def is_known(by: str = "k", given: ReclusterOptions = options) -> bool:
         under_key = ClusteredTable(spark, table, by)
         policy = replace(given.policy, block_bytes=under_key.block_bytes)
-        return LastLook(under_key, policy).changed() is not None
+        return Look(under_key, policy).changed(under_key.iceberg.snapshot_id) is not None
 
     assert is_known()
     assert is_known(given=replace(options, max_bytes=10**9))
@@ -173,6 +188,104 @@ def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema:
     assert is_recorded()
 
 
+def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for partition in (0, 0, 1, 1):
+        load(spark, table, partition, range(100))
+    planned = IcebergTable.load(spark, table).snapshot_id
+    assert build(spark, table).blocks_in == 4
+    spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {planned})")
+    load(spark, table, 7, range(100))
+    forget()
+    assert build(spark, table).blocks_in == 4
+
+
+def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) -> None:
+    """Below a depth of 2 the planner takes the partitions first where cheap sets do."""
+    table, options = make(spark, schema), replace(BUILD, depth=1.5)
+    for first, last, partition in ((9, 12, 0), (4, 5, 0), (7, 10, 0), (5, 10, 1), (8, 13, 1)):
+        keys = f"cast({first * 1000} + id * {(last - first) * 1000} / 99 as bigint) as k"
+        spark.range(0, 100, 1, 1).selectExpr(keys, f"{partition} as p").writeTo(table).append()
+    keyed = ClusteredTable(spark, table, "k")
+    assert keyed.recluster(options).blocks_in == 2
+    forget()
+    assert not agrees(spark, table, options)
+    assert ClusteredTable(spark, table, "k").recluster(options).blocks_in == 2
+
+
+def test_a_file_that_was_removed_and_added_again_has_changed(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for partition in (0, 0, 1):
+        load(spark, table, partition, range(100))
+    settle(spark, table)
+    build(spark, table)
+    java = IcebergTable.load(spark, table).java
+    file = java.newScan().planFiles().iterator().next().file()
+    java.newDelete().deleteFile(file).commit()
+    java.newAppend().appendFile(file).commit()
+    assert agrees(spark, table)
+
+
+def test_another_thread_commits_while_this_one_plans(
+    spark: Any, hadoop_catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog with a cache gives both the same table object."""
+    spark.sql(f"create schema {hadoop_catalog}.s")
+    table = make(spark, f"{hadoop_catalog}.s")
+    for partition in (0, 1):
+        load(spark, table, partition, range(100))
+    build(spark, table)  # sets the sort order
+    plan_now, others = module.plan, iter([range(100)])
+
+    def plan_then_load(*arguments: Any) -> Any:
+        planned = plan_now(*arguments)
+        for keys in others:
+            thread = Thread(target=load, args=(spark, table, 1, keys))
+            thread.start()
+            thread.join()
+        return planned
+
+    forget()
+    monkeypatch.setattr(module, "plan", plan_then_load)
+    assert not build(spark, table).rounds
+    assert build(spark, table).blocks_in == 2
+
+
+def test_rules_that_change_during_a_merge_are_not_those_of_the_look(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for partition in (0, 0, 1):
+        load(spark, table, partition, range(100))
+    change = f"alter table {table} set tblproperties ('write.target-file-size-bytes' = '5000')"
+    meanwhile = Meanwhile("commit", lambda: (spark.sql(change), load(spark, table, 2, range(9))))
+    assert ClusteredTable(spark, table, "k").recluster(replace(BUILD, progress=meanwhile)).blocks_in == 2
+    assert PROPERTY not in IcebergTable.load(spark, table).properties
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("date", ["1582-10-10", "0001-01-01", "9999-12-31", "2026-01-01"]),
+        ("string", ["", "a/b=c", 'it\'s "x"', "null", "\u00e9\U0001f600"]),
+        ("bigint", ["-9223372036854775808", "0", "9223372036854775807"]),
+        ("boolean", ["true", "false"]),
+    ],
+)
+def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[str]) -> None:
+    table = f"{schema}.t"
+    spark.sql(f"create table {table} (k bigint, `P.q` {kind}) using iceberg partitioned by (`P.q`)")
+    rows = spark.range(0, 2, 1, 1).withColumnRenamed("id", "k")
+    rows.select("k", F.lit(None).cast(kind).alias("P.q")).writeTo(table).append()
+    settle(spark, table)
+    build(spark, table)
+    first = IcebergTable.load(spark, table).snapshot_id
+    for value in values:
+        for _ in range(2):
+            rows.select("k", F.lit(value).cast(kind).alias("P.q")).writeTo(table).append()
+    iceberg = IcebergTable.load(spark, table)
+    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == len(values)
+    assert agrees(spark, table)
+
+
 @pytest.mark.parametrize(
     ("clause", "known"),
     [
@@ -186,10 +299,10 @@ def test_what_can_be_told_of_an_append(spark: Any, schema: str, clause: str, kno
     load(spark, table, 0, range(10))
     iceberg = IcebergTable.load(spark, table)
     first = iceberg.snapshot_id
-    assert len(changed_partitions(iceberg, first)) == 0
+    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 0
     load(spark, table, 1, range(1))
     iceberg.refresh()
-    changed = changed_partitions(iceberg, first)
+    changed = changed_partitions(iceberg, first, iceberg.snapshot_id)
     assert (changed is not None) == known
     if known:
         assert len(changed) == 1
@@ -203,12 +316,12 @@ def test_a_snapshot_that_is_gone_or_not_an_ancestor_tells_nothing(spark: Any, sc
     first, second, third = (snapshot.id for snapshot in iceberg.snapshots())
     spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {second})")
     iceberg.refresh()
-    assert changed_partitions(iceberg, third) is None
-    assert len(changed_partitions(iceberg, first)) == 1
+    assert changed_partitions(iceberg, third, iceberg.snapshot_id) is None
+    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 1
     iceberg.java.expireSnapshots().expireSnapshotId(first).commit()
     iceberg.refresh()
-    assert changed_partitions(iceberg, first) is None
-    assert changed_partitions(iceberg, 1) is None
+    assert changed_partitions(iceberg, first, iceberg.snapshot_id) is None
+    assert changed_partitions(iceberg, 1, iceberg.snapshot_id) is None
 
 
 @pytest.mark.parametrize(
@@ -237,17 +350,10 @@ def test_whatever_others_do_a_look_at_the_changes_finds_what_a_full_look_finds(
         change(spark, table, numbers)
         iceberg = IcebergTable.load(spark, table)
         for snapshot in numbers.sample(iceberg.snapshots(), 3):
-            told = changed_partitions(iceberg, snapshot.id)
+            told = changed_partitions(iceberg, snapshot.id, iceberg.snapshot_id)
             assert told is not None
             assert {values["p"] for values in told.values} == differences(spark, table, snapshot.id)
-        keyed = ClusteredTable(spark, table, "k")
-        policy = replace(BUILD.policy, block_bytes=keyed.block_bytes)
-        changed = LastLook(keyed, policy).changed()
-        if changed is not None:
-            looks += 1
-            some = plan(keyed.blocks_among(changed), policy).block_sets if len(changed) else ()
-            whole = plan(keyed.blocks().blocks, policy).block_sets
-            assert bool(some) == bool(whole)
+        looks += agrees(spark, table)
         rows = checksum(spark, table)
         build(spark, table)
         assert checksum(spark, table) == rows

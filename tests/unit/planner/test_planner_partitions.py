@@ -6,26 +6,31 @@ import block_tables
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, plan
 
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_a_partition_has_sets_if_and_only_if_it_has_some_alone(strategy, table, policy):
-    policy = replace(policy, strategy=strategy, max_bytes=None)
-    blocks = block_tables.describe(table)
-    have_sets = {block_set.partition for block_set in plan(blocks, policy).block_sets}
-    for partition in np.unique(blocks.partition).tolist():
-        alone = plan(blocks.take(np.flatnonzero(blocks.partition == partition)), policy)
-        assert bool(alone.block_sets) == (partition in have_sets)
+# At a threshold between 1 and 2 `payback` takes the partitions first where cheap sets do.
+DEPTHS = st.sampled_from([1, 1.5, 2, 0.3])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_a_budget_for_all_sets_changes_no_plan(strategy, table, policy):
-    policy = replace(policy, strategy=strategy, max_bytes=None)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, depth=DEPTHS)
+def test_a_plan_is_empty_if_and_only_if_that_of_each_partition_is(strategy, table, policy, depth):
+    policy = replace(policy, strategy=strategy, max_bytes=None, depth=depth)
     blocks = block_tables.describe(table)
-    planned = plan(blocks, policy)
-    again = plan(blocks, replace(policy, max_bytes=planned.bytes))
-    assert [s.blocks.tolist() for s in planned.block_sets] == [s.blocks.tolist() for s in again.block_sets]
+    alone = [
+        plan(blocks.take(np.flatnonzero(blocks.partition == partition)), policy)
+        for partition in np.unique(blocks.partition)
+    ]
+    assert bool(plan(blocks, policy).block_sets) == any(planned.block_sets for planned in alone)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, depth=DEPTHS)
+def test_no_partition_has_sets_that_it_would_not_have_alone(strategy, table, policy, depth):
+    policy = replace(policy, strategy=strategy, depth=depth)
+    blocks = block_tables.describe(table)
+    for partition in {block_set.partition for block_set in plan(blocks, policy).block_sets}:
+        alone = blocks.take(np.flatnonzero(blocks.partition == partition))
+        assert plan(alone, replace(policy, max_bytes=None)).block_sets
