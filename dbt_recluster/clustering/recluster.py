@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.partial_look import look_at_changes
 from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
@@ -35,8 +35,6 @@ from dbt_recluster.iceberg.sort_order import (
 )
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
-
-logger = logging.getLogger(__name__)
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
@@ -110,36 +108,12 @@ class Recluster:
         options, result = self._options, self._result
         if options.trigger != "run" or options.where is not None or options.dry_run or result.suspended:
             return False
-        try:
-            reason = self._reason_of_changes()
-        except Exception:
-            # The look at the whole table fails too, or does better.
-            logger.debug("%s: the partitions that changed could not be read", self._table.name, exc_info=True)
+        nothing_to_do = look_at_changes(self._table, self._policy)
+        if nothing_to_do is None:
             return False
-        if reason is None:
-            return False
-        result.reason, result.depth_before, result.depth_after = reason, None, None
+        result.reason, result.depth_before, result.depth_after = nothing_to_do.reason, None, None
+        result.blocks_before = result.blocks_after = nothing_to_do.blocks
         return True
-
-    def _reason_of_changes(self) -> str | None:
-        """Return why there is nothing to do in what has changed since the last look; None if there may be something."""
-        snapshot = self._table.iceberg.current_snapshot()
-        if snapshot is None or not snapshot.summary.get("total-data-files", "").isdigit():
-            return None
-        look = Look(self._table, self._policy)
-        changed = look.changed(snapshot.id)
-        if changed is None:
-            return None
-        reason = "nothing has changed since the last look at the table"
-        if len(changed):
-            planned = plan(self._table.blocks_among(changed, snapshot.id), look.policy)
-            if planned.block_sets or planned.limited:
-                return None
-            partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
-            reason = f"{planned.reason} in the {partitions} changed since the last look at the table"
-        look.remember(snapshot.id)
-        self._result.blocks_before = self._result.blocks_after = int(snapshot.summary["total-data-files"])
-        return reason
 
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)

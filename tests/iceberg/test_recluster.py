@@ -215,6 +215,30 @@ def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> N
     assert [tuple(row) for row in specs] == [(0, 4000), (1, 4000)]
 
 
+@pytest.mark.parametrize("partitioned", ["b", "truncate(2, b)"])
+def test_partitions_of_bytes(spark: Any, schema: str, partitioned: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k bigint, b binary) using iceberg partitioned by ({partitioned})")
+    for _ in range(2):
+        spark.sql(f"insert into {name} select id, cast(concat('b', id % 2) as binary) from range(100)")
+    before = checksum(spark, name)
+    result = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert (result.depth_before, result.depth_after, checksum(spark, name)) == (2, 1, before)
+
+
+def test_a_partition_field_of_v1_was_dropped(spark: Any, schema: str) -> None:
+    """It stays as one that is always NULL."""
+    name = make_table(spark, schema, files=0, partitioned="bucket(2, id)", properties={"format-version": 1})
+    append(spark, name, 0, 1000)
+    spark.sql(f"alter table {name} drop partition field bucket(2, id)")
+    for start in (1000, 2000):
+        append(spark, name, start, 1000)
+    before = checksum(spark, name)
+    result = recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
+    assert result.depth_after < result.depth_before
+    assert checksum(spark, name) == before
+
+
 @pytest.mark.alike
 @pytest.mark.parametrize("version", [2, 1, 3])
 def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version: int) -> None:
