@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
 
-# About 50 MB.
+# 46 MB with paths of 110 characters and a key of one number.
 MOST_BLOCKS = 250_000
 
 # The table's uuid, the snapshot, the schema that bounds are read by, and the key. The schema as a whole and not its id:
