@@ -84,7 +84,7 @@ class RoundCommit:
     groups: Sequence[RewrittenGroup]
     obsolete_levels: Sequence[str]
     summary: Summary
-    properties: Properties
+    properties: Properties = lambda *_: {}
     _orphans: list[str] = field(default_factory=list, init=False)
     _conflicts: int = field(default=0, init=False)
 
