@@ -18,7 +18,7 @@ help: ## Show this list
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
 
-test: lint spark smoke ## Lint, types and this project's tests that share a Spark, in two processes
+test: lint spark ## Lint, types and this project's tests that share a Spark, in two processes
 	@cat build/tests.txt
 
 test-all: lint docs spark more catalogs processes project ## Everything that CI checks
@@ -62,10 +62,6 @@ catalogs: $(READY) ## dbt's own tests of an adapter, in a JDBC catalog on Postgr
 	  $(RUN)/pytest tests/official -n $(PROCESSES) --dist loadscope $(PYTEST_ARGS) || exit 1; \
 	done
 
-smoke: $(READY)
-	@echo "== dbt in a process of its own"
-	@$(RUN)/pytest tests/processes/test_embedded.py -k two_runs $(PYTEST_ARGS)
-
 processes: $(READY) ## Tests that start Spark, servers and processes of their own, or kill them; and the wheel
 	@echo "== tests that start processes"
 	@mkdir -p build
@@ -100,4 +96,4 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test test-all install lint docs unit spark more catalogs smoke processes coverage project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark more catalogs processes coverage project writers cluster memory merge clean

@@ -205,6 +205,7 @@ class TestSnapshots(SchemaChange):
     def snapshots(self) -> dict[str, str]:
         return {"history.sql": self.HISTORY}
 
+    @pytest.mark.exhaustive
     def test_a_column_comes_and_goes(self, project: Any, run: Any, sql: Any) -> None:
         rows = "select id, v, {} from values (1, '{}'), (2, 'b') as t (id, v)"
         for more, v in (("0 as old", "a"), ("0 as old, id as `new one`", "c"), ("id as `new one`", "d")):

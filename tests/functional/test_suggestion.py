@@ -68,6 +68,7 @@ class TestSuggestion(Operations):
         (by_id,) = suggest_cluster_by(spark, table, ["id = 7"], **options).candidates
         assert (by_id.first_bytes, by_id.bytes_per_day) == (0, (0, 0))  # loads come in its order
 
+    @pytest.mark.exhaustive
     def test_where_no_load_is_known(self, project: Any, table: str, spark: Any) -> None:
         old = f"{project.test_schema}.old"
         spark.sql(f"create table {old} using iceberg as select /*+ repartition(10) */ * from {table}")

@@ -109,6 +109,7 @@ class TestBudget(Operations):
     def run(self, load: int, **variables: Any) -> Any:
         return run_dbt_and_capture(["run", "--vars", json.dumps({"load": load, **variables})])
 
+    @pytest.mark.exhaustive
     def test_a_run(self, project: Any) -> None:
         for load in range(3):
             results, _ = self.run(load, automatic_clustering=False)

@@ -96,6 +96,7 @@ def test_a_writer_that_changes_the_columns(
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.exhaustive
 def test_a_delete_file_that_another_writer_replaced_and_expired(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

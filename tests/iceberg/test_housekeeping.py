@@ -57,6 +57,7 @@ def test_an_expiry_frees_what_a_merge_left_and_says_so_before(spark: Any, schema
     assert tomorrow(spark, table).expire_snapshots(SOON).snapshots == 0
 
 
+@pytest.mark.exhaustive
 def test_retained_tagged_and_branched_snapshots_stay(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
     first = checksum(spark, table)
@@ -181,6 +182,7 @@ def test_orphans_are_found_where_the_table_writes(spark: Any, schema: str, tmp_p
     assert checksum(spark, table)[0] == 1000
 
 
+@pytest.mark.exhaustive
 def test_files_of_a_table_that_was_dropped_go_only_if_forced(spark: Any, schema: str) -> None:
     """The catalog of a full refresh leaves the files of the table before; another catalog may still have it."""
     table = make_table(spark, schema, files=1)
@@ -199,6 +201,7 @@ def test_files_of_a_table_that_was_dropped_go_only_if_forced(spark: Any, schema:
     assert spark.sql(f"select sum(id) from {table}").first()[0] == 1
 
 
+@pytest.mark.exhaustive
 def test_a_half_written_metadata_file_is_an_orphan_like_others(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
     metadata = local_path(IcebergTable.load(spark, table).java.location()) / "metadata"
@@ -212,6 +215,7 @@ def test_a_half_written_metadata_file_is_an_orphan_like_others(spark: Any, schem
     assert len(removed.files) == 2
 
 
+@pytest.mark.exhaustive
 def test_tags_past_their_age_are_named(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
     spark.sql(f"alter table {table} create tag kept retain 10 days")
@@ -242,6 +246,7 @@ def test_manifests_are_rewritten_when_they_are_many_and_then_rest(spark: Any, sc
     assert checksum(spark, table) == before
 
 
+@pytest.mark.exhaustive
 def test_manifests_of_an_old_spec_are_not_due(spark: Any, schema: str) -> None:
     """Iceberg rewrites those of the current spec only, so they would be due for ever."""
     table = make_table(spark, schema, files=0)

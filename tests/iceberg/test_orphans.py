@@ -159,6 +159,7 @@ def test_the_result_names_what_a_conflict_leaves(spark: Any, table: str) -> None
         shutil.rmtree(path)
 
 
+@pytest.mark.exhaustive
 def test_the_error_names_what_conflicts_leave(spark: Any, table: str) -> None:
     left = set[Path]()
 
