@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Compiled by the compiler that Spark has for its own generated code; it knows no generics and no lambdas.
+# For the compiler that Spark has for its own generated code, hence the raw types.
 _SOURCE = """
 import java.nio.ByteBuffer;
 import java.util.HashMap;

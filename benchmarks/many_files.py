@@ -15,10 +15,10 @@ import time
 from typing import Any
 
 import command
+from generated_files import GeneratedFiles
 from sessions import of_directory, open_session
 
 TABLE = "lake.db.t"
-ROWS = 1_000_000
 FILES_A_COMMIT = 10_000
 
 
@@ -46,12 +46,12 @@ def run(spark: Any, files: int) -> dict[str, Any]:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
     from dbt_recluster.maintenance import recluster
 
-    spark.sql(f"create table {TABLE} (k int, v string) using iceberg")
+    spark.sql(f"create table {TABLE} (k bigint, v string) using iceberg")
     recluster(spark, TABLE, "k")
     spark.sql(f"insert into {TABLE} values (-1, 'a row')")
-    table = IcebergTable.load(spark, TABLE)
+    table, generated = IcebergTable.load(spark, TABLE), GeneratedFiles(spark)
     for first in range(0, files - 1, FILES_A_COMMIT):
-        append(table, first, min(files - 1, first + FILES_A_COMMIT))
+        generated.append(table.java, 0, first, min(files - 1, first + FILES_A_COMMIT))
         table.refresh()
     table = IcebergTable.load(spark, TABLE)
     key = parse_cluster_key("k")
@@ -75,27 +75,6 @@ def run(spark: Any, files: int) -> dict[str, Any]:
         "python_bytes": (peak_bytes() - process) // files,
         "heap_bytes": held // files,
     }
-
-
-def append(table: Any, first: int, last: int) -> None:
-    """Add entries for files that hold the keys ``number * 10`` to ``number * 10 + 9``."""
-    java = table.spark.sparkContext._jvm.java
-    iceberg = table.iceberg
-    types, conversions = iceberg.types.Types, iceberg.types.Conversions
-    int_type = types.IntegerType.get()
-    location, spec = table.java.location(), table.java.spec()
-    commit = table.java.newFastAppend()
-    # Without a count of nulls there might be some. py4j cannot make Java's Long, so the counts are a real file's.
-    nulls = table.java.newScan().includeColumnStats().planFiles().iterator().next().file().nullValueCounts()
-    for number in range(first, last):
-        lower, upper = java.util.HashMap(), java.util.HashMap()
-        lower.put(1, conversions.toByteBuffer(int_type, number * 10))
-        upper.put(1, conversions.toByteBuffer(int_type, number * 10 + 9))
-        metrics = iceberg.Metrics(ROWS, None, None, nulls, None, lower, upper)
-        builder = iceberg.DataFiles.builder(spec).withFormat("parquet").withMetrics(metrics)
-        path = f"{location}/data/{number:05d}-0-0b1f6c2e-5d1c-4a3e-9c57-3f1f5b6a7c8d-0-00001.parquet"
-        commit.appendFile(builder.withPath(path).withFileSizeInBytes(100_000_000).build())
-    commit.commit()
 
 
 def heap_bytes(spark: Any) -> int:

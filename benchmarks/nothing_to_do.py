@@ -25,10 +25,11 @@ from generated_files import GeneratedFiles
 
 # 2025-01-01, in days since 1970.
 FIRST_DAY = 20089
+# A generated block holds the keys from a multiple of the stride on; what a run loads lies in the gap after one.
 STRIDE = 1000
-# Beside the key and the day.
-COLUMNS = 8
 GAP = 700
+# Columns beside the key and the day.
+COLUMNS = 8
 
 
 def main() -> None:
@@ -154,10 +155,9 @@ def run_model(target: str, number: int) -> tuple[float, dict[str, Any]]:
     """Run the model in what a new process would know; return its seconds and its response."""
     from dbt.cli.main import dbtRunner
 
-    from dbt_recluster.clustering import keyed_table, last_look
+    from dbt_recluster.clustering.last_look import forget
 
-    last_look.forget()
-    keyed_table.forget()
+    forget()
     arguments = ["--quiet", "run", "--target", target, "--vars", f"run: {number}"]
     done = dbtRunner().invoke(arguments)
     if not done.success:

@@ -46,8 +46,3 @@ class BlockCache:
             while sum(map(len, self._kept.values())) > self._most_blocks:
                 self._kept.popitem(last=False)
         return blocks
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._kept.clear()

@@ -36,11 +36,6 @@ _CACHE = BlockCache()
 _READ_ATTEMPTS = 5
 
 
-def forget() -> None:
-    """Forget the blocks that this process has read, as if it had just begun."""
-    _CACHE.clear()
-
-
 @dataclass(frozen=True)
 class SnapshotBlocks:
     """The blocks of a snapshot, and those that a plan may select from.

@@ -50,13 +50,15 @@ class Look:
     Args:
         table: The table.
         policy: The policy to plan with. Its `max_bytes` is not among the rules: it only puts work off.
+        where: A predicate that restricts the plan; then nothing is remembered or recorded.
 
     Attributes:
         policy: The policy without `max_bytes`.
     """
 
-    def __init__(self, table: KeyedTable, policy: Policy) -> None:
+    def __init__(self, table: KeyedTable, policy: Policy, where: str | None = None) -> None:
         self._table = table
+        self._is_whole = where is None
         self.policy = replace(policy, max_bytes=None)
         self._rules, self._levels = self._rules_now(), self._levels_now()
 
@@ -75,13 +77,15 @@ class Look:
                 return changed
         return None
 
-    def remember(self, snapshot_id: int) -> None:
-        """Remember in this process that nothing is to be done in a snapshot."""
-        if self._still_holds():
+    def remember(self, snapshot_id: int | None) -> None:
+        """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
+        if snapshot_id is not None and self._is_whole and self._still_holds():
             _REMEMBERED.put(_digest(self._rules, self._levels), snapshot_id)
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is to be done outside the partitions of a plan's sets."""
+        if not self._is_whole:
+            return False
         in_sets = [block_set.partition for block_set in planned.block_sets]
         others = np.flatnonzero(~np.isin(blocks.partition, in_sets))
         # A budget leaves sets out, and a strategy may take the partitions that gain most before the others.

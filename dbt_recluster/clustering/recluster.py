@@ -7,26 +7,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
-from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
+from dbt_recluster.clustering.last_look import Look
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.partial_look import look_at_changes
+from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
-from dbt_recluster.iceberg.block_metadata import IntArray
-from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, Properties, RoundCommit, back_off
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
-from dbt_recluster.iceberg.recorded_levels import obsolete_properties, recorded_levels
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
+from dbt_recluster.iceberg.recorded_levels import recorded_levels
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
-from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.scan import changed_tasks
 from dbt_recluster.iceberg.sort_order import (
     check_bounds_are_recorded,
     is_cluster_key,
@@ -70,17 +68,15 @@ class Recluster:
             self._result.seconds = time.monotonic() - started
             return self._result
         while True:
-            look = Look(self._table, self._policy)
-            blocks = self._read()
-            plan = self._plan(blocks, look)
-            if self._is_done(blocks, plan):
+            planned = self._plan()
+            if self._is_done(planned):
                 break
-            self._try_round(blocks, plan, look)
+            self._try_round(planned)
             self._table.refresh()
-        if self._options.where is None and not plan.block_sets and not plan.limited and blocks.snapshot_id:
-            look.remember(blocks.snapshot_id)
+        if not planned.plan.block_sets and not planned.plan.limited:
+            planned.look.remember(planned.blocks.snapshot_id)
         if self._options.dry_run:
-            self._result.plan = rewrite_plan(self._table, blocks, plan, self._policy)
+            self._result.plan = rewrite_plan(self._table, planned.blocks, planned.plan, self._policy)
         self._result.seconds = time.monotonic() - started
         return self._result
 
@@ -130,16 +126,19 @@ class Recluster:
         """The planner's policy for this table."""
         return replace(self._options.policy, block_bytes=self._table.block_bytes)
 
-    def _plan(self, blocks: SnapshotBlocks, look: Look) -> Plan:
-        most = self._options.policy.max_bytes
+    def _plan(self) -> PlannedRound:
+        look = Look(self._table, self._policy, self._options.where)
+        blocks, most = self._read(), self._options.policy.max_bytes
         left = None if most is None else max(0, most - self._result.bytes_in)
-        return plan(blocks.planned, replace(look.policy, max_bytes=left))
+        return PlannedRound(
+            self._table, look, blocks, plan(blocks.planned, replace(look.policy, max_bytes=left))
+        )
 
-    def _is_done(self, blocks: SnapshotBlocks, plan: Plan) -> bool:
+    def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
-        result, options = self._result, self._options
+        result, options, plan = self._result, self._options, planned.plan
         result.reason, result.limited = plan.reason, plan.limited
-        if options.where is not None and not len(blocks.blocks):
+        if options.where is not None and not len(planned.blocks.blocks):
             result.reason = "no block can hold a row that `where` admits"
         if result.suspended is not None and not options.dry_run:
             result.reason = f"suspended since {result.suspended}"
@@ -149,14 +148,14 @@ class Recluster:
             return True
         return options.dry_run or not plan.block_sets or (bool(result.rounds) and not options.final)
 
-    def _try_round(self, blocks: SnapshotBlocks, plan: Plan, look: Look) -> None:
+    def _try_round(self, planned: PlannedRound) -> None:
         """Do one round, or return after a wait if another writer was faster."""
-        progress = self._progress(plan)
+        progress = self._progress(planned.plan)
         progress.started()
         try:
             number = len(self._result.rounds) + 1
             with job_description(self._table.iceberg.spark, f"recluster {self._table.name}: round {number}"):
-                done = self._round(blocks, plan, look, progress.merging)
+                done = self._round(planned, progress.merging)
         except BaseException as e:
             progress.failed()
             if not self._may_try_again(e):
@@ -180,12 +179,12 @@ class Recluster:
             _add_earlier_rounds(error, self._result)
         return False
 
-    def _round(self, blocks: SnapshotBlocks, plan: Plan, look: Look, progress: MergeProgress | None) -> Round:
+    def _round(self, planned: PlannedRound, progress: MergeProgress | None) -> Round:
         started = time.monotonic()
-        sets = [blocks.eligible[block_set.blocks] for block_set in plan.block_sets]
+        blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
-        obsolete = self._obsolete_levels(blocks, sets)
-        merged = self._merge(blocks, plan, sets, progress)
+        obsolete = planned.obsolete_levels()
+        merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
         def summary(groups: Sequence[RewrittenGroup]) -> dict[str, str]:
@@ -203,44 +202,25 @@ class Recluster:
                 conflicts=conflicts,
             ).as_properties()
 
-        snapshot_id = blocks.snapshot_id
-        assert snapshot_id is not None  # a plan has blocks
-        properties = self._look_properties(blocks, plan, look, merged)
-        commit = RoundCommit(self._table.iceberg, snapshot_id, merged, obsolete, summary, properties).run()
+        commit = RoundCommit(
+            self._table.iceberg,
+            planned.snapshot_id,
+            merged,
+            obsolete,
+            summary,
+            planned.look_properties(merged),
+        ).run()
         return _round(commit, time.monotonic() - started)
 
-    def _look_properties(
-        self, blocks: SnapshotBlocks, plan: Plan, look: Look, merged: Sequence[RewrittenGroup]
-    ) -> Properties:
-        """Return what gives the property that lets the next look read less, or takes it away."""
-        snapshot_id = blocks.snapshot_id
-        if (
-            snapshot_id is None
-            or self._options.where is not None
-            or not look.leaves_nothing(blocks.blocks, plan)
-        ):
-            return lambda *_: NOTHING_KNOWN
-        files = [group.source.files[0].task.file() for group in merged]
-        return lambda snapshots, levels: look.properties(snapshot_id, snapshots, files, levels)
-
-    def _obsolete_levels(self, blocks: SnapshotBlocks, sets: Sequence[IntArray]) -> list[str]:
-        """Return the level properties that no block needs once these sets are replaced."""
-        stays = np.ones(len(blocks.metadata), dtype=bool)
-        stays[np.concatenate(sets)] = False
-        live_snapshots = np.unique(blocks.metadata.added_by[stays])
-        return obsolete_properties(self._table.iceberg.properties, live_snapshots)
-
-    def _merge(
-        self, blocks: SnapshotBlocks, plan: Plan, sets: Sequence[IntArray], progress: MergeProgress | None
-    ) -> list[RewrittenGroup]:
+    def _merge(self, planned: PlannedRound, progress: MergeProgress | None) -> list[RewrittenGroup]:
         """Merge the block sets; an error of Spark becomes a MergeFailedError."""
         table = self._table.iceberg
-        snapshot_id = blocks.snapshot_id or 0
+        snapshot_id = planned.snapshot_id
         limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
         schema_id = table.schema_id
         groups: list[FileGroup] = []
         try:
-            groups = self._file_groups(blocks, plan, sets)
+            groups = planned.file_groups()
             return Merger(table, self._table.key, limits, progress).merge(snapshot_id, groups)
         except Exception as e:
             self._raise_if_changed(snapshot_id, groups, schema_id, e)
@@ -250,20 +230,6 @@ class Recluster:
                 f"Blocks of {table.name} could not be merged: {short_message(e)}. This round changed nothing. A file "
                 "that Spark had begun may be left behind; remove_orphan_files removes it."
             ) from e
-
-    def _file_groups(self, blocks: SnapshotBlocks, plan: Plan, sets: Sequence[IntArray]) -> list[FileGroup]:
-        metadata = blocks.metadata
-        paths = [metadata.path.take(positions).to_pylist() for positions in sets]
-        tasks = scan_tasks(
-            self._table.iceberg,
-            metadata.snapshot_id or 0,
-            [path for set_paths in paths for path in set_paths],
-            bounds_of=[field.column for field in self._table.key.fields],
-        )
-        return [
-            file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
-            for block_set, positions, set_paths in zip(plan.block_sets, sets, paths, strict=True)
-        ]
 
     def _raise_if_changed(
         self, snapshot_id: int, groups: Sequence[FileGroup], schema_id: int, error: Exception

@@ -106,12 +106,7 @@ def parse_row_count(name: str, value: Any) -> int:
     Raises:
         OptionError: It is not a whole number above 0, or too large.
     """
-    number = parse_number(value)
-    if number is None or not 1 <= number <= MAX_BLOCK_ROWS or number != int(number):
-        raise OptionError(
-            f"{name} must be a whole number above 0, at most {MAX_BLOCK_ROWS:,}, not {value!r:.40}"
-        )
-    return int(number)
+    return _parse_count(name, value, MAX_BLOCK_ROWS)
 
 
 def parse_snapshot_count(name: str, value: Any) -> int | None:
@@ -120,13 +115,13 @@ def parse_snapshot_count(name: str, value: Any) -> int | None:
     Raises:
         OptionError: It is not a whole number above 0, or too large.
     """
-    if value is None:
-        return None
+    return None if value is None else _parse_count(name, value, MAX_SNAPSHOTS)
+
+
+def _parse_count(name: str, value: Any, most: int) -> int:
     number = parse_number(value)
-    if number is None or not 1 <= number <= MAX_SNAPSHOTS or number != int(number):
-        raise OptionError(
-            f"{name} must be a whole number above 0, at most {MAX_SNAPSHOTS:,}, not {value!r:.40}"
-        )
+    if number is None or not 1 <= number <= most or number != int(number):
+        raise OptionError(f"{name} must be a whole number above 0, at most {most:,}, not {value!r:.40}")
     return int(number)
 
 

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
 _METADATA_FILE = ".metadata.json"
-# Iceberg's settings for an expiry, and what is usual.
+# Iceberg's settings for an expiry: the default, the least and the greatest.
+_LONG, _INT = 2**63 - 1, 2**31 - 1
 _RETENTION = {
-    "history.expire.max-snapshot-age-ms": 5 * 24 * 3600 * 1000,
-    "history.expire.min-snapshots-to-keep": 1,
-    "history.expire.max-ref-age-ms": 2**63 - 1,
+    "history.expire.max-snapshot-age-ms": (5 * 24 * 3600 * 1000, 0, _LONG),
+    "history.expire.min-snapshots-to-keep": (1, 1, _INT),
+    "history.expire.max-ref-age-ms": (_LONG, 0, _LONG),
 }
 
 
@@ -82,8 +83,8 @@ class IcebergActions:
         Raises:
             UnsupportedTableError: One of those settings is not a number.
         """
-        for name, usual in _RETENTION.items():
-            self._table.number_property(name, usual)
+        for name, limits in _RETENTION.items():
+            self._table.number_property(name, *limits)
         java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
         gone = {int(snapshot.snapshotId()) for snapshot in java_items(java)}
         # Older ancestors than the newest that goes are kept by tags and branches only.

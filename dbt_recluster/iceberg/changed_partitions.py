@@ -1,8 +1,7 @@
-"""The partitions that commits have changed since a snapshot: told from manifests that only one of two snapshots has.
+"""The partitions that differ between two snapshots, worked out from the manifests that only one of them has.
 
-A commit writes a manifest for what it adds, and writes anew those that hold what it removes. So the files of a
-partition are the same in two snapshots unless a manifest of only one of them has a file that no such manifest of the
-other has.
+A commit writes a manifest for the files that it adds, and rewrites the manifests of those that it removes. So a
+partition has the same files in two snapshots unless these manifests list different files for it.
 """
 
 from __future__ import annotations
@@ -22,17 +21,18 @@ from dbt_recluster.iceberg.java_functions import (
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.jvm import java_items, java_list
+from dbt_recluster.iceberg.jvm import java_items, java_list, java_set, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Reading more of them takes as long as reading the table's metadata with Spark: a manifest that was rewritten holds
-# tens of thousands.
+# More is left to Spark, which reads manifests in parallel; here the driver reads one after the other. By default
+# Iceberg merges small manifests when there are a hundred.
+MOST_MANIFESTS = 100
 MOST_ENTRIES = 100_000
-# A filter of more values selects no manifests any more (Iceberg's limit is 200), and they may be most of the table.
+# Iceberg skips no manifests for a filter of more values.
 MOST_PARTITIONS = 200
 
 # Iceberg's types of partition values whose JSON Spark casts to the value, and Spark's names of them.
@@ -105,9 +105,9 @@ def changed_partitions(
     """
     if not table.has_snapshot(since) or not table.is_ancestor(since, of=until):
         return None
-    now, then = _manifests(table, until), _manifests(table, since)
-    added = [manifest for path, manifest in now.items() if path not in then]
-    removed = [manifest for path, manifest in then.items() if path not in now]
+    added, removed = _manifests_of_one(table, until, since)
+    if len(added) + len(removed) > MOST_MANIFESTS:
+        return None
     if sum(_live_entries(manifest) for manifest in (*added, *removed)) > MOST_ENTRIES:
         return None
     partitions = set(also)
@@ -172,9 +172,23 @@ class _Spec:
         return {name: found.get(field_id) for field_id, name, _ in self._fields}
 
 
-def _manifests(table: IcebergTable, snapshot_id: int) -> dict[str, Any]:
-    snapshot = table.java.snapshot(snapshot_id)
-    return {str(m.path()): m for m in java_items(snapshot.allManifests(table.java.io()))}
+def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
+    """Return for each of two snapshots the manifests that the other one does not have."""
+    functions, collectors = JavaFunctions(table.spark), jvm(table.spark).java.util.stream.Collectors
+    path = functions.method("org.apache.iceberg.ManifestFile", "path", STRING)
+    lists = [table.java.snapshot(snapshot).allManifests(table.java.io()) for snapshot in snapshots]
+    first, second = (
+        set(split_lines(functions.lines(manifests.stream().map(functions.function(path)))))
+        for manifests in lists
+    )
+    return [
+        java_items(
+            manifests.stream()
+            .filter(functions.predicate(functions.is_in(java_set(table.spark, own), path)))
+            .collect(collectors.toList())
+        )
+        for manifests, own in zip(lists, (first - second, second - first), strict=True)
+    ]
 
 
 def _live_entries(manifest: Any) -> int:

@@ -165,19 +165,19 @@ class IcebergTable:
         """The table's properties."""
         return java_map(self.spark, self.java.properties())
 
-    def number_property(self, name: str, default: int, least: int = 1) -> int:
+    def number_property(self, name: str, default: int, least: int = 1, most: int = 2**63 - 1) -> int:
         """Return a property that is a whole number.
 
         Raises:
-            UnsupportedTableError: It is none, or below ``least``.
+            UnsupportedTableError: It is no number from ``least`` to ``most``.
         """
         value = self.properties.get(name)
         if value is None:
             return default
-        if not value.isascii() or not value.isdigit() or int(value) < least:
+        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
             raise UnsupportedTableError(
-                f"{self.name} has the property {name} = {value!r}, which must be a whole number of at least {least}, "
-                f"such as {default}"
+                f"{self.name} has the property {name} = {value!r:.40}, which must be a whole number from {least} to "
+                f"{most}, such as {default}"
             )
         return int(value)
 

@@ -16,7 +16,7 @@ from dbt_recluster.clustering.housekeeping_result import (
     PositionDeletesRewritten,
     SnapshotsExpired,
 )
-from dbt_recluster.exceptions import HousekeepingError, OptionError
+from dbt_recluster.exceptions import HousekeepingError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
@@ -76,8 +76,28 @@ def test_a_table_keeps_its_own_settings(spark: Any, schema: str) -> None:
     append(spark, table, 1000, 10)
     append(spark, table, 2000, 10)
     assert tomorrow(spark, table).expire_snapshots(dry_run=True).snapshots == 0  # five days is the default
-    spark.sql(f"alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '1')")
-    assert tomorrow(spark, table).expire_snapshots(dry_run=True).snapshots == 1
+    for age in ("0", "1"):
+        spark.sql(f"alter table {table} set tblproperties ('history.expire.max-snapshot-age-ms' = '{age}')")
+        assert tomorrow(spark, table).expire_snapshots(dry_run=True).snapshots == 1
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max-snapshot-age-ms", "5 days"),
+        ("max-snapshot-age-ms", "-1"),
+        ("max-ref-age-ms", str(2**63)),
+        ("min-snapshots-to-keep", "0"),
+        ("min-snapshots-to-keep", str(2**31)),
+    ],
+)
+def test_a_setting_that_iceberg_cannot_read_is_named(spark: Any, schema: str, name: str, value: str) -> None:
+    table = make_table(spark, schema, files=1, properties={f"history.expire.{name}": value})
+    with pytest.raises(
+        UnsupportedTableError, match=rf"property history\.expire\.{name} = '{value}', which must"
+    ):
+        tomorrow(spark, table).expire_snapshots(dry_run=True)
 
 
 def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema: str) -> None:

@@ -16,6 +16,7 @@ from tables import Meanwhile, checksum
 from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.last_look import PROPERTY, Look, forget
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.iceberg import changed_partitions as changes
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable
@@ -201,7 +202,7 @@ def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
 
 
 def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) -> None:
-    """Below a depth of 2 the planner takes the partitions first where cheap sets do."""
+    """At a threshold below 2 the planner puts partitions off while others have cheaper sets."""
     table, options = make(spark, schema), replace(BUILD, depth=1.5)
     for first, last, partition in ((9, 12, 0), (4, 5, 0), (7, 10, 0), (5, 10, 1), (8, 13, 1)):
         keys = f"cast({first * 1000} + id * {(last - first) * 1000} / 99 as bigint) as k"
@@ -307,6 +308,23 @@ def test_what_can_be_told_of_an_append(spark: Any, schema: str, clause: str, kno
     assert (changed is not None) == known
     if known:
         assert len(changed) == 1
+
+
+@pytest.mark.parametrize("limit", ["MOST_MANIFESTS", "MOST_ENTRIES", "MOST_PARTITIONS"])
+def test_too_much_of_a_change_is_not_told(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    table = make(spark, schema)
+    load(spark, table, 0, range(10))
+    iceberg = IcebergTable.load(spark, table)
+    first = iceberg.snapshot_id
+    for partition in (1, 2, 3):
+        load(spark, table, partition, range(10))
+    iceberg.refresh()
+    monkeypatch.setattr(changes, limit, 3)
+    assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 3
+    monkeypatch.setattr(changes, limit, 2)
+    assert changed_partitions(iceberg, first, iceberg.snapshot_id) is None
 
 
 def test_a_snapshot_that_is_gone_or_not_an_ancestor_tells_nothing(spark: Any, schema: str) -> None:

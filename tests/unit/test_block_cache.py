@@ -35,6 +35,3 @@ def test_more_than_all_is_not_kept() -> None:
     reader(cache, 2, 10)
     reader(cache, 2, 10)
     assert reader.read == [1, 1, 2]
-    cache.clear()
-    reader(cache, 2, 10)
-    assert reader.read == [1, 1, 2, 2]

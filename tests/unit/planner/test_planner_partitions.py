@@ -1,4 +1,4 @@
-"""A partition's plan does not depend on the others: only so may a look pass over those that did not change."""
+"""Whether anything is to be done in a partition does not depend on the others, so a look may leave some out."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, plan
 
-# At a threshold between 1 and 2 `payback` takes the partitions first where cheap sets do.
+# At a threshold between 1 and 2 `payback` may put partitions off while others have cheaper sets.
 DEPTHS = st.sampled_from([1, 1.5, 2, 0.3])
 
 

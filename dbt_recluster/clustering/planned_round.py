@@ -1,0 +1,81 @@
+"""A round that is planned and not yet merged: the look, the blocks that it read, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
+from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
+from dbt_recluster.iceberg.block_metadata import IntArray
+from dbt_recluster.iceberg.commit import Properties
+from dbt_recluster.iceberg.recorded_levels import obsolete_properties
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
+from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.planner import Plan
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """A plan and what it was made from.
+
+    Attributes:
+        table: The table.
+        look: The rules of the plan.
+        blocks: The blocks.
+        plan: The plan.
+    """
+
+    table: KeyedTable
+    look: Look
+    blocks: SnapshotBlocks
+    plan: Plan
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot that was planned; only a table with one has block sets."""
+        snapshot_id = self.blocks.snapshot_id
+        assert snapshot_id is not None
+        return snapshot_id
+
+    @cached_property
+    def sets(self) -> list[IntArray]:
+        """Positions in all blocks of the members of each set: int64 (k,) each."""
+        return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
+
+    def obsolete_levels(self) -> list[str]:
+        """Return the level properties that no block needs once the sets are replaced."""
+        metadata = self.blocks.metadata
+        stays = np.ones(len(metadata), dtype=bool)
+        stays[np.concatenate(self.sets)] = False
+        return obsolete_properties(self.table.iceberg.properties, np.unique(metadata.added_by[stays]))
+
+    def file_groups(self) -> list[FileGroup]:
+        """Return the files of each set."""
+        metadata = self.blocks.metadata
+        paths = [metadata.path.take(positions).to_pylist() for positions in self.sets]
+        tasks = scan_tasks(
+            self.table.iceberg,
+            self.snapshot_id,
+            [path for set_paths in paths for path in set_paths],
+            bounds_of=[field.column for field in self.table.key.fields],
+        )
+        return [
+            file_group(tasks, set_paths, int(metadata.spec_id[positions[0]]), block_set.level, block_set.run)
+            for block_set, positions, set_paths in zip(self.plan.block_sets, self.sets, paths, strict=True)
+        ]
+
+    def look_properties(self, merged: Sequence[RewrittenGroup]) -> Properties:
+        """Return what a commit of these groups records of the look, so that the next one reads less."""
+        leaves_nothing = self.look.leaves_nothing(self.blocks.blocks, self.plan)
+        files = [group.source.files[0].task.file() for group in merged]
+
+        def properties(snapshots: Sequence[int], levels: Mapping[int, int]) -> Mapping[str, str | None]:
+            if not leaves_nothing:
+                return NOTHING_KNOWN
+            return self.look.properties(self.snapshot_id, snapshots, files, levels)
+
+        return properties
