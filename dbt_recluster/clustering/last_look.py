@@ -30,6 +30,7 @@ from dbt_recluster.iceberg.changed_partitions import (
     changed_partitions,
     partition_of,
 )
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
 from dbt_recluster.iceberg.recorded_levels import recorded_levels
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
@@ -128,6 +129,8 @@ class Look:
             given = recorded.get("partitions")
             partitions = [(int(spec_id), json.dumps(values)) for spec_id, values in given or ()]
             last = committed[-1]
+            if max(planned, *committed) > GREATEST_LONG:
+                return
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             return
         # A rollback takes the work of the commit back, and not the property.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.last_look import Look
+from dbt_recluster.iceberg.iceberg_table import whole_number
 from dbt_recluster.planner import Policy, plan
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,10 @@ def look_at_changes(table: KeyedTable, policy: Policy) -> NothingToDo | None:
 
 def _look(table: KeyedTable, policy: Policy) -> NothingToDo | None:
     snapshot = table.iceberg.current_snapshot()
-    blocks = "" if snapshot is None else snapshot.summary.get("total-data-files", "")
-    if snapshot is None or not blocks.isdigit():
+    if snapshot is None:
+        return None
+    blocks = whole_number(snapshot.summary.get("total-data-files", ""))
+    if blocks is None:
         return None
     look = Look(table, policy)
     changed = look.changed(snapshot.id)
@@ -56,4 +59,4 @@ def _look(table: KeyedTable, policy: Policy) -> NothingToDo | None:
         partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
         reason = f"{planned.reason} in the {partitions} changed since the last look at the table"
     look.remember(snapshot.id)
-    return NothingToDo(reason, int(blocks))
+    return NothingToDo(reason, blocks)

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.block_metadata import DELETED_BLOCK
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
 from dbt_recluster.iceberg.java_functions import JavaFunctions
 from dbt_recluster.iceberg.jvm import java_items, jvm
 from dbt_recluster.iceberg.locks import table_lock
@@ -17,16 +18,15 @@ from dbt_recluster.iceberg.locks import table_lock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
 _METADATA_FILE = ".metadata.json"
 # Iceberg's settings for an expiry: the default, the least and the greatest.
-_LONG, _INT = 2**63 - 1, 2**31 - 1
+_INT = 2**31 - 1
 _RETENTION = {
-    "history.expire.max-snapshot-age-ms": (5 * 24 * 3600 * 1000, 0, _LONG),
+    "history.expire.max-snapshot-age-ms": (5 * 24 * 3600 * 1000, 0, GREATEST_LONG),
     "history.expire.min-snapshots-to-keep": (1, 1, _INT),
-    "history.expire.max-ref-age-ms": (_LONG, 0, _LONG),
+    "history.expire.max-ref-age-ms": (GREATEST_LONG, 0, GREATEST_LONG),
 }
 
 

@@ -115,10 +115,10 @@ def changed_partitions(
     specs = {spec_id: _Spec(table, spec_id) for spec_id in spec_ids | {spec_id for spec_id, _ in partitions}}
     if not all(spec.is_plain for spec in specs.values()):
         return None
-    partitions |= {
-        (spec_id, values)
-        for *_, spec_id, values in _files(table, added, specs) ^ _files(table, removed, specs)
-    }
+    files, earlier = _files(table, added, specs), _files(table, removed, specs)
+    # In version 1 files have no sequence numbers, so one of both may have been removed and added again.
+    changed = (files ^ earlier) | {file for file in files & earlier if file[1] in ("0", "null")}
+    partitions |= {(spec_id, values) for *_, spec_id, values in changed}
     if len(partitions) > MOST_PARTITIONS:
         return None
     parsed = [specs[spec_id].parse(values) for spec_id, values in sorted(partitions)]

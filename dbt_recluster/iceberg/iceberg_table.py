@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 # Iceberg's catalogs resolve these suffixes to a branch or an older snapshot of the table before them.
 _TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
 
+GREATEST_LONG = 2**63 - 1
+
+
+def whole_number(text: str) -> int | None:
+    """Read what somebody wrote into a property or a summary; None if it is no whole number that Java's long holds."""
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(GREATEST_LONG)):
+        return None
+    number = int(text)
+    return number if number <= GREATEST_LONG else None
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -165,7 +175,7 @@ class IcebergTable:
         """The table's properties."""
         return java_map(self.spark, self.java.properties())
 
-    def number_property(self, name: str, default: int, least: int = 1, most: int = 2**63 - 1) -> int:
+    def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property that is a whole number.
 
         Raises:
@@ -174,12 +184,13 @@ class IcebergTable:
         value = self.properties.get(name)
         if value is None:
             return default
-        if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+        number = whole_number(value)
+        if number is None or not least <= number <= most:
             raise UnsupportedTableError(
                 f"{self.name} has the property {name} = {value!r:.40}, which must be a whole number from {least} to "
                 f"{most}, such as {default}"
             )
-        return int(value)
+        return number
 
     def set_property(self, name: str, value: str | None) -> None:
         """Set one property and commit; None removes it."""

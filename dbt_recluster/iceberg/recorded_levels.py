@@ -14,6 +14,7 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
+from dbt_recluster.iceberg.iceberg_table import whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def recorded_levels(properties: Mapping[str, str]) -> dict[int, int]:
     """Return the recorded level of each snapshot; malformed properties are ignored."""
     levels = {}
     for name, value in properties.items():
-        snapshot = name.removeprefix(PREFIX)
-        if name.startswith(PREFIX) and snapshot.isdigit() and value.isdigit():
-            levels[int(snapshot)] = int(value)
+        if name.startswith(PREFIX):
+            snapshot, level = whole_number(name.removeprefix(PREFIX)), whole_number(value)
+            if snapshot is not None and level is not None:
+                levels[snapshot] = level
     return levels
 
 

@@ -148,6 +148,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
                 "{}",
                 f'{{"rules": "{rules}"}}',
                 f'{{"rules": "{rules}", "planned": []}}',
+                f'{{"rules": "{rules}", "planned": 1{"0" * 30}, "committed": [1{"0" * 30}]}}',
             )
         ),
         ("add column c int", None),
@@ -214,16 +215,20 @@ def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) 
     assert ClusteredTable(spark, table, "k").recluster(options).blocks_in == 2
 
 
-def test_a_file_that_was_removed_and_added_again_has_changed(spark: Any, schema: str) -> None:
-    table = make(spark, schema)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_that_was_removed_and_added_again_has_changed(spark: Any, schema: str, version: int) -> None:
+    table = make(spark, schema, **{"format-version": str(version)})
     for partition in (0, 0, 1):
         load(spark, table, partition, range(100))
     settle(spark, table)
     build(spark, table)
+    before = IcebergTable.load(spark, table).snapshot_id
     java = IcebergTable.load(spark, table).java
     file = java.newScan().planFiles().iterator().next().file()
     java.newDelete().deleteFile(file).commit()
     java.newAppend().appendFile(file).commit()
+    iceberg = IcebergTable.load(spark, table)
+    assert len(changed_partitions(iceberg, before, iceberg.snapshot_id)) == 1
     assert agrees(spark, table)
 
 
