@@ -2,10 +2,11 @@
 
 from dbt_recluster.exceptions import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.depth import block_depths, block_overlaps, depth_curve
+from dbt_recluster.planner.depth import block_depths, block_overlaps, depth_curve, read_depth
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information
 from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import STRATEGIES, Policy
+from dbt_recluster.planner.reads import Reads
 
 __all__ = [
     "STRATEGIES",
@@ -17,9 +18,11 @@ __all__ = [
     "PlannerError",
     "Policy",
     "PolicyError",
+    "Reads",
     "block_depths",
     "block_overlaps",
     "clustering_information",
     "depth_curve",
     "plan",
+    "read_depth",
 ]

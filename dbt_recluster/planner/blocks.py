@@ -15,6 +15,7 @@ from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks
 from dbt_recluster.planner.input_arrays import key_columns, partition_codes, unbounded_masks, whole_numbers
 from dbt_recluster.planner.ranks import Keys, length, rank_column
+from dbt_recluster.planner.reads import ReadEnds, Reads, end_columns, read_ends
 from dbt_recluster.planner.runs import extents_within_runs
 
 # Any number may stand for an unknown run.
@@ -40,6 +41,7 @@ class Blocks:
             `runs.extents_within_runs`.
         extent_upper: ``upper`` likewise; less than ``extent_lower`` for a block that its run leaves no extent.
         deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
+        reads: Where reads end, or None if no reads are known.
     """
 
     lower: IntArray
@@ -54,6 +56,7 @@ class Blocks:
     extent_lower: IntArray
     extent_upper: IntArray
     deleted: IntArray | None = None
+    reads: ReadEnds | None = None
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -93,6 +96,7 @@ class Blocks:
         partition: Keys | None = None,
         unbounded: Keys | None = None,
         deleted: Keys | None = None,
+        reads: Reads | None = None,
     ) -> Blocks:
         """Describe n blocks by their bounds.
 
@@ -108,6 +112,7 @@ class Blocks:
             unbounded: bool (n,), or one such mask for each key column. An unbounded block's upper bound is ignored.
                 A block without bounds has lower None and unbounded True: it covers its whole partition.
             deleted: int (n,), how many of the rows are deleted. Needs ``rows``.
+            reads: Ranges of the key that queries read.
 
         Raises:
             BoundsError: Lengths differ, keys cannot be compared, a figure is negative, or lower exceeds upper.
@@ -117,9 +122,12 @@ class Blocks:
         masks = unbounded_masks(unbounded, n, len(lowers))
         codes, partitions = partition_codes(partition, n)
         runs = np.zeros(n, np.int64) if run is None else whole_numbers("run", run, n, _LEAST_RUN)
-        columns = [rank_column(*column) for column in zip(lowers, uppers, masks, strict=True)]
-        rank_lower, rank_upper, points = _bound_ranks(columns, codes, partitions)
-        bounds_by_column = [(column[:n], column[n:]) for column, _ in columns]
+        ends = end_columns(reads, len(lowers))
+        columns = [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
+        rank_lower, rank_upper, points = _bound_ranks(
+            [(column[: 2 * n], size) for column, size in columns], codes, partitions
+        )
+        bounds_by_column = [(column[:n], column[n : 2 * n]) for column, _ in columns]
         extents = extents_within_runs(rank_lower, rank_upper, bounds_by_column, codes, runs)
         return cls(
             lower=rank_lower,
@@ -134,6 +142,9 @@ class Blocks:
             extent_lower=extents[0],
             extent_upper=extents[1],
             deleted=_deleted_rows(deleted, rows, n),
+            reads=None
+            if reads is None
+            else read_ends(reads, columns, np.concatenate([rank_lower, rank_upper]), points),
         )
 
 

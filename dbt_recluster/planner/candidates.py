@@ -16,6 +16,7 @@ from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntA
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.reads import ReadEnds
 from dbt_recluster.planner.small_blocks import equivalent_rows, small_in
 
 
@@ -32,6 +33,7 @@ class Candidates:
         bytes: int32 (c,), int64 if one does not fit; 0 if unknown.
         deleted: Rows that are deleted, int32 (c,), int64 if one does not fit; 0 if unknown.
         partition: int32 (c,).
+        reads: Where reads end, by the ranks that cells stand for, or None if no reads are known.
     """
 
     position: Int32Array
@@ -42,6 +44,7 @@ class Candidates:
     bytes: IntArray | Int32Array
     deleted: IntArray | Int32Array
     partition: Int32Array
+    reads: ReadEnds | None = None
 
     def __len__(self) -> int:
         """Number of candidates."""
@@ -105,6 +108,7 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
         narrow(blocks.partition[position])
         if blocks.partition.any()
         else np.broadcast_to(np.int32(0), len(position)),
+        blocks.reads,
     )
 
 

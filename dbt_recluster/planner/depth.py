@@ -94,6 +94,24 @@ def block_depths(blocks: Blocks) -> IntArray:
     return Sweep.over(blocks.lower, blocks.upper, blocks.points).depths().astype(np.int64)
 
 
+def read_depth(blocks: Blocks) -> float:
+    """Weighted mean depth at the ends of reads, touching included; 0 if no read ends within a block.
+
+    A block over the end of a read holds rows beyond it, so it is read in vain for a part; blocks between the ends are
+    needed anyway. An end that no block covers costs nothing, and does not count.
+
+    Raises:
+        ValueError: The blocks have no reads.
+    """
+    if blocks.reads is None:
+        raise ValueError("no reads are known; pass them to Blocks.build")
+    sweep = Sweep.over(blocks.lower, blocks.upper, blocks.points)
+    depth = np.concatenate([sweep.point_depth(), sweep.started - sweep.ended[1:]])
+    weight = np.concatenate([blocks.reads.at, blocks.reads.after])[depth > 0]
+    total = float(weight.sum())
+    return float(weight @ depth[depth > 0]) / total if total > 0 else 0.0
+
+
 def depth_curve(blocks: Blocks) -> tuple[IntArray, IntArray]:
     """Depth at each bound, for plots.
 

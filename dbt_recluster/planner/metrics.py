@@ -10,7 +10,7 @@ import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.depth import Sweep
+from dbt_recluster.planner.depth import Sweep, read_depth
 from dbt_recluster.planner.small_blocks import fragmentation, small_in
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
@@ -44,6 +44,7 @@ class ClusteringInformation:
             two are None if the size of a full block is not given.
         fragmentation: Blocks, over the full blocks that the rows and bytes of all partitions would make.
         max_fragmentation: The same for the partition where it is greatest.
+        read_depth: Weighted mean depth at the ends of reads; None if no reads are known (see `depth.read_depth`).
     """
 
     total_block_count: int
@@ -63,6 +64,7 @@ class ClusteringInformation:
     small_block_count: int | None = None
     fragmentation: float | None = None
     max_fragmentation: float | None = None
+    read_depth: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, with values that JSON can hold; without those that are None."""
@@ -102,6 +104,7 @@ def clustering_information(
         level_histogram=_level_histogram(blocks.level),
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
         total_bytes=0 if blocks.bytes is None else int(blocks.bytes.sum()),
+        read_depth=None if blocks.reads is None else rounded(read_depth(blocks)),
         **({} if block_rows is None else _small_block_metrics(blocks, block_rows, block_bytes)),
     )
 

@@ -44,17 +44,21 @@ class _Column:
     values: npt.NDArray[Any] | _Text
 
 
-def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray) -> tuple[IntArray, int]:
-    """Encode the bounds of one key column as integers.
+def rank_column(
+    lower: Keys, upper: Keys, unbounded: BoolArray, reads: tuple[Keys, Keys] | None = None
+) -> tuple[IntArray, int]:
+    """Encode the bounds of one key column, and those of reads, as integers.
 
     Args:
         lower: The lower bounds, length n.
         upper: The upper bounds, length n, of the same type.
         unbounded: bool (n,), true where the upper bound is unknown or above every value.
+        reads: Lower and upper bounds of m reads; NULL where there is none.
 
     Returns:
-        Codes of the lower and then of the upper bounds, int64 (2n,), and a number greater than all of them. Code 0
-        is NULL, the greatest code an unknown upper bound.
+        Codes of the lower and then of the upper bounds of blocks, and likewise of reads, int64 (2n + 2m,), and a number
+        greater than all of them. Code 0 is below all values, 1 is NULL; the greatest code is above all values, and the
+        next an unknown upper bound.
 
     Raises:
         BoundsError: The lengths differ, or the keys cannot be compared with each other.
@@ -65,16 +69,21 @@ def rank_column(lower: Keys, upper: Keys, unbounded: BoolArray) -> tuple[IntArra
         raise BoundsError(
             f"bounds must be of one length: {len(low.null)} lower, {len(high.null)} upper, {n} blocks"
         )
-    ranks, distinct = _rank_values([low.values, high.values])
-    known = ~np.concatenate([low.null, high.null])
-    if known.all():
-        codes = ranks
-        codes += 1
+    ends = [_column(keys) for keys in reads or ()]
+    ranks, distinct = _rank_values([column.values for column in (low, high, *ends)])
+    null = np.concatenate([column.null for column in (low, high, *ends)])
+    if null.any():
+        codes = np.ones(len(null), np.int64)
+        codes[~null] = ranks + 2
     else:
-        codes = np.zeros(len(known), np.int64)
-        codes[known] = ranks + 1
-    codes[n:][unbounded] = distinct + 1
-    return codes, distinct + 2
+        codes = ranks
+        codes += 2
+    codes[n : 2 * n][unbounded] = distinct + 2
+    if ends:
+        for_lower, for_upper = np.split(codes[2 * n :], 2)
+        for_lower[ends[0].null] = 0
+        for_upper[ends[1].null] = distinct + 3
+    return codes, distinct + 4
 
 
 def length(keys: Keys) -> int:

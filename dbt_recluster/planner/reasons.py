@@ -15,6 +15,7 @@ from dbt_recluster.planner.small_blocks import small_blocks
 def reason_of(eligible: Candidates, selected: SelectedSets, thresholds: FloatArray, policy: Policy) -> str:
     """Describe what is selected, or why nothing is."""
     depth, threshold = selected.average_depth, _shown(thresholds)
+    measure = "average depth" if eligible.reads is None else "read depth"
     beside = [
         text
         for text in (
@@ -24,14 +25,14 @@ def reason_of(eligible: Candidates, selected: SelectedSets, thresholds: FloatArr
         if text
     ]
     if (selected.kind == MERGE).any():
-        return ", and ".join([f"average depth {depth:.4g} is above {threshold}", *beside])
+        return ", and ".join([f"{measure} {depth:.4g} is above {threshold}", *beside])
     if beside:
         return ", and ".join(beside)
     if depth == 0:
         return "no block can be narrowed: all are full blocks of a single key"
     if depth > float(thresholds.min()):
-        return f"average depth {depth:.4g} is above {threshold}, but no merge would lower it"
-    return f"average depth {depth:.4g} is at most {threshold}"
+        return f"{measure} {depth:.4g} is above {threshold}, but no merge would lower it"
+    return f"{measure} {depth:.4g} is at most {threshold}"
 
 
 def _purges_text(count: int, policy: Policy) -> str:

@@ -16,6 +16,7 @@ from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.small_blocks import full_blocks
 from dbt_recluster.planner.strategies import BY_NAME
 from dbt_recluster.planner.strategies.coverage import Extents
+from dbt_recluster.planner.strategies.prices import Prices
 
 # Kinds of sets.
 MERGE, JOIN, PURGE = range(3)
@@ -67,10 +68,12 @@ def _savings(eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArra
     if there were a read of a range as long as a block for each read of one key. Of a block with deleted rows, both
     kinds of read open that share in vain.
     """
-    extents = Extents.of(eligible.first, eligible.last).take(sets.member)
-    hull = np.maximum.reduceat(extents.end, sets.start) - np.minimum.reduceat(extents.begin, sets.start)
+    extents = Extents.of(eligible.first, eligible.last)
+    prices = Prices.of(extents, eligible, np.arange(len(eligible))).take(sets.member)
+    extents = extents.take(sets.member)
+    hull = np.maximum.reduceat(prices.high, sets.start) - np.minimum.reduceat(prices.low, sets.start)
     # A block alone on the axis is two units long.
-    removed = (np.add.reduceat(extents.length, sets.start, dtype=np.int64) - hull) / 2
+    removed = (np.add.reduceat(prices.length.astype(np.float64), sets.start) - hull) / 2
     fewer = np.maximum(sets.size - expected_blocks(eligible, sets, policy), 0)
     in_vain = eligible.deleted_share[sets.member] * (extents.length / 2 + 1)
     cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)

@@ -101,6 +101,7 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
         extent_lower=np.searchsorted(points, extent_lower),
         extent_upper=np.searchsorted(points, extent_upper, side="right") - 1,
         deleted=None if blocks.deleted is None else joined(blocks.deleted, [0] * len(plan.block_sets)),
+        reads=None if blocks.reads is None else blocks.reads.moved(points),
     )
 
 

@@ -62,10 +62,16 @@ class Extents:
 
 
 class Coverage:
-    """Sum over blocks of a value that a block has in each of its units."""
+    """Sum over blocks of a value that a block has in each of its units.
 
-    def __init__(self, units: int) -> None:
+    Args:
+        units: Length of the axis.
+        weight: Price of each unit, float64 (units,), or None if all cost 1.
+    """
+
+    def __init__(self, units: int, weight: FloatArray | None = None) -> None:
         self._steps = np.zeros(units + 1)
+        self._weight = weight
 
     def add(self, extents: Extents, value: FloatArray | Float32Array) -> None:
         """Add n blocks with these values for each unit, (n,)."""
@@ -80,10 +86,12 @@ class Coverage:
         return values
 
     def integral(self) -> FloatArray:
-        """Sum over all units before each: float64 (units + 1,)."""
+        """Sum over all units before each, times their price: float64 (units + 1,)."""
         integral = np.empty_like(self._steps)
         integral[0] = 0.0
         np.cumsum(self._steps[:-1], out=integral[1:])
+        if self._weight is not None:
+            integral[1:] *= self._weight
         return np.cumsum(integral, out=integral)
 
 

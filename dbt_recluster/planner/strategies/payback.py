@@ -5,14 +5,19 @@ docs/planner.md explains its fifteen steps. The functions here and in the module
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
 from dbt_recluster.planner.block_sets import BlockSets, Selection, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.reads import EVEN_SHARE
 from dbt_recluster.planner.strategies.age_groups import AgeGroups
+from dbt_recluster.planner.strategies.coverage import Extents
 from dbt_recluster.planner.strategies.levels import LEVEL_GROWTH
+from dbt_recluster.planner.strategies.prices import Prices
 
 # This many times the overlap that the threshold allows may stay, because the share of overlap that a merge removes is
 # an estimate. Without it, an estimate that misses the threshold by a hair merges an old run too early: uniform sorted
@@ -47,10 +52,10 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
     if len(candidates) == 0:
         return Selection(no_sets(), 0.0)
     depth = candidates.sweep().depths()
-    average = average_depths(depth, candidates.partition, len(threshold))
-    deep = average > threshold
+    measured = Measure.of(candidates, depth, candidates.partition, threshold)
+    deep = measured.is_deep
     if not deep.any():
-        return Selection(no_sets(), float(average.max()))
+        return Selection(no_sets(), float(measured.shown.max()))
     # The lower and the upper part of each partition, see `split_keys`.
     allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
     allowed[~deep] = np.inf
@@ -61,7 +66,63 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
         sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), policy)
         if len(sets) or (cut % 1 == 0).all():
             break
-    return Selection(sets, float(average.max()))
+    return Selection(sets, float(measured.shown.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """What the threshold limits in each part of a plan.
+
+    Where no reads are known, that is the average depth. Otherwise it is the read depth; and the average depth, at a
+    small share of the reads, so that what was never asked for does not overlap without bound.
+
+    Attributes:
+        depth: The depth that has to fall, float64 (parts,).
+        limit: What it may be, float64 (parts,).
+        by_reads: Whether it is the read depth, bool (parts,).
+        shown: The depth to compare with the threshold, float64 (parts,).
+    """
+
+    depth: FloatArray
+    limit: FloatArray
+    by_reads: BoolArray
+    shown: FloatArray
+
+    @property
+    def is_deep(self) -> BoolArray:
+        """Whether something has to go: bool (parts,)."""
+        return self.depth > self.limit
+
+    @classmethod
+    def of(cls, candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray) -> Measure:
+        """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
+        average = average_depths(depth, part, len(allowed))
+        if candidates.reads is None:
+            return cls(average, allowed, np.zeros(len(allowed), np.bool_), average)
+        read = np.round(read_depths(candidates, part, len(allowed)), 4)
+        by_reads = read > allowed
+        return cls(
+            np.where(by_reads, read, average),
+            np.where(by_reads, allowed, allowed / EVEN_SHARE),
+            by_reads,
+            np.maximum(read, np.round(EVEN_SHARE * average, 4)) * (average > 0),
+        )
+
+
+def read_depths(candidates: Candidates, part: Int32Array, parts: int) -> FloatArray:
+    """Mean depth at the ends of reads in each part, 1 if no read ends there: float64 (parts,)."""
+    assert candidates.reads is not None
+    order = np.argsort(part, kind="stable")
+    first, last, part = candidates.first[order], candidates.last[order], part[order]
+    low = candidates.reads.below_cells(first)
+    high = candidates.reads.below_cells(last) + candidates.reads.in_cells(last)
+    weight = np.bincount(part, high - low, parts)
+    # Each part gets a range of weights of its own, in the order of parts.
+    offset = part * (1.0 + float(high.max()))
+    low, high = low + offset, high + offset
+    high_before = np.append(-np.inf, np.maximum.accumulate(high)[:-1])
+    covered = np.bincount(part, np.maximum(high - np.maximum(low, high_before), 0.0), parts)
+    return np.divide(weight, covered, out=np.ones(parts), where=covered > 0)
 
 
 def average_depths(depth: Int32Array, part: Int32Array, parts: int) -> FloatArray:
@@ -75,7 +136,8 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
 
     Where every load covers all keys, a table has one run or two. A threshold of 1.5 would mean one run, as 1 does.
     So the lower part is merged down to 1, the upper part to 2, and the mean over both is right. Above 2 a cut costs
-    more than it gains, because blocks across it are merged with both parts.
+    more than it gains, because blocks across it are merged with both parts. Where reads are known, the lower part is
+    that of the blocks over the keys at which most of them end, and has this share of the price.
 
     Args:
         candidates: c candidates.
@@ -88,13 +150,21 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
     if (share % 1 == 0).all():
         uncut: Int32Array = (2 * np.arange(len(share), dtype=np.int32) + (share == 0))[partition]
         return uncut
-    count = np.bincount(partition, minlength=len(share))
     middle = candidates.first.astype(np.int64) + candidates.last
-    order = np.lexsort((middle, partition))
-    of_place = partition[order]
-    place = np.arange(len(order)) - (np.cumsum(count) - count)[of_place]
+    weight: FloatArray = np.ones(len(partition))
+    keys = [middle, partition]
+    if candidates.reads is not None:
+        prices = Prices.of(
+            Extents.of(candidates.first, candidates.last), candidates, np.arange(len(candidates))
+        )
+        weight = prices.length.astype(np.float64)
+        keys.insert(1, -prices.step_at_the_dearest)
+    order = np.lexsort(keys)
+    of_place, weight = partition[order], weight[order]
+    total = np.bincount(of_place, weight, len(share))
+    before = np.cumsum(weight) - weight - (np.cumsum(total) - total)[of_place]
     part = np.empty(len(order), np.int32)
-    part[order] = 2 * of_place + (place >= np.ceil(share * count)[of_place])
+    part[order] = 2 * of_place + (before >= (share * total)[of_place])
     return part
 
 
@@ -102,14 +172,15 @@ def _sets_down_to(
     candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray, policy: Policy
 ) -> BlockSets:
     """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
-    average = average_depths(depth, part, len(allowed))
-    deep = average > allowed
+    measured = Measure.of(candidates, depth, part, allowed)
+    deep = measured.is_deep
     member = narrow(np.flatnonzero(deep[part] & (depth > 1)))
     if len(member) == 0:
         return no_sets()
     part = part[member]
-    groups = AgeGroups.of(candidates, member, part)
-    merged = merge_to_cutoff(groups, part, surplus_overlap(average, allowed))
+    by_reads = measured.by_reads[0::2] | measured.by_reads[1::2]
+    groups = AgeGroups.of(candidates, member, part, by_reads)
+    merged = merge_to_cutoff(groups, part, surplus_overlap(measured.depth, measured.limit))
     sets = rank_sets(candidates, groups, member, merged, policy)
     # Limits may drop all sets of a part. Then any overlap in it may be merged.
     idle = deep
@@ -140,6 +211,8 @@ def merge_to_cutoff(groups: AgeGroups, part: Int32Array, surplus: FloatArray) ->
     """
     parts = len(surplus)
     wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), part, parts)
+    # Prices have rounding errors.
+    wanted *= 1 - 1e-9
     part_of_group = np.zeros(len(groups.benefit_cost), np.int64)
     part_of_group[groups.group] = part
     # Binary search among the ratios of each part's groups. The lowest merges everything that overlaps.
@@ -172,13 +245,13 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
 
 
 def removed_coverage(groups: AgeGroups, merged: BoolArray, part: Int32Array, parts: int) -> FloatArray:
-    """Units of coverage that merging these blocks removes: float64 (parts,)."""
+    """Units of coverage that merging these blocks removes, at their price: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
-    begin, end = groups.extents.begin[place], groups.extents.end[place]
-    reach = np.maximum.accumulate(end)[:-1]
+    low, high = groups.prices.low[place], groups.prices.high[place]
+    reach = np.maximum.accumulate(high)[:-1]
     # Blocks are in the order of their begins. What a block shares with those before it goes.
-    shared = np.minimum(end[1:], reach)
-    shared -= np.minimum(begin[1:], reach)
+    shared = np.minimum(high[1:], reach)
+    shared -= np.minimum(low[1:], reach)
     return np.bincount(part[place[1:]], shared, parts).astype(np.float64)
 
 
@@ -192,8 +265,9 @@ def rank_sets(
     extents = groups.extents.take(place)
     label = extents.components()
     start = np.flatnonzero(np.diff(label, prepend=-1))
-    hull = np.maximum.reduceat(extents.end, start) - extents.begin[start]
-    removed = np.add.reduceat(extents.length, start) - hull
+    prices = groups.prices.take(place)
+    hull = np.maximum.reduceat(prices.high, start) - prices.low[start]
+    removed = np.add.reduceat(prices.length, start) - hull
     rows = np.add.reduceat(groups.rows[place], start, dtype=np.float64)
     rank = np.empty(len(start), np.int64)
     rank[np.argsort(-removed / rows, kind="stable")] = np.arange(len(start))

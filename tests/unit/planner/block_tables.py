@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Blocks, Policy, plan
+from dbt_recluster.planner import Blocks, Policy, Reads, plan
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Block:
         return self.keys[min(self.deleted, len(self.keys)) :]
 
 
-def describe(blocks, levels=True, runs=True):
+def describe(blocks, levels=True, runs=True, reads=None):
     """Describe a table to the planner."""
     return Blocks.build(
         [block.keys[0] for block in blocks],
@@ -36,6 +36,7 @@ def describe(blocks, levels=True, runs=True):
         run=[block.run if runs else 0 for block in blocks],
         partition=[block.partition for block in blocks],
         deleted=[block.deleted for block in blocks],
+        reads=reads,
     )
 
 
@@ -81,11 +82,11 @@ def heavy_keys(blocks, block_rows):
     return {pair for pair, rows in count.items() if rows > block_rows}
 
 
-def final(blocks, policy, levels=True, runs=True, rounds=500):
+def final(blocks, policy, levels=True, runs=True, rounds=500, reads=None):
     """Repeat plan and merge, and return the tables after all rounds."""
     tables = [blocks]
     for round_number in range(rounds):
-        planned = plan(describe(tables[-1], levels, runs), policy)
+        planned = plan(describe(tables[-1], levels, runs, reads), policy)
         if not planned.block_sets:
             return tables
         tables.append(merge(tables[-1], planned, policy, (round_number + 1) * 1000))
@@ -110,6 +111,13 @@ POLICIES = st.builds(
     block_rows=st.integers(1, 8),
     max_bytes=st.none() | st.integers(0, 600),
     max_merge_bytes=st.none() | st.integers(1, 300),
+)
+ENDS = st.none() | st.integers(-2, 32)
+RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_size=12).map(
+    lambda rows: [(b, a, w) if None not in (a, b) and b < a else (a, b, w) for a, b, w in rows]
+)
+READS = st.none() | RANGES.map(
+    lambda rows: Reads(*map(list, zip(*rows, strict=True))) if rows else Reads([], [])
 )
 
 

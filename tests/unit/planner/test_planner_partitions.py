@@ -15,10 +15,10 @@ DEPTHS = st.sampled_from([1, 1.5, 2, 0.3])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES, depth=DEPTHS)
-def test_a_plan_is_empty_if_and_only_if_that_of_each_partition_is(strategy, table, policy, depth):
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS, depth=DEPTHS)
+def test_a_plan_is_empty_if_and_only_if_that_of_each_partition_is(strategy, table, policy, reads, depth):
     policy = replace(policy, strategy=strategy, max_bytes=None, depth=depth)
-    blocks = block_tables.describe(table)
+    blocks = block_tables.describe(table, reads=reads)
     alone = [
         plan(blocks.take(np.flatnonzero(blocks.partition == partition)), policy)
         for partition in np.unique(blocks.partition)
@@ -27,10 +27,10 @@ def test_a_plan_is_empty_if_and_only_if_that_of_each_partition_is(strategy, tabl
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES, depth=DEPTHS)
-def test_no_partition_has_sets_that_it_would_not_have_alone(strategy, table, policy, depth):
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS, depth=DEPTHS)
+def test_no_partition_has_sets_that_it_would_not_have_alone(strategy, table, policy, reads, depth):
     policy = replace(policy, strategy=strategy, depth=depth)
-    blocks = block_tables.describe(table)
+    blocks = block_tables.describe(table, reads=reads)
     for partition in {block_set.partition for block_set in plan(blocks, policy).block_sets}:
         alone = blocks.take(np.flatnonzero(blocks.partition == partition))
         assert plan(alone, replace(policy, max_bytes=None)).block_sets

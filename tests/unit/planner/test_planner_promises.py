@@ -15,10 +15,10 @@ every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
+def test_sets_are_disjoint_and_within_budget(strategy, table, policy, reads):
     policy = replace(policy, strategy=strategy)
-    blocks = block_tables.describe(table)
+    blocks = block_tables.describe(table, reads=reads)
     planned = plan(blocks, policy)
     positions = [int(place) for block_set in planned.block_sets for place in block_set.blocks]
     assert len(positions) == len(set(positions))
@@ -54,10 +54,10 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy):
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(strategy, table, policy):
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
+def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(strategy, table, policy, reads):
     policy = replace(policy, strategy=strategy)
-    blocks = block_tables.describe(table)
+    blocks = block_tables.describe(table, reads=reads)
     planned = plan(blocks, policy)
     without_limits = plan(blocks, replace(policy, max_bytes=None, max_merge_bytes=None))
     assert planned.limited == (not planned.block_sets and len(without_limits.block_sets) > 0)
@@ -65,10 +65,10 @@ def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(strategy, tab
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
+def test_a_merge_raises_the_depth_nowhere(strategy, table, policy, reads):
     policy = replace(policy, strategy=strategy)
-    planned = plan(block_tables.describe(table), policy)
+    planned = plan(block_tables.describe(table, reads=reads), policy)
     after = block_tables.merge(table, planned, policy, 1)
     heavy = block_tables.heavy_keys(table, policy.block_rows)
     for partition in (0, 1):
@@ -81,13 +81,14 @@ def test_a_merge_raises_the_depth_nowhere(strategy, table, policy):
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
 @example(  # two sets that begin at the same key
     table=[block_tables.Block(keys) for keys in ((0,), (0,), (0, 2), (1,))],
     policy=Policy(block_rows=3, depth=1),
+    reads=None,
 )
-def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy):
-    blocks = block_tables.describe(table)
+def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy, reads):
+    blocks = block_tables.describe(table, reads=reads)
     sets = plan(blocks, replace(policy, strategy=strategy)).block_sets
     for place, one in enumerate(sets):
         for other in sets[:place]:
@@ -101,19 +102,25 @@ def test_sets_of_one_run_share_a_level_and_at_most_touch(strategy, table, policy
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES, levels=st.booleans(), runs=st.booleans())
-def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, levels, runs):
+@given(
+    table=block_tables.TABLES,
+    policy=block_tables.POLICIES,
+    reads=block_tables.READS,
+    levels=st.booleans(),
+    runs=st.booleans(),
+)
+def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, reads, levels, runs):
     policy = replace(policy, strategy=strategy, max_bytes=None)
-    last = block_tables.final(table, policy, levels, runs)[-1]
+    last = block_tables.final(table, policy, levels, runs, reads=reads)[-1]
     assert sum(len(block.live) for block in last) == sum(len(block.live) for block in table)
     if strategy == "payback" and policy.max_merge_bytes is None:
         assert all(block.deleted < policy.deleted_share * len(block.keys) for block in last)
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy):
-    blocks = block_tables.describe(table)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
+def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy, reads):
+    blocks = block_tables.describe(table, reads=reads)
     final = simulate_final(blocks, replace(policy, strategy=strategy), rounds=500)
     assert len(final.plans) < 500
     left = np.sum(final.blocks.rows - final.blocks.deleted)
@@ -123,13 +130,18 @@ def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table
 
 
 @every_strategy
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES, seed=st.integers(0, 2**32 - 1))
-def test_the_order_of_blocks_does_not_matter(strategy, table, policy, seed):
+@given(
+    table=block_tables.TABLES,
+    policy=block_tables.POLICIES,
+    reads=block_tables.READS,
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_the_order_of_blocks_does_not_matter(strategy, table, policy, reads, seed):
     policy = replace(policy, strategy=strategy)
     order = np.random.default_rng(seed).permutation(len(table))
 
     def contents(blocks):
-        sets = plan(block_tables.describe(blocks), policy).block_sets
+        sets = plan(block_tables.describe(blocks, reads=reads), policy).block_sets
         return [(s.level, s.run, sorted(map(repr, (blocks[i] for i in s.blocks)))) for s in sets]
 
     # The planner can only tell blocks apart by the figures that it is given.
@@ -184,9 +196,9 @@ def test_limits_in_bytes_need_bytes():
         plan(blocks, Policy(max_merge_bytes=5))
 
 
-@given(table=block_tables.TABLES, policy=block_tables.POLICIES)
-def test_prediction_keeps_levels_runs_and_partitions(table, policy):
-    blocks = block_tables.describe(table)
+@given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
+def test_prediction_keeps_levels_runs_and_partitions(table, policy, reads):
+    blocks = block_tables.describe(table, reads=reads)
     planned = plan(blocks, policy)
     after = simulate(blocks, planned, policy)
     touched = {int(place) for block_set in planned.block_sets for place in block_set.blocks}

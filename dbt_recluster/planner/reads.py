@@ -1,0 +1,182 @@
+"""Reads: ranges of keys that queries ask for, and the depth where they end.
+
+A read opens every block in its range, which it needs, and the blocks over the two ends of the range, which hold rows
+beyond it too. Overlap costs only there: the deeper the blocks at the ends of reads, the more are opened in vain.
+Source: Liu, Zhou, Yan and Zhang, "Workload-Aware Incremental Reclustering in Cloud Data Warehouses", 2026
+(arXiv 2602.23289), whose boundary partitions are these blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbt_recluster.exceptions import BoundsError
+from dbt_recluster.planner.arrays import FloatArray, Int32Array, IntArray, combined_ranks
+from dbt_recluster.planner.input_arrays import key_columns
+from dbt_recluster.planner.ranks import Keys, length
+
+# The share of reads that planning takes as even over the table, whatever is known. Without it, keys that no read ends
+# at would overlap without bound.
+EVEN_SHARE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """Closed ranges of keys that queries read.
+
+    Attributes:
+        lower: Least keys, of the types of `Blocks.build`, length m; None where a range has no lower end. For a compound
+            key, a list of columns, which may be fewer than the key has: then the range holds all keys that begin so.
+        upper: Greatest keys, likewise.
+        weight: How often each range is read, float (m,), or None for once each.
+    """
+
+    lower: Keys
+    upper: Keys
+    weight: Keys | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReadEnds:
+    """The weight of the ends of reads along the key, at the ranks of the blocks' bounds.
+
+    A range of one key has one end; other ranges have two, unless they are open.
+
+    Attributes:
+        below: Weight of the ends below each rank, float64 (points,). It begins anew with every partition.
+        lower: Weight of the lower ends at each rank, float64 (points,).
+        single: Weight of the ranges of this one key, float64 (points,).
+        upper: Weight of the upper ends at each rank, float64 (points,).
+    """
+
+    below: FloatArray
+    lower: FloatArray
+    single: FloatArray
+    upper: FloatArray
+
+    @property
+    def at(self) -> FloatArray:
+        """Weight of the ends at each rank: float64 (points,)."""
+        return self.lower + self.single + self.upper
+
+    @property
+    def after(self) -> FloatArray:
+        """Weight of the ends between each rank and the next: float64 (points,), 0 at the last one of a partition."""
+        after = np.zeros_like(self.below)
+        after[:-1] = np.maximum(np.diff(self.below) - self.at[:-1], 0.0)
+        return after
+
+    def below_cells(self, cell: IntArray | Int32Array) -> FloatArray:
+        """Weight of the ends below each cell (see `candidates`): float64 (c,).
+
+        A lower end lies right below its key, and an upper end right above: blocks that begin or end there hold no rows
+        beyond the range.
+        """
+        rank = cell // 2
+        return self.below[rank] + self.lower[rank] + (cell % 2) * self.single[rank]
+
+    def in_cells(self, cell: IntArray | Int32Array) -> FloatArray:
+        """Weight of the ends in each cell: float64 (c,). The cell must lie within a partition."""
+        rank = cell // 2
+        following = np.minimum(rank + 1, len(self.below) - 1)
+        gap = self.below[following] + self.lower[following] - (self.below + self.lower + self.single)[rank]
+        return np.where(cell % 2 == 0, self.single[rank], np.maximum(gap, 0.0))
+
+    def moved(self, places: FloatArray) -> ReadEnds:
+        """The ends at other places on the axis of ranks, float64 (k,). Ends between two ranks lie evenly."""
+        rank = np.floor(places).astype(np.int64)
+        inside = places - rank
+        passed = np.where(inside > 0, self.at[rank] + inside * self.after[rank], 0.0)
+        exact = inside == 0
+        return ReadEnds(
+            self.below[rank] + passed,
+            np.where(exact, self.lower[rank], 0.0),
+            np.where(exact, self.single[rank], 0.0),
+            np.where(exact, self.upper[rank], 0.0),
+        )
+
+
+def end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | None]:
+    """Split the bounds of reads into the columns of a key; None for a column that they do not have.
+
+    Raises:
+        BoundsError: The lengths differ, or there are more columns than the key has.
+    """
+    if reads is None:
+        return [None] * columns
+    lowers, uppers = key_columns(reads.lower, reads.upper)
+    if len(lowers) > columns:
+        raise BoundsError(f"reads have {len(lowers)} key columns, and the key has {columns}")
+    lengths = {length(column) for column in (*lowers, *uppers)}
+    if len(lengths) > 1:
+        raise BoundsError(
+            f"bounds of reads must be of one length, not of {', '.join(map(str, sorted(lengths)))}"
+        )
+    return [*zip(lowers, uppers, strict=True), *[None] * (columns - len(lowers))]
+
+
+def read_ends(reads: Reads, columns: list[tuple[IntArray, int]], ranks: IntArray, points: int) -> ReadEnds:
+    """Place the ends of m reads among the bounds of n blocks.
+
+    Args:
+        reads: The reads.
+        columns: For each key column the codes of `rank_column`, int64 (2n + 2m,), and a number greater than all.
+        ranks: Ranks of the lower and then of the upper bounds, int64 (2n,).
+        points: Number of ranks.
+
+    Raises:
+        BoundsError: A weight is no number of at least 0, or a lower bound exceeds its upper bound.
+    """
+    m = (len(columns[0][0]) - len(ranks)) // 2
+    weight = _weights(reads.weight, m)
+    ends = [np.resize(codes[len(ranks) :], 2 * m) for codes, _ in columns]
+    beyond = np.zeros(2 * m, np.bool_)
+    for codes, (given, size) in zip(ends, columns, strict=True):
+        # What follows a column without a value is open too, and so is a column that reads do not have.
+        beyond |= len(given) == len(ranks)
+        codes[beyond] = np.repeat([0, size - 1], m)[beyond]
+        beyond |= (codes == 0) | (codes == size - 1)
+    whole = [
+        np.concatenate([codes[: len(ranks)], of_ends])
+        for (codes, _), of_ends in zip(columns, ends, strict=True)
+    ]
+    keys, _ = combined_ranks(whole, [size for _, size in columns])
+    lower, upper = keys[len(ranks) : len(ranks) + m], keys[len(ranks) + m :]
+    inverted = np.flatnonzero(lower > upper)
+    if len(inverted):
+        raise BoundsError(
+            f"lower bound above upper in {len(inverted)} of {m} reads, first at position {inverted[0]}"
+        )
+    # An end beyond all values of the first column is open.
+    has_lower, has_upper = ends[0][:m] > 0, ends[0][m:] < columns[0][1] - 1
+    single = has_lower & has_upper & (lower == upper)
+    key_of_rank = np.zeros(points, np.int64)
+    key_of_rank[ranks] = keys[: len(ranks)]
+    kinds = [(lower, has_lower & ~single), (lower, single), (upper, has_upper & ~single)]
+    weights = [_along(end[counts], weight[counts], key_of_rank) for end, counts in kinds]
+    return ReadEnds(weights[0][0] + weights[1][0] + weights[2][0], *(at for _, at in weights))
+
+
+def _along(end: IntArray, weight: FloatArray, key_of_rank: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Weight of the ends below each key, and at each key: float64 (points,) each."""
+    order = np.lexsort((weight, end))
+    total = np.append(0.0, np.cumsum(weight[order]))
+    below = np.searchsorted(end[order], key_of_rank)
+    through = np.searchsorted(end[order], key_of_rank, side="right")
+    return total[below], total[through] - total[below]
+
+
+def _weights(weight: Keys | None, m: int) -> FloatArray:
+    if weight is None:
+        return np.ones(m)
+    try:
+        weights: FloatArray = np.asarray(weight, np.float64)
+    except (TypeError, ValueError):
+        raise BoundsError("weights of reads must be numbers") from None
+    if weights.shape != (m,):
+        raise BoundsError(f"weight must have {m} values, one for each read, not {weights.shape}")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise BoundsError("weights of reads must be finite, and at least 0")
+    return weights

@@ -1,0 +1,180 @@
+"""Prices: how much it costs that blocks overlap, along the axis of `coverage`.
+
+Without known reads every unit costs the same. With reads, overlap costs where they end: the price of a stretch of the
+axis is the weight of the ends in it, and a small part that is even.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.depth import range_max
+from dbt_recluster.planner.reads import ReadEnds
+from dbt_recluster.planner.strategies.coverage import Extents
+
+# Two stretches of the axis differ if chance would make them so in fewer than one of 370 cases.
+_SIGMAS = 3.0
+# A few reads are rather the queries that there are than a sample.
+_FEW_ENDS = 300.0
+# Keeps a quotient finite where there is nothing to divide.
+_LEAST = np.finfo(np.float64).tiny
+# Blocks of a group whose prices are in different powers of this are decided on apart. 4 or 16 in its place is better
+# for some reads and worse for others, by a twentieth to a sixth of the work (benchmarks/reads.py).
+_PRICE_STEP = 8.0
+# Prices below this share of the mean are alike.
+_LEAST_RATE = 0.002
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """An axis on which n blocks cover stretches that are as long as overlap over them is dear.
+
+    Attributes:
+        extents: Steps that each block covers.
+        weight: Price of each step, float64 (steps,), or None if all cost 1.
+        low: Price of all steps before each block, int32 or float64 (n,).
+        high: Price of all steps before the end of each block, likewise.
+    """
+
+    extents: Extents
+    weight: FloatArray | None
+    low: FloatArray | Int32Array
+    high: FloatArray | Int32Array
+
+    @classmethod
+    def even(cls, extents: Extents) -> Prices:
+        """Make an axis whose steps are the units of these extents, at 1 each."""
+        return cls(extents, None, extents.begin, extents.end)
+
+    @classmethod
+    def of(
+        cls,
+        extents: Extents,
+        candidates: Candidates,
+        member: IntArray | Int32Array,
+        by_reads: BoolArray | None = None,
+    ) -> Prices:
+        """Price the axis of some blocks by where reads end; the mean unit in each partition costs 1.
+
+        Steps are the units and, after each, the gap up to the next one. No read ends in what is open.
+
+        Args:
+            extents: Extents of n blocks.
+            candidates: The candidates that they are among, with what is known of reads.
+            member: Their positions in the candidates, (n,), ascending.
+            by_reads: Partitions whose prices follow reads, bool (partitions,), or None for all of them. In others all
+                units cost the same.
+        """
+        by_reads = (
+            np.ones(int(candidates.partition[-1:].sum()) + 1, np.bool_) if by_reads is None else by_reads
+        )
+        if candidates.reads is None or len(extents) == 0 or not by_reads.any():
+            return cls.even(extents)
+        cells = np.sort(np.concatenate([candidates.first[member], candidates.last[member]]))
+        weight = _end_weights(extents, cells, candidates.reads)
+        units = 2 * np.bincount(candidates.partition[member])
+        partition = np.repeat(np.arange(len(units)), units)
+        count = weight.sum(axis=1)
+        total = np.bincount(partition, count, len(units))
+        rate = (
+            smooth(count, units)
+            * np.divide(units, total, out=np.zeros(len(units)), where=total > 0)[partition]
+        )
+        # Where the ends lie within a unit, or as if they all lay at its beginning.
+        inside = np.divide(
+            weight, count[:, None], out=np.tile([1.0, 0.0], (len(count), 1)), where=count[:, None] > 0
+        )
+        weight = np.where(by_reads[partition, None], rate[:, None] * inside, [1.0, 0.0])
+        places = np.append(0.0, np.cumsum(weight))
+        steps = Extents(2 * extents.begin, 2 * extents.end - 1)
+        return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
+
+    @property
+    def length(self) -> FloatArray | Int32Array:
+        """Price of the steps that each block covers: (n,)."""
+        return np.subtract(self.high, self.low)
+
+    @property
+    def step_at_the_dearest(self) -> IntArray | Int32Array:
+        """The step (see `price_steps`) of the dearest unit that each block covers: (n,)."""
+        if self.weight is None:
+            return np.zeros(len(self.extents), np.int64)
+        of_unit = price_steps(self.weight.reshape(-1, 2).sum(axis=1)).astype(np.int32)
+        return range_max(of_unit, self.extents.begin // 2, self.extents.end // 2)
+
+    def take(self, blocks: IntArray | Int32Array) -> Prices:
+        """The axis of some blocks, given by position."""
+        return Prices(self.extents.take(blocks), self.weight, self.low[blocks], self.high[blocks])
+
+
+def price_steps(rate: FloatArray) -> IntArray:
+    """Round prices to powers of `_PRICE_STEP`: the exponents, int64 (n,). The least ones count as alike."""
+    steps: IntArray = np.rint(np.log(np.maximum(rate, _LEAST_RATE)) / np.log(_PRICE_STEP)).astype(np.int64)
+    return steps
+
+
+def smooth(count: FloatArray, units: IntArray) -> FloatArray:
+    """Even out what may be chance in the number of ends that fall into each unit.
+
+    Reads are a sample of those to come. Where two neighbouring stretches of a partition differ by no more than samples
+    of one rate do, their rates become equal: from the halves of a partition down to single units (Kolaczyk, "Bayesian
+    multiscale models for Poisson processes", 1999). Few reads are rather the queries that there are, and count as seen
+    more often.
+
+    Args:
+        count: How often a read ended in each unit, float64 (u,), partition after partition.
+        units: Number of units in each partition, int64 (partitions,).
+
+    Returns:
+        float64 (u,), with the same total in every partition.
+    """
+    size = np.where(units > 0, 1 << np.ceil(np.log2(np.maximum(units, 1))).astype(np.int64), 0)
+    # In descending order of size, each partition begins at a multiple of its size, so no pair lies in two of them.
+    order = np.argsort(-size, kind="stable")
+    start = np.empty_like(size)
+    start[order] = np.cumsum(size[order]) - size[order]
+    place = np.arange(len(count)) - np.repeat(np.cumsum(units) - units - start, units)
+    of_partition = np.bincount(np.repeat(np.arange(len(units)), units), count, len(units))
+    share = count / np.maximum(np.repeat(of_partition, units), _LEAST)
+    counts, lengths = [np.zeros(int(size.sum()))], [np.zeros(int(size.sum()))]
+    counts[0][place], lengths[0][place] = share * np.repeat(np.maximum(of_partition, _FEW_ENDS), units), 1.0
+    while len(counts[-1]) > 1:
+        pairs = len(counts[-1]) // 2 * 2
+        counts.append(counts[-1][0:pairs:2] + counts[-1][1:pairs:2])
+        lengths.append(lengths[-1][0:pairs:2] + lengths[-1][1:pairs:2])
+    rate = np.zeros(0)
+    mean = of_partition / np.maximum(units, 1)
+    for level in reversed(range(len(counts))):
+        rate = np.append(rate, mean[order][size[order] == 1 << level])
+        if level:
+            rate = _halves(rate, counts[level - 1], lengths[level - 1])
+    return rate[place]
+
+
+def _halves(rate: FloatArray, count: FloatArray, length: FloatArray) -> FloatArray:
+    """Rates of the halves of stretches: their own where they differ, else that of the whole: float64 (2s,)."""
+    count, length = count[: 2 * len(rate)].reshape(-1, 2), length[: 2 * len(rate)].reshape(-1, 2)
+    whole = np.maximum(count.sum(axis=1, keepdims=True), _LEAST)
+    share = length / np.maximum(length.sum(axis=1, keepdims=True), _LEAST)
+    differ = (count - whole * share) ** 2 > _SIGMAS**2 * whole * share[:, ::-1] * share
+    own = count / whole / np.maximum(share, _LEAST)
+    halves: FloatArray = (rate[:, None] * np.where(differ, own, 1.0)).ravel()
+    return halves
+
+
+def _end_weights(extents: Extents, cells: Int32Array, reads: ReadEnds) -> FloatArray:
+    """Weight of the ends in each unit, and in the gap after it: float64 (2n, 2); 0 where no block is."""
+    own = reads.in_cells(cells)
+    own[1:][cells[1:] == cells[:-1]] = 0.0
+    below = reads.below_cells(cells)
+    gap = np.zeros(len(cells))
+    np.maximum(below[1:] - below[:-1] - reads.in_cells(cells[:-1]), 0.0, out=gap[:-1])
+    steps = np.bincount(extents.begin, minlength=len(cells)) - np.bincount(
+        extents.end - 1, minlength=len(cells)
+    )
+    gap[np.cumsum(steps) == 0] = 0.0
+    return np.stack([own, gap], axis=1)

@@ -1,0 +1,195 @@
+"""Reads: depth where they end, the prices that follow from it, and plans that leave the rest of the keys alone."""
+
+import datetime
+
+import block_tables
+import naive
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.planner import Blocks, BoundsError, Policy, Reads, clustering_information, plan, read_depth
+from dbt_recluster.planner.strategies.prices import smooth
+
+# A key of two columns, NULL among them; a range may name the first column only.
+KEYS = st.tuples(st.none() | st.integers(0, 4), st.none() | st.sampled_from("abc"))
+BLOCKS = st.lists(st.tuples(KEYS, KEYS).map(lambda pair: sorted(pair, key=naive.tuple_order)), max_size=8)
+ENDS = st.tuples(st.none() | st.integers(-1, 5), st.none() | st.sampled_from("abc"))
+
+
+def order_of_end(end, columns, is_upper):
+    """Where an end lies among keys: a column without a value, and all that follow it, lie beyond all values."""
+    known = []
+    for value in end[:columns]:
+        if value is None:
+            break
+        known.append(naive.key_order(value))
+    return tuple(known + [(9, 0) if is_upper else (-1, 0)] * (2 - len(known)))
+
+
+def ends_of(reads, columns):
+    """The ends that count, as sort keys, with their weights."""
+    for lower, upper, weight in reads:
+        low, high = order_of_end(lower, columns, False), order_of_end(upper, columns, True)
+        if lower[0] is not None:
+            yield low, weight
+        if upper[0] is not None and (low != high or lower[0] is None):
+            yield high, weight
+
+
+@given(
+    blocks=BLOCKS,
+    reads=st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 3])), max_size=8),
+    columns=st.sampled_from([1, 2]),
+)
+def test_read_depth_is_the_weighted_mean_at_the_ends(blocks, reads, columns):
+    reads = [
+        read
+        for read in reads
+        if order_of_end(read[0], columns, False) <= order_of_end(read[1], columns, True)
+    ]
+    described = Blocks.build(
+        [[low[i] for low, _ in blocks] for i in (0, 1)],
+        [[high[i] for _, high in blocks] for i in (0, 1)],
+        reads=Reads(
+            [[low[i] for low, _, _ in reads] for i in range(columns)],
+            [[high[i] for _, high, _ in reads] for i in range(columns)],
+            [weight for *_, weight in reads],
+        ),
+    )
+    total = weighted = 0
+    for end, weight in ends_of(reads, columns):
+        depth = sum(naive.tuple_order(low) <= end <= naive.tuple_order(high) for low, high in blocks)
+        total += weight * (depth > 0)
+        weighted += weight * depth
+    assert read_depth(described) == pytest.approx(weighted / total if total else 0)
+
+
+def test_read_depth_is_among_the_metrics_if_reads_are_known():
+    bounds = [0, 5], [10, 15]
+    assert "read_depth" not in clustering_information(Blocks.build(*bounds)).as_dict()
+    reads = Reads([7, 1, None], [7, 20, 12], [4, 2, 1])
+    # 7 once at depth 2, 1 at depth 1, 12 at depth 1; 20 lies beyond all blocks, and one end is open.
+    assert clustering_information(Blocks.build(*bounds, reads=reads)).read_depth == round(11 / 7, 4)
+
+
+@given(table=block_tables.TABLES, reads=block_tables.RANGES)
+def test_each_partition_has_the_ends_that_lie_among_its_blocks(table, reads):
+    described = (
+        block_tables.describe(table, reads=Reads(*map(list, zip(*reads, strict=True)))) if reads else None
+    )
+    total = weighted = 0
+    for lower, upper, weight in reads:
+        for end in {lower, upper} - {None}:
+            for partition in (0, 1):
+                depth = block_tables.depth_at(table, partition, end)
+                total += weight * (depth > 0)
+                weighted += weight * depth
+    if described is not None:
+        assert read_depth(described) == pytest.approx(weighted / total if total else 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([1, 2], [3, 9]),
+        ([datetime.date(2026, 1, 1), datetime.date(2026, 2, 1)], [datetime.date(2026, 3, 1)] * 2),
+        (pa.array(["a", "b"]), pa.array(["c", "d"])),
+        (
+            np.array(["2026-01-01", "2026-01-02"], "datetime64[us]"),
+            np.array(["2026-01-03"] * 2, "datetime64[us]"),
+        ),
+    ],
+)
+def test_reads_have_the_types_of_bounds(first, second):
+    blocks = Blocks.build(first, second, reads=Reads(first, second))
+    assert read_depth(blocks) > 1
+
+
+@pytest.mark.parametrize(
+    ("reads", "message"),
+    [
+        (Reads([5], [4]), "lower bound above upper in 1 of 1 reads, first at position 0"),
+        (Reads(["a"], ["b"]), "bounds cannot be compared"),
+        (Reads([1, 2], [3]), "one length, not of 1, 2"),
+        (Reads([[1], [2]], [[1], [3]]), "reads have 2 key columns, and the key has 1"),
+        (Reads([[1], [2]], [3]), "lower has 2 key columns, upper has 1"),
+        (Reads([1], [2], [-1]), "finite, and at least 0"),
+        (Reads([1], [2], [float("nan")]), "finite, and at least 0"),
+        (Reads([1], [2], [1, 2]), "weight must have 1 values, one for each read"),
+        (Reads([1], [2], ["often"]), "weights of reads must be numbers"),
+    ],
+)
+def test_reads_that_make_no_sense_are_refused(reads, message):
+    with pytest.raises(BoundsError, match=message):
+        Blocks.build([0], [10], reads=reads)
+
+
+def loads(count, per_load=8):
+    """Disjoint blocks of several loads that cover all keys, of which the first has been merged before."""
+    lower = np.tile(np.arange(per_load) * 100.0, count) + np.repeat(np.arange(count), per_load)
+    level = np.repeat([5] + [0] * (count - 1), per_load)
+    return {
+        "lower": lower,
+        "upper": lower + 90,
+        "rows": np.full(len(lower), 100),
+        "level": level,
+        "run": np.repeat(np.arange(1, count + 1), per_load),
+    }
+
+
+def test_only_keys_at_which_reads_end_are_merged():
+    policy = Policy(depth=2, block_rows=100)
+    assert len(np.concatenate([s.blocks for s in plan(Blocks.build(**loads(4)), policy).block_sets])) == 32
+    reads = Reads([310.0], [350.0], [1000])
+    blocks = Blocks.build(**loads(4), reads=reads)
+    (only,) = plan(blocks, policy).block_sets
+    assert (blocks.lower[only.blocks] <= blocks.upper[3]).all()
+    assert len(only.blocks) == 4
+    assert "read depth" in plan(blocks, policy).reason
+    # What is in the range between two ends is needed anyway.
+    around = Blocks.build(**loads(4), reads=Reads([10.0], [750.0], [1000]))
+    merged = np.concatenate([s.blocks for s in plan(around, policy).block_sets])
+    assert sorted(set(merged % 8)) == [0, 7]
+
+
+def test_what_no_read_asks_for_does_not_overlap_without_bound():
+    """The average depth may be twenty times the threshold."""
+    policy = Policy(depth=4, block_rows=100)
+
+    def is_planned(count, reads):
+        return bool(plan(Blocks.build(**loads(count), reads=reads), policy).block_sets)
+
+    beyond = Reads([9000.0], [9001.0])
+    assert is_planned(5, None)
+    assert not is_planned(5, beyond)
+    assert not is_planned(80, beyond)
+    assert is_planned(81, beyond)
+
+
+@given(st.lists(st.lists(st.sampled_from([0, 0, 1, 2, 500, 0.25]), max_size=40), max_size=6))
+def test_smoothing_keeps_the_total_of_each_partition_apart(partitions):
+    units = np.array([len(counts) for counts in partitions], np.int64)
+    together = smooth(np.array([c for counts in partitions for c in counts], np.float64), units)
+    for counts, rates in zip(
+        partitions, np.split(together, np.cumsum(units)[:-1]) if len(units) else [], strict=True
+    ):
+        assert (rates >= 0).all()
+        assert rates.sum() == pytest.approx(sum(counts))
+        np.testing.assert_array_equal(rates, smooth(np.array(counts, np.float64), np.array([len(counts)])))
+
+
+def test_chance_is_evened_out_and_what_is_asked_for_is_not():
+    random = np.random.default_rng(0)
+    even = smooth(random.poisson(3, 4096).astype(float), np.array([4096]))
+    assert np.unique(np.round(even, 6)).size < 20
+    assert np.abs(even / even.mean() - 1).mean() < 0.05
+    months = np.zeros(4096)
+    months[::512] = 60
+    assert (smooth(months, np.array([4096])) == months).all()
+    hot = smooth(
+        random.poisson(np.where(np.arange(4096) // 410 == 4, 9, 1 / 9)).astype(float), np.array([4096])
+    )
+    assert hot[1700:2000].mean() / hot[:1500].mean() > 40
