@@ -62,10 +62,15 @@ catalogs: $(READY) ## dbt's own tests of an adapter, in a JDBC catalog on Postgr
 	  $(RUN)/pytest tests/official -n $(PROCESSES) --dist loadscope $(PYTEST_ARGS) || exit 1; \
 	done
 
+# Without the JVM's second compiler and its parallel collector, as in tests/conftest.py; for every Spark that a test starts.
+JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+
 processes: $(READY) ## Tests that start Spark, servers and processes of their own, or kill them; and the wheel
-	@echo "== tests that start processes"
+	@echo "== tests that start processes, $(PROCESSES) at a time"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" $(RUN)/pytest tests -m processes $(PYTEST_ARGS)
+	@SPARK_SUBMIT_OPTS="$(JAVA_OPTIONS)" SPARK_DAEMON_JAVA_OPTS="$(JAVA_OPTIONS)" \
+	TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" \
+	$(RUN)/pytest tests -m processes -n $(PROCESSES) --dist load $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)

@@ -1,9 +1,9 @@
 """One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's.
 
-What tests/processes and tests/package hold starts processes of its own: it is marked `processes` and runs one test at a
-time. tests/official, which is marked `official`, is dbt's own suite for adapters; `exhaustive` tests are more cases of
-another test, and so is all but the first case of a test marked `alike`. `make test-all` runs all of them. All else runs
-in two processes with a Spark each (`make test`).
+What tests/processes and tests/package hold starts processes of its own, and is marked `processes`. tests/official is
+dbt's own suite for adapters, marked `official`; `exhaustive` tests are more cases of another test, and so is all but
+the first case of a test marked `alike`. `make test-all` runs all of them. All else runs in two processes with a Spark
+each (`make test`).
 """
 
 from __future__ import annotations
