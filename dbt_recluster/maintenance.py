@@ -10,12 +10,13 @@ print(result.depth_before, result.depth_after)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.estimate import CostEstimate
 from dbt_recluster.clustering.history import HistoryEntry
+from dbt_recluster.clustering.known_reads import parse_reads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, ProgressCallback
 from dbt_recluster.clustering.result import ReclusterResult, Round
@@ -62,6 +63,7 @@ def recluster(
     dry_run: bool = False,
     trigger: str = "manual",
     listener: ProgressCallback | None = None,
+    reads: Sequence[str | Mapping[str, Any]] = (),
 ) -> ReclusterResult:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -80,6 +82,8 @@ def recluster(
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
             another thread), and when it is committed.
+        reads: Predicates of the queries that read the table, or mappings of ``where`` and ``weight``, how often. Blocks
+            are merged where the queries' ranges of the key end.
 
     Returns:
         The result; its ``rounds`` are empty if there was nothing to do.
@@ -102,6 +106,7 @@ def recluster(
         dry_run=dry_run,
         trigger=trigger,
         progress=listener,
+        reads=parse_reads("reads", reads),
     )
     return ClusteredTable(spark, table, cluster_by).recluster(options)
 

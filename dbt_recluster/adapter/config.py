@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.values import (
     parse_boolean,
@@ -45,6 +46,7 @@ class ClusteringConfig:
         block_rows: The most rows in a block that a merge writes.
         sort_on_load: Whether each load arrives sorted by the key.
         maintain: Whether a build is followed by the housekeeping that is due.
+        reads: What is known of the queries that read the table.
         columns: The model's columns, once they are known.
     """
 
@@ -58,6 +60,7 @@ class ClusteringConfig:
     block_rows: int = DEFAULT_BLOCK_ROWS
     sort_on_load: bool = True
     maintain: bool = False
+    reads: tuple[KnownRead, ...] = ()
     columns: Columns | None = None
 
     @classmethod
@@ -98,6 +101,7 @@ class ClusteringConfig:
             "depth": self.depth,
             "strategy": self.strategy,
             "block_rows": self.block_rows,
+            "reads": self.reads,
         }
         return ReclusterOptions(**{**own, **given})
 
@@ -158,6 +162,11 @@ def parse_recluster_maintain(value: Any) -> bool:
     return parse_boolean("recluster_maintain", value, default=False)
 
 
+def parse_recluster_reads(value: Any) -> tuple[KnownRead, ...]:
+    """``recluster_reads``: predicates of the queries that read the table, or ``where`` and ``weight`` of each."""
+    return parse_reads("recluster_reads", value)
+
+
 def clustering_turned_off(
     variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> str | None:
@@ -194,4 +203,5 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "block_rows": parse_block_rows,
     "sort_on_load": parse_sort_on_load,
     "recluster_maintain": parse_recluster_maintain,
+    "recluster_reads": parse_recluster_reads,
 }

@@ -63,6 +63,7 @@ class ReclusterConfig(SparkConfig):
     block_rows: int | None = None
     sort_on_load: bool = True
     recluster_maintain: bool = False
+    recluster_reads: str | list[Any] | None = None
 
 
 class ReclusterAdapter(ModelMethods):

@@ -11,6 +11,7 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.block_cache import BlockCache
+from dbt_recluster.clustering.known_reads import KnownRead, planner_reads
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
@@ -19,7 +20,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.sort_order import table_cluster_key
-from dbt_recluster.planner import Blocks
+from dbt_recluster.planner import Blocks, Reads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,9 @@ class KeyedTable:
         name: ``schema.table``, ``catalog.schema.table``, or a table of the current namespace.
         cluster_by: The cluster key; None is the table's sort order.
 
+    Attributes:
+        reads: Ranges of the key that queries read, for the planner, or None if nothing is known of them.
+
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
@@ -83,6 +87,7 @@ class KeyedTable:
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
+        self.reads: Reads | None = None
 
     def under(self: T, cluster_by: ClusterBy) -> T:
         """Return the same loaded table under another key."""
@@ -150,6 +155,11 @@ class KeyedTable:
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]
+
+    def know(self, reads: Sequence[KnownRead]) -> list[str]:
+        """Have plans and metrics follow reads; return what to tell of those that are left out."""
+        self.reads, left_out = planner_reads(self, reads)
+        return left_out
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""
@@ -226,4 +236,5 @@ class KeyedTable:
             partition=metadata.partition,
             unbounded=metadata.unbounded,
             deleted=metadata.deleted_rows,
+            reads=self.reads,
         )

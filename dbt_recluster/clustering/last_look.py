@@ -157,6 +157,7 @@ class Look:
             "version": _version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
+            "reads": repr(self._table.reads),
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),

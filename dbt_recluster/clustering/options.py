@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.clustering.values import MAX_BLOCK_ROWS, MAX_BYTES, parse_predicate
 from dbt_recluster.exceptions import OptionError
@@ -33,6 +34,8 @@ class ReclusterOptions:
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         progress: Callback for the progress of each round, or None.
+        reads: Predicates of the queries that read the table, or none if nothing is known of them: given as
+            :func:`dbt_recluster.clustering.known_reads.parse_reads` takes them. Blocks are merged where they end.
 
     Raises:
         OptionError: A value has the wrong type or range.
@@ -47,6 +50,7 @@ class ReclusterOptions:
     dry_run: bool = False
     trigger: str = "manual"
     progress: ProgressCallback | None = None
+    reads: tuple[KnownRead, ...] = ()
 
     def __post_init__(self) -> None:
         check_block_rows(self.block_rows)
@@ -58,6 +62,7 @@ class ReclusterOptions:
         if self.trigger not in TRIGGERS:
             raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
         parse_predicate("where", self.where)
+        object.__setattr__(self, "reads", parse_reads("reads", self.reads))
         if self.progress is not None and not callable(self.progress):
             raise OptionError(f"progress must be a function, not {self.progress!r}")
         if self.depth is not None:

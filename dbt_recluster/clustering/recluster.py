@@ -84,6 +84,7 @@ class Recluster:
         """Check what has not been checked, and then make the key the table's sort order."""
         if self._options.where is not None:
             self._table.predicate(self._options.where)
+        self._result.warnings += self._table.know(self._options.reads)
         iceberg, key, sets_key = self._table.iceberg, self._table.key, self._table.cluster_by is not None
         check_bounds_are_recorded(iceberg, key, sets_key=sets_key)
         if self._options.dry_run or self._result.suspended is not None:

@@ -58,12 +58,14 @@ class ClusteredTable(KeyedTable):
 
     def estimate(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterEstimate:
         """Estimate what reclustering until nothing is left to do would cost and gain."""
+        self.know(options.reads)
         return estimate_recluster(self, options)
 
     def estimate_cost(
         self, options: ReclusterOptions = _DEFAULTS, now: datetime | None = None
     ) -> CostEstimate:
         """Estimate the cost of the first clustering, and of each day of loads like those of the past week."""
+        self.know(options.reads)
         return CostModel(self, options.policy, now).estimate()
 
     def suggest(self, queries: Sequence[str] = (), options: ReclusterOptions = _DEFAULTS) -> Suggestion:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_text
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.values import (
     parse_boolean,
@@ -31,6 +32,7 @@ _PARSERS: dict[str, Callable[[str, Any], Any]] = {
     "depth": parse_depth,
     "strategy": parse_strategy,
     "block_rows": parse_row_count,
+    "reads": parse_reads,
 }
 # What may stand after the prefix.
 OPTION_NAMES = (*_PARSERS, _AUTOMATIC)
@@ -71,6 +73,17 @@ class TableSettings:
         is_set = f"{OPTION_PREFIX}block_rows" in self.properties
         rows: int = self._option("block_rows") if is_set else DEFAULT_BLOCK_ROWS
         return rows
+
+    @property
+    def reads(self) -> tuple[KnownRead, ...]:
+        """What is known of the queries that read the table.
+
+        Raises:
+            OptionError: The property is no list of reads.
+        """
+        is_set = f"{OPTION_PREFIX}reads" in self.properties
+        reads: tuple[KnownRead, ...] = self._option("reads") if is_set else ()
+        return reads
 
     @property
     def automatic_clustering(self) -> bool:
@@ -122,6 +135,8 @@ def option_properties(options: Mapping[str, Any], defaults: Mapping[str, Any]) -
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return reads_text(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():

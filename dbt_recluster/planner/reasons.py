@@ -15,7 +15,8 @@ from dbt_recluster.planner.small_blocks import small_blocks
 def reason_of(eligible: Candidates, selected: SelectedSets, thresholds: FloatArray, policy: Policy) -> str:
     """Describe what is selected, or why nothing is."""
     depth, threshold = selected.average_depth, _shown(thresholds)
-    measure = "average depth" if eligible.reads is None else "read depth"
+    by_reads = eligible.reads is not None and policy.strategy == "payback"
+    measure = "read depth" if by_reads else "average depth"
     beside = [
         text
         for text in (

@@ -129,6 +129,7 @@ def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str
     amplification = report.history[-1].write_amplification if report.history else 0.0
     facts = [
         ("average depth", _number(values["average_depth"])),
+        *([("read depth", _number(values["read_depth"]))] if "read_depth" in values else []),
         ("depth of 95 %", str(values["p95_depth"])),
         ("clustering ratio", f"{values['clustering_ratio']:.0f} %"),
         ("blocks", f"{values['total_block_count']:,}"),

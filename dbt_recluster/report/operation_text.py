@@ -47,6 +47,7 @@ def information(values: Mapping[str, Any]) -> str:
             f"{values['max_fragmentation']:g} in the worst partition",
         ),
         ("average depth", f"{values['average_depth']:g}"),
+        *([("read depth", f"{values['read_depth']:g}")] if "read_depth" in values else []),
         ("average overlaps", f"{values['average_overlaps']:g}"),
         ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
         ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),

@@ -16,6 +16,7 @@ from dbt_recluster.adapter.config import (
     parse_recluster_where,
 )
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.known_reads import KnownRead
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 
@@ -46,6 +47,7 @@ def test_every_key() -> None:
         recluster_strategy="peak",
         recluster_max_bytes="1.5 GB",
         recluster_where="id > 3",
+        recluster_reads=["id > 5", {"where": "id = 7", "weight": 3}],
         block_rows=1000,
         sort_on_load=False,
         materialized="table",
@@ -58,6 +60,7 @@ def test_every_key() -> None:
         strategy="peak",
         max_bytes=1536 * 2**20,
         where="id > 3",
+        reads=(KnownRead("id > 5"), KnownRead("id = 7", 3.0)),
         block_rows=1000,
         sort_on_load=False,
     )
@@ -88,6 +91,8 @@ def test_every_key() -> None:
         ("block_rows", "nan", "block_rows must be a whole number above 0, at most"),
         ("block_rows", "many", "block_rows must be a whole number above 0, at most"),
         ("sort_on_load", 2, "sort_on_load must be true or false"),
+        ("recluster_reads", 7, "recluster_reads must be a list of SQL predicates"),
+        ("recluster_reads", [{"weight": 2}], "recluster_reads: a read is a SQL predicate"),
     ],
 )
 def test_wrong_values_name_the_key_and_what_is_allowed(key: str, value: Any, message: str) -> None:

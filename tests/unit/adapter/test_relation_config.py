@@ -136,10 +136,12 @@ def test_options_that_differ_from_the_defaults_are_recorded() -> None:
         recluster_max_bytes="1 GB",
         recluster_where="name = 'it''s'",
         recluster_strategy="peak",
+        recluster_reads=["name = 'it''s'", {"where": "id > 5", "weight": 3}],
         block_rows=500,
         automatic_clustering=False,
     )
     recorded = {
+        "recluster.option.reads": """["name = 'it''s'",{"where":"id > 5","weight":3.0}]""",
         "recluster.option.depth": "2",
         "recluster.option.final": "true",
         "recluster.option.max_bytes": str(2**30),

@@ -1,0 +1,51 @@
+"""`recluster_reads` on a model: merged where reads end, recorded for others, and never in the way of a build."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt, run_dbt_and_capture
+
+# Each load covers all keys, in ten files.
+MODEL = """
+{{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=100, sort_on_load=false,
+          recluster_reads=var('reads', none)) }}
+select /*+ repartition_by_range(10, k) */ id as k, {{ var('load', 0) }} as load from range(1000)
+"""
+READS = [{"where": "k between 310 and 750", "weight": 9}]
+
+
+class TestReadsOfModels:
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": MODEL}
+
+    def test_they_are_followed_and_recorded(self, project: Any) -> None:
+        def run(load: int, reads: Any) -> tuple[dict[str, Any], str]:
+            results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load, "reads": reads})])
+            return results[0].adapter_response, log
+
+        for load in range(2):
+            assert run(load, READS)[0]["blocks_rewritten"] == 0
+        response, _ = run(2, READS)
+        assert response["blocks_rewritten"] == 6
+        assert response["recluster_reason"] == "read depth 1 is at most 2"
+        properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
+        assert json.loads(properties["recluster.option.reads"]) == [
+            {"where": "k between 310 and 750", "weight": 9.0}
+        ]
+        _, log = run_dbt_and_capture(["run-operation", "clustering_information", "--args", "{table: events}"])
+        assert re.search(r"read depth +1\n", log)
+        response, log = run(3, ["nope = 1", *READS])
+        assert "events: reads: left out, 'nope = 1' cannot choose blocks of" in log
+        assert response["recluster_reason"].startswith("read depth 2 is at most 2")
+        run(4, None)
+        properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
+        assert "recluster.option.reads" not in properties
+
+    def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
+        results = run_dbt(["run", "--vars", json.dumps({"reads": [{"weight": 2}]})], expect_pass=False)
+        assert "recluster_reads: a read is a SQL predicate" in results[0].message
