@@ -97,6 +97,10 @@ class BudgetSpentError(ReclusterError):
     """The bytes that a run may rewrite over all its tables are spent, so this table was not reclustered."""
 
 
+class EventLogError(ReclusterError):
+    """There are no event logs of Spark where they were looked for."""
+
+
 class ReportError(ReclusterError):
     """A report cannot be drawn or written: the plotting library is missing, or the file cannot be made."""
 

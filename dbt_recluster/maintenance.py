@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.clustering.estimate import CostEstimate
 from dbt_recluster.clustering.history import HistoryEntry
 from dbt_recluster.clustering.known_reads import parse_reads
+from dbt_recluster.clustering.learned_reads import LearnedReads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, ProgressCallback
+from dbt_recluster.clustering.reads_information import ReadsInformation
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.clustering.suggest import Suggestion
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +41,10 @@ __all__ = [
     "clustering_history",
     "clustering_information",
     "clustering_ratio",
+    "clustering_reads",
     "estimate_clustering_cost",
+    "forget_reads",
+    "import_reads",
     "recluster",
     "resume_recluster",
     "suggest_cluster_by",
@@ -63,7 +69,7 @@ def recluster(
     dry_run: bool = False,
     trigger: str = "manual",
     listener: ProgressCallback | None = None,
-    reads: Sequence[str | Mapping[str, Any]] = (),
+    reads: str | Sequence[str | Mapping[str, Any]] | None = None,
 ) -> ReclusterResult:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -82,8 +88,9 @@ def recluster(
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
             another thread), and when it is committed.
-        reads: Predicates of the queries that read the table, or mappings of ``where`` and ``weight``, how often. Blocks
-            are merged where the queries' ranges of the key end.
+        reads: Queries that read the table, or predicates of them, or mappings of ``query`` or ``where`` and ``weight``,
+            how often. Blocks are merged where their ranges of the key end. ``even`` is without any, None is what the
+            table records.
 
     Returns:
         The result; its ``rounds`` are empty if there was nothing to do.
@@ -226,6 +233,64 @@ def suggest_cluster_by(
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
     return ClusteredTable(spark, table).suggest(queries, options)
+
+
+def clustering_reads(
+    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None
+) -> ReadsInformation:
+    """Return what is known of the queries that read a table, and which blocks each opens under a key.
+
+    Args:
+        spark: A session with Iceberg's extensions.
+        table: ``schema.table`` or ``catalog.schema.table``.
+        cluster_by: Any key; None is the table's sort order.
+
+    Raises:
+        NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
+    """
+    return ClusteredTable(spark, table, cluster_by).clustering_reads()
+
+
+def import_reads(
+    spark: SparkSession,
+    table: str,
+    event_log: str | None = None,
+    *,
+    queries: Mapping[str, str] | None = None,
+    since: datetime | None = None,
+    logged_as: str | None = None,
+) -> LearnedReads:
+    """Record with a table what is read of it: ranges and counts, of queries that are given or that Spark has logged.
+
+    Args:
+        spark: A session with Iceberg's extensions.
+        table: ``schema.table`` or ``catalog.schema.table``.
+        event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads.
+        queries: Instead, SQL queries by name, of which each counts once. They replace those of an earlier call.
+        since: Leave out logged queries before this time; by default of a week ago. Those that were imported before are
+            not counted again.
+        logged_as: The table's full name in the logs, if other applications give its catalog another name.
+
+    Raises:
+        NotAnIcebergTableError: There is no such table.
+        EventLogError: There are no logs.
+        OptionError: Neither logs nor queries are given, or both.
+    """
+    if (event_log is None) == (queries is None):
+        raise OptionError("import_reads needs event_log or queries, and not both")
+    clustered = ClusteredTable(spark, table)
+    if queries is not None:
+        return clustered.learn_from_project(queries)
+    return clustered.import_event_logs(str(event_log), since, logged_as)
+
+
+def forget_reads(spark: SparkSession, table: str) -> int:
+    """Drop what a table records of its reads; return how many ranges it was.
+
+    Raises:
+        NotAnIcebergTableError: There is no such table.
+    """
+    return ClusteredTable(spark, table).forget_reads()
 
 
 def suspend_recluster(spark: SparkSession, table: str) -> str:

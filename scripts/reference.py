@@ -107,6 +107,8 @@ def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes that hold them."""
     from dbt_recluster.clustering.estimate import CostEstimate, ReclusterEstimate
     from dbt_recluster.clustering.history import HistoryEntry
+    from dbt_recluster.clustering.learned_reads import LearnedReads
+    from dbt_recluster.clustering.reads_information import ReadInformation, ReadsInformation
     from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan
     from dbt_recluster.clustering.suggest import KeyCandidate, Suggestion
     from dbt_recluster.planner import ClusteringInformation
@@ -119,6 +121,9 @@ def figures() -> str:
     for title, kind in (
         ("clustering_information", ClusteringInformation),
         ("clustering_history", HistoryEntry),
+        ("clustering_reads", ReadsInformation),
+        ("clustering_reads: each of its reads", ReadInformation),
+        ("import_reads", LearnedReads),
         ("recluster", ReclusterResult),
         ("recluster, dry_run: its plan", RewritePlan),
         ("recluster, dry_run: each set of the plan", PlannedSet),

@@ -46,7 +46,8 @@ class ClusteringConfig:
         block_rows: The most rows in a block that a merge writes.
         sort_on_load: Whether each load arrives sorted by the key.
         maintain: Whether a build is followed by the housekeeping that is due.
-        reads: What is known of the queries that read the table.
+        reads: What the model says of the queries that read the table; None is what the table records.
+        reads_of_project: Whether the table records what the project reads of it.
         columns: The model's columns, once they are known.
     """
 
@@ -60,7 +61,8 @@ class ClusteringConfig:
     block_rows: int = DEFAULT_BLOCK_ROWS
     sort_on_load: bool = True
     maintain: bool = False
-    reads: tuple[KnownRead, ...] = ()
+    reads: tuple[KnownRead, ...] | None = None
+    reads_of_project: bool = False
     columns: Columns | None = None
 
     @classmethod
@@ -80,7 +82,10 @@ class ClusteringConfig:
             known = ", ".join(key for key in PARSERS if key.startswith("recluster_"))
             raise OptionError(f"{unknown[0]} is not a config of dbt-recluster; there are {known}")
         values = {key: parse(get(key)) for key, parse in PARSERS.items()}
-        return cls(**{key.removeprefix("recluster_"): value for key, value in values.items()})
+        return cls(
+            **{key.removeprefix("recluster_"): value for key, value in values.items()},
+            reads_of_project=_is_project(get("recluster_reads")),
+        )
 
     def resolve(self, columns: Columns) -> ClusteringConfig:
         """Return this configuration with its key checked against the model's columns and spelled like them.
@@ -162,9 +167,17 @@ def parse_recluster_maintain(value: Any) -> bool:
     return parse_boolean("recluster_maintain", value, default=False)
 
 
-def parse_recluster_reads(value: Any) -> tuple[KnownRead, ...]:
-    """``recluster_reads``: predicates of the queries that read the table, or ``where`` and ``weight`` of each."""
-    return parse_reads("recluster_reads", value)
+def parse_recluster_reads(value: Any) -> tuple[KnownRead, ...] | None:
+    """``recluster_reads``: ``project``, ``even``, or queries or predicates that read the table.
+
+    Instead of a text, one may be a mapping with ``query`` or ``where``, and ``weight``. The default is what the table
+    records.
+    """
+    return None if _is_project(value) else parse_reads("recluster_reads", value)
+
+
+def _is_project(value: Any) -> bool:
+    return isinstance(value, str) and value.strip().lower() == "project"
 
 
 def clustering_turned_off(

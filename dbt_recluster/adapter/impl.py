@@ -23,6 +23,7 @@ from dbt_recluster.adapter.model_response import ReclusterResponse, respond
 from dbt_recluster.adapter.operation_runner import Answer, OperationRunner
 from dbt_recluster.adapter.operations import ARGUMENTS, OPERATIONS
 from dbt_recluster.adapter.patterns import names_like
+from dbt_recluster.adapter.project_reads import project_queries
 from dbt_recluster.adapter.reclustering import (
     OperationArguments,
     RunBudget,
@@ -76,7 +77,7 @@ class ReclusterAdapter(ModelMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._runner = OperationRunner(self._open, self._exists, self._selected)
+        self._runner = OperationRunner(self._open, self._exists, self._selected, self._queries)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
         self._submitted = SubmittedTables(self.credentials, self.connections)
 
@@ -130,7 +131,11 @@ class ReclusterAdapter(ModelMethods):
 
     @available.parse_none
     def recluster_relation(
-        self, relation: BaseRelation, clustering: ClusteringConfig, variables: Mapping[str, Any]
+        self,
+        relation: BaseRelation,
+        clustering: ClusteringConfig,
+        variables: Mapping[str, Any],
+        unique_id: str,
     ) -> TableOutcome:
         """Recluster the table of a model that was just built."""
         name = relation.render()
@@ -138,7 +143,7 @@ class ReclusterAdapter(ModelMethods):
             if self.credentials.recluster_submit is not None:
                 return TableOutcome.of_build(name, self._submitted.submit(name))
             with self._cancellable():
-                return self._reclusterer.after_build(name, clustering, variables)
+                return self._reclusterer.after_build(name, clustering, variables, unique_id)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
             return TableOutcome.of_failure(name, e)
 
@@ -230,6 +235,9 @@ class ReclusterAdapter(ModelMethods):
 
     def _selected(self, select: list[str] | None, exclude: list[str] | None) -> frozenset[str]:
         return selected_ids(self.get_macro_resolver(), select, exclude)
+
+    def _queries(self, unique_id: str) -> Mapping[str, str]:
+        return project_queries(self.get_macro_resolver(), unique_id, self.config.project_target_path)
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""

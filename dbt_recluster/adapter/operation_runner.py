@@ -25,6 +25,12 @@ Open = Callable[[str, ClusterKey | None], "ClusteredTable"]
 Exists = Callable[[str], bool]
 # Returns the unique ids of the nodes that dbt's selectors admit: those of select, and of exclude.
 Selected = Callable[[list[str] | None, list[str] | None], frozenset[str]]
+# Returns the compiled SQL of what reads a node's table, by name.
+Queries = Callable[[str], Mapping[str, str]]
+
+
+def _no_queries(_: str) -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Operation:
         needs_choice: Whether tables have to be chosen: an operation that changes tables does not change all by default.
         eligible: Which of the project's tables it is for.
         parsers: The arguments besides those that choose tables, and ``format``.
+        takes_queries: Whether ``run`` wants the queries of the project that read the table, as ``queries``.
     """
 
     run: Callable[..., Any]
@@ -52,6 +59,7 @@ class Operation:
     needs_choice: bool = False
     eligible: Eligible = CLUSTERED
     parsers: Mapping[str, Parser] = field(default_factory=dict)
+    takes_queries: bool = False
 
     @property
     def arguments(self) -> dict[str, Parser]:
@@ -67,11 +75,13 @@ class OperationRunner:
         open: Opens a table.
         exists: Tells whether a table is built.
         selected: Understands dbt's selectors.
+        queries: Knows the queries of the project.
     """
 
     open: Open
     exists: Exists
     selected: Selected
+    queries: Queries = _no_queries
 
     def choice(self, table: Any, select: list[str] | None, exclude: list[str] | None) -> Choice:
         """Return which tables the arguments choose.
@@ -98,10 +108,14 @@ class OperationRunner:
             raise OptionError(
                 f"{name} needs a table: --args '{{table: schema.name}}', or a selector: --args '{{select: tag:name}}'"
             )
-        answers, failures = self.for_all(
-            targets(choice, nodes, operation.eligible),
-            lambda target: operation.run(self.open, target, **arguments),
-        )
+
+        def run(target: Target) -> Any:
+            if not operation.takes_queries:
+                return operation.run(self.open, target, **arguments)
+            queries = self.queries(target.unique_id) if target.unique_id else {}
+            return operation.run(self.open, target, **arguments, queries=queries)
+
+        answers, failures = self.for_all(targets(choice, nodes, operation.eligible), run)
         if output == "json":
             single = choice.is_single and len(answers) == 1
             text = json.dumps(answers[0] if single else answers, indent=2, ensure_ascii=False)

@@ -19,6 +19,7 @@ from dbt_recluster.adapter.arguments import (
 )
 from dbt_recluster.adapter.housekeeping_operations import HOUSEKEEPING
 from dbt_recluster.adapter.operation_runner import Open, Operation
+from dbt_recluster.adapter.reads_operations import READS
 from dbt_recluster.adapter.targets import Target
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.values import parse_since
@@ -93,6 +94,7 @@ OPERATIONS: dict[str, Operation] = {
     "suggest_cluster_by": Operation(
         _suggest, operation_text.suggestion, needs_choice=True, parsers={"queries": parse_queries}
     ),
+    **READS,
     **HOUSEKEEPING,
     "suspend_recluster": Operation(_suspend, operation_text.suspended, needs_choice=True),
     "resume_recluster": Operation(_resume, operation_text.resumed, needs_choice=True),

@@ -19,11 +19,13 @@ from dbt_recluster.adapter.operation_runner import OperationRunner
 from dbt_recluster.adapter.targets import Choice, Node, Target, targets
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError, ReclusterError
+from dbt_recluster.report import reads_text
 from dbt_recluster.report.progress_lines import ProgressLines
 from dbt_recluster.report.text import not_reclustered, plan_table, recluster_line
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
+    from dbt_recluster.clustering.table import ClusteredTable
 
 logger = AdapterLogger("Recluster")
 
@@ -135,10 +137,10 @@ class TableReclusterer:
         self._budget = budget
 
     def after_build(
-        self, relation: str, config: ClusteringConfig, variables: Mapping[str, Any]
+        self, relation: str, config: ClusteringConfig, variables: Mapping[str, Any], unique_id: str
     ) -> TableOutcome:
         """Recluster after a build; what the run's budget does not allow is left for the next run."""
-        target = Target(relation, config, required=True)
+        target = Target(relation, config, required=True, unique_id=unique_id)
         try:
             result = self._recluster(target, config.options(trigger="run"), run_budget(variables))
         except BudgetSpentError as e:
@@ -215,7 +217,10 @@ class TableReclusterer:
         with self._budget.limit(budget, options.max_bytes) as max_bytes:
             options = replace(options, max_bytes=max_bytes, progress=progress)
             try:
-                result = self._runner.open(target.relation, target.config.cluster_by).recluster(options)
+                table = self._runner.open(target.relation, target.config.cluster_by)
+                if is_run and target.config.reads_of_project and target.unique_id is not None:
+                    _learn(table, self._runner.queries(target.unique_id))
+                result = table.recluster(options)
             except ReclusterError as e:
                 self._budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
                 raise
@@ -228,6 +233,13 @@ class TableReclusterer:
             return table.estimate(arguments.options(target.config)).gain_per_byte
         except ReclusterError:
             return 0.0  # its turn will tell what is wrong
+
+
+def _learn(table: ClusteredTable, queries: Mapping[str, str]) -> None:
+    """Record what the project reads of a table, unless the table knows."""
+    if queries and not table.is_project_known(queries):
+        learned = table.learn_from_project(queries)
+        logger.debug(reads_text.learned(learned.as_dict()))
 
 
 def _with_key(target: Target, arguments: OperationArguments) -> Target:

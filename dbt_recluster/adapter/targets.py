@@ -25,12 +25,14 @@ class Target:
         config: The clustering configuration of its model; without a key for a table that is not part of the project.
         required: Whether the user named it. Otherwise it is passed over if it is not built yet.
         error: What is wrong with its model's configuration. Other tables are worked on regardless.
+        unique_id: dbt's id of its node, or None for a table that is not part of the project.
     """
 
     relation: str
     config: ClusteringConfig
     required: bool
     error: str | None = None
+    unique_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,10 @@ def _named_target(name: str, nodes: list[Node]) -> Target:
 def _target(node: Node, *, required: bool) -> Target:
     config = node["config"]
     try:
-        return Target(_relation(node), ClusteringConfig.parse(config.get, config), required)
+        parsed, error = ClusteringConfig.parse(config.get, config), None
     except ReclusterError as e:
-        error = f"the configuration of its model is wrong: {e}"
-        return Target(_relation(node), ClusteringConfig(), required, error)
+        parsed, error = ClusteringConfig(), f"the configuration of its model is wrong: {e}"
+    return Target(_relation(node), parsed, required, error, node.get("unique_id"))
 
 
 def _relation(node: Node) -> str:

@@ -31,7 +31,7 @@ def table_information(
     if block_rows is None:
         block_rows = TableSettings(table.iceberg.properties).block_rows
     check_block_rows(block_rows)
-    if table.reads is None:
+    if not table.known_reads:
         table.know(TableSettings(table.iceberg.properties).reads)
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()

@@ -11,7 +11,13 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.block_cache import BlockCache
-from dbt_recluster.clustering.known_reads import KnownRead, planner_reads
+from dbt_recluster.clustering.known_reads import (
+    KnownRead,
+    Read,
+    declared_reads,
+    reads_of_key,
+    recorded_reads,
+)
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
@@ -72,7 +78,8 @@ class KeyedTable:
         cluster_by: The cluster key; None is the table's sort order.
 
     Attributes:
-        reads: Ranges of the key that queries read, for the planner, or None if nothing is known of them.
+        known_reads: What is known of the queries that read the table, as of the last :meth:`know`.
+        reads: Their ranges of the key, for the planner, or None if no read is known that restricts the key.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
@@ -87,6 +94,7 @@ class KeyedTable:
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
+        self.known_reads: list[Read] = []
         self.reads: Reads | None = None
 
     def under(self: T, cluster_by: ClusterBy) -> T:
@@ -156,9 +164,18 @@ class KeyedTable:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]
 
-    def know(self, reads: Sequence[KnownRead]) -> list[str]:
-        """Have plans and metrics follow reads; return what to tell of those that are left out."""
-        self.reads, left_out = planner_reads(self, reads)
+    def know(self, reads: Sequence[KnownRead] | None = None) -> list[str]:
+        """Have plans and metrics follow these reads, or else those that the table records.
+
+        Returns:
+            What to tell of those that are left out.
+        """
+        left_out: list[str] = []
+        if reads is None:
+            self.known_reads = recorded_reads(self)
+        else:
+            self.known_reads, left_out = declared_reads(self, reads)
+        _, self.reads = reads_of_key(self, self.known_reads)
         return left_out
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:

@@ -1,20 +1,28 @@
-"""What is known of the queries that read a table: predicates, and how often each is asked."""
+"""What is known of the queries that read a table, and how often each is asked."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
 from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError, PredicateError
 from dbt_recluster.iceberg.key_ranges import key_ranges
+from dbt_recluster.iceberg.query_scans import is_query, scan_predicates
+from dbt_recluster.iceberg.read_boxes import Box, box_of_json, predicate_boxes, value_types
 from dbt_recluster.planner import Reads
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.keyed_table import KeyedTable
+
+# The word for: none are known, whatever the table records.
+EVEN = "even"
+# Who knows of a read: the user who names it, or one of those in `recorded_reads`.
+DECLARED = "declared"
 
 # Characters that they take in a table's property; a Hive metastore may hold 4,000.
 _LONGEST = 3_500
@@ -23,24 +31,45 @@ _EXAMPLE = "\"event_date >= date'2026-01-01'\""
 
 @dataclass(frozen=True)
 class KnownRead:
-    """A predicate of queries.
+    """A query or a predicate of queries, as a user names it.
 
     Attributes:
-        where: The predicate, on the table's columns.
+        text: A whole query, or a predicate on the table's columns.
         weight: How often it is asked, beside the others.
     """
 
-    where: str
+    text: str
     weight: float = 1.0
 
 
-def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...]:
-    """Read predicates: one, a list, or a list of mappings with ``where`` and ``weight``; also as the text of such JSON.
+@dataclass(frozen=True)
+class Read:
+    """What a read asks of a table.
+
+    Attributes:
+        source: Who knows of it.
+        box: The range of each column, see `iceberg.read_boxes`.
+        weight: How often it is asked, beside the others.
+    """
+
+    source: str
+    box: Box
+    weight: float
+
+
+def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
+    """Read what a user says of reads.
+
+    It is a query or a predicate, a list of them, or a list of mappings with ``query`` or ``where``, and ``weight``;
+    also as the text of such JSON. ``even`` and an empty list mean that reads are even over the keys. None stands for
+    what the table records.
 
     Raises:
         OptionError: It is none of these, or too long.
     """
     if value is None:
+        return None
+    if isinstance(value, str) and value.strip().lower() == EVEN:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
@@ -49,11 +78,13 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...]:
             raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
     items = [value] if isinstance(value, (str, Mapping, KnownRead)) else value
     if not isinstance(items, Sequence):
-        raise OptionError(f"{name} must be a list of SQL predicates such as {_EXAMPLE}, not {value!r:.40}")
+        raise OptionError(
+            f"{name} must be a list of queries, or of SQL predicates such as {_EXAMPLE}, not {value!r:.40}"
+        )
     reads = tuple(_parse_read(name, item) for item in items)
     if len(reads_text(reads)) > _LONGEST:
         raise OptionError(
-            f"{name} must be shorter: {len(reads)} predicates take {len(reads_text(reads)):,} characters, and the "
+            f"{name} must be shorter: {len(reads)} reads take {len(reads_text(reads)):,} characters, and the "
             f"table's property holds {_LONGEST:,}"
         )
     return reads
@@ -61,54 +92,83 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...]:
 
 def _parse_read(name: str, item: Any) -> KnownRead:
     if isinstance(item, KnownRead):
-        item = {"where": item.where, "weight": item.weight}
+        item = {"where": item.text, "weight": item.weight}
     given = item if isinstance(item, Mapping) else {"where": item}
-    unknown = sorted(set(map(str, given)) - {"where", "weight"})
+    unknown = sorted(set(map(str, given)) - {"query", "where", "weight"})
     if unknown:
-        raise OptionError(f"{name}: a read has `where` and `weight`, and no `{unknown[0]}`")
-    where, weight = given.get("where"), parse_number(given.get("weight", 1))
-    if not isinstance(where, str) or not where.strip():
-        raise OptionError(f"{name}: a read is a SQL predicate such as {_EXAMPLE}, not {where!r:.40}")
+        raise OptionError(f"{name}: a read has `query` or `where`, and `weight`, and no `{unknown[0]}`")
+    if "query" in given and "where" in given:
+        raise OptionError(f"{name}: a read has `query` or `where`, not both")
+    text, weight = given.get("query", given.get("where")), parse_number(given.get("weight", 1))
+    if not isinstance(text, str) or not text.strip():
+        raise OptionError(
+            f"{name}: a read is a query, or a SQL predicate such as {_EXAMPLE}, not {text!r:.40}"
+        )
+    if "query" in given and not is_query(text):
+        raise OptionError(f"{name}: a query begins with select or with, not as {text!r:.40}; use `where`")
     if weight is None or weight <= 0 or not math.isfinite(weight):
         raise OptionError(f"{name}: a weight must be a number above 0, not {given.get('weight')!r:.40}")
-    return KnownRead(where, weight)
+    return KnownRead(text, weight)
 
 
 def reads_text(reads: Sequence[KnownRead]) -> str:
-    """Write reads as JSON, which :func:`parse_reads` reads."""
+    """Write reads as a text that :func:`parse_reads` reads."""
+    if not reads:
+        return EVEN
     items = [
-        read.where if read.weight == 1 else {"where": read.where, "weight": read.weight} for read in reads
+        read.text
+        if read.weight == 1
+        else {"query" if is_query(read.text) else "where": read.text, "weight": read.weight}
+        for read in reads
     ]
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
 
 
-def planner_reads(table: KeyedTable, reads: Sequence[KnownRead]) -> tuple[Reads | None, list[str]]:
-    """Return the ranges of the key that reads ask for, and what to tell of those that are left out.
+def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[Read], list[str]]:
+    """Return what users' reads ask of a table, and what to tell of those that are left out.
 
-    A read that does not restrict the key is one of all keys. It ends nowhere, so it is left out without a word.
+    A read that restricts no column is one of the whole table: it ends nowhere, so it is left out without a word.
     """
-    lower: list[list[Any]] = []
-    upper: list[list[Any]] = []
-    weight: list[float] = []
-    left_out = []
+    kinds = value_types(table.columns.types)
+    found, left_out = [], []
     for read in reads:
         try:
-            ranges = key_ranges(table.iceberg, table.columns.types, table.key, table.predicate(read.where))
+            if is_query(read.text):
+                predicates = scan_predicates(table.iceberg, read.text)
+                if not predicates:
+                    beginning = " ".join(read.text.split())[:60]
+                    left_out.append(f"reads: left out, {beginning!r} does not read {table.name}")
+            else:
+                predicates = [table.predicate(read.text)]
         except PredicateError as e:
             left_out.append(f"reads: left out, {str(e).removeprefix('where: ')}")
             continue
-        for low, high in ranges:
-            lower.append(low)
-            upper.append(high)
-            weight.append(read.weight)
-    if not weight:
-        return None, left_out
-    columns = range(len(table.key.fields))
-    return (
-        Reads(
-            [[low[column] for low in lower] for column in columns],
-            [[high[column] for high in upper] for column in columns],
-            weight,
-        ),
-        left_out,
+        found += [
+            Read(DECLARED, box, read.weight)
+            for predicate in predicates
+            for box in predicate_boxes(table.iceberg, kinds, predicate)
+        ]
+    return found, left_out
+
+
+def recorded_reads(table: KeyedTable) -> list[Read]:
+    """Return the reads that the table records, as far as it has their columns."""
+    kinds = value_types(table.columns.types)
+    recorded = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY)).reads
+    boxes = ((read, box_of_json(kinds, read.box)) for read in recorded)
+    return [Read(read.source, box, read.weight) for read, box in boxes if box]
+
+
+def reads_of_key(table: KeyedTable, reads: Iterable[Read]) -> tuple[list[Read], Reads | None]:
+    """Return the reads that restrict the table's key, and the range of the key of each, or None if there are none."""
+    kinds, key = value_types(table.columns.types), table.key
+    found = [(read, ends) for read in reads for ends in key_ranges(kinds, key, [read.box])]
+    if not found:
+        return [], None
+    columns = range(len(key.fields))
+    ranges = Reads(
+        [[lower[column] for _, (lower, _) in found] for column in columns],
+        [[upper[column] for _, (_, upper) in found] for column in columns],
+        [read.weight for read, _ in found],
     )
+    return [read for read, _ in found], ranges

@@ -34,8 +34,9 @@ class ReclusterOptions:
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         progress: Callback for the progress of each round, or None.
-        reads: Predicates of the queries that read the table, or none if nothing is known of them: given as
-            :func:`dbt_recluster.clustering.known_reads.parse_reads` takes them. Blocks are merged where they end.
+        reads: Queries that read the table, or predicates of them, given as
+            :func:`dbt_recluster.clustering.known_reads.parse_reads` takes them: blocks are merged where they end. None
+            is what the table records.
 
     Raises:
         OptionError: A value has the wrong type or range.
@@ -50,7 +51,7 @@ class ReclusterOptions:
     dry_run: bool = False
     trigger: str = "manual"
     progress: ProgressCallback | None = None
-    reads: tuple[KnownRead, ...] = ()
+    reads: tuple[KnownRead, ...] | None = None
 
     def __post_init__(self) -> None:
         check_block_rows(self.block_rows)

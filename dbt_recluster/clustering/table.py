@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,16 @@ from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.housekeeping import Housekeeping
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
 from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.known_reads import KnownRead
+from dbt_recluster.clustering.learned_reads import (
+    LearnedReads,
+    forget_reads,
+    import_event_logs,
+    is_project_known,
+    learn_from_project,
+)
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.reads_information import ReadsInformation, reads_information
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import ReclusterResult
@@ -86,6 +95,28 @@ class ClusteredTable(KeyedTable):
     def housekeeping(self) -> Housekeeping:
         """Return what cleans up after the table's commits."""
         return Housekeeping(self.iceberg)
+
+    def clustering_reads(self, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
+        """Return the known reads, those that users declare or those that the table records, and what each opens."""
+        return reads_information(self, declared)
+
+    def is_project_known(self, queries: Mapping[str, str]) -> bool:
+        """Whether :meth:`learn_from_project` has learned these queries, and not long ago."""
+        return is_project_known(self, queries)
+
+    def learn_from_project(self, queries: Mapping[str, str]) -> LearnedReads:
+        """Record what the queries of a project, by name, read of the table."""
+        return learn_from_project(self, queries)
+
+    def import_event_logs(
+        self, directory: str, since: datetime | None = None, logged_as: str | None = None
+    ) -> LearnedReads:
+        """Record what the queries in Spark's event logs read of the table."""
+        return import_event_logs(self, directory, since, logged_as)
+
+    def forget_reads(self) -> int:
+        """Drop what the table records of its reads; return how many ranges it was."""
+        return forget_reads(self)
 
     def suspend(self) -> str:
         """Keep everybody from reclustering the table; return since when."""

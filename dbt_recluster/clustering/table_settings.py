@@ -75,14 +75,14 @@ class TableSettings:
         return rows
 
     @property
-    def reads(self) -> tuple[KnownRead, ...]:
-        """What is known of the queries that read the table.
+    def reads(self) -> tuple[KnownRead, ...] | None:
+        """What its model says of the queries that read the table, or None if it says nothing.
 
         Raises:
             OptionError: The property is no list of reads.
         """
         is_set = f"{OPTION_PREFIX}reads" in self.properties
-        reads: tuple[KnownRead, ...] = self._option("reads") if is_set else ()
+        reads: tuple[KnownRead, ...] | None = self._option("reads") if is_set else None
         return reads
 
     @property

@@ -6,6 +6,7 @@ from dbt_recluster.planner.depth import block_depths, block_overlaps, depth_curv
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information
 from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import STRATEGIES, Policy
+from dbt_recluster.planner.read_costs import ReadCosts, read_costs
 from dbt_recluster.planner.reads import Reads
 
 __all__ = [
@@ -18,11 +19,13 @@ __all__ = [
     "PlannerError",
     "Policy",
     "PolicyError",
+    "ReadCosts",
     "Reads",
     "block_depths",
     "block_overlaps",
     "clustering_information",
     "depth_curve",
     "plan",
+    "read_costs",
     "read_depth",
 ]

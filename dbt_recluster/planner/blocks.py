@@ -15,7 +15,7 @@ from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks
 from dbt_recluster.planner.input_arrays import key_columns, partition_codes, unbounded_masks, whole_numbers
 from dbt_recluster.planner.ranks import Keys, length, rank_column
-from dbt_recluster.planner.reads import ReadEnds, Reads, end_columns, read_ends
+from dbt_recluster.planner.reads import ReadEnds, Reads, end_columns, place_reads, read_ends
 from dbt_recluster.planner.runs import extents_within_runs
 
 # Any number may stand for an unknown run.
@@ -144,7 +144,7 @@ class Blocks:
             deleted=_deleted_rows(deleted, rows, n),
             reads=None
             if reads is None
-            else read_ends(reads, columns, np.concatenate([rank_lower, rank_upper]), points),
+            else read_ends(reads, place_reads(columns, n), np.concatenate([rank_lower, rank_upper]), points),
         )
 
 

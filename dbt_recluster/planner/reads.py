@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import FloatArray, Int32Array, IntArray, combined_ranks
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, combined_ranks
 from dbt_recluster.planner.input_arrays import key_columns
 from dbt_recluster.planner.ranks import Keys, length
 
-# The share of reads that planning takes as even over the table, whatever is known. Without it, keys that no read ends
+# The share of reads that planning takes as even over the table, whatever is known: without it, keys that no read ends
 # at would overlap without bound.
 EVEN_SHARE = 0.05
 
@@ -117,44 +117,87 @@ def end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | N
     return [*zip(lowers, uppers, strict=True), *[None] * (columns - len(lowers))]
 
 
-def read_ends(reads: Reads, columns: list[tuple[IntArray, int]], ranks: IntArray, points: int) -> ReadEnds:
+@dataclass(frozen=True, eq=False)
+class PlacedReads:
+    """Bounds of m reads and of n blocks as numbers that compare as the keys do.
+
+    Attributes:
+        lower: Lower bounds of the reads, int64 (m,).
+        upper: Upper bounds, likewise.
+        has_lower: Whether a read has a lower end, bool (m,).
+        has_upper: Whether it has an upper end, likewise.
+        blocks: Lower and then upper bounds of the blocks, int64 (2n,).
+    """
+
+    lower: IntArray
+    upper: IntArray
+    has_lower: BoolArray
+    has_upper: BoolArray
+    blocks: IntArray
+
+    @property
+    def single(self) -> BoolArray:
+        """Whether a read asks for one key: bool (m,)."""
+        single: BoolArray = self.has_lower & self.has_upper & (self.lower == self.upper)
+        return single
+
+
+def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
     """Place the ends of m reads among the bounds of n blocks.
 
     Args:
-        reads: The reads.
-        columns: For each key column the codes of `rank_column`, int64 (2n + 2m,), and a number greater than all.
-        ranks: Ranks of the lower and then of the upper bounds, int64 (2n,).
-        points: Number of ranks.
+        columns: For each key column the codes of `rank_column`, int64 (2n + 2m,), and a number greater than all. Those
+            that reads do not have end after the blocks', (2n,).
+        n: Number of blocks.
 
     Raises:
-        BoundsError: A weight is no number of at least 0, or a lower bound exceeds its upper bound.
+        BoundsError: A lower bound exceeds its upper bound.
     """
-    m = (len(columns[0][0]) - len(ranks)) // 2
-    weight = _weights(reads.weight, m)
-    ends = [np.resize(codes[len(ranks) :], 2 * m) for codes, _ in columns]
+    m = len(columns[0][0]) // 2 - n
+    ends = [np.resize(codes[2 * n :], 2 * m) for codes, _ in columns]
     beyond = np.zeros(2 * m, np.bool_)
     for codes, (given, size) in zip(ends, columns, strict=True):
         # What follows a column without a value is open too, and so is a column that reads do not have.
-        beyond |= len(given) == len(ranks)
+        beyond |= len(given) == 2 * n
         codes[beyond] = np.repeat([0, size - 1], m)[beyond]
         beyond |= (codes == 0) | (codes == size - 1)
     whole = [
-        np.concatenate([codes[: len(ranks)], of_ends])
-        for (codes, _), of_ends in zip(columns, ends, strict=True)
+        np.concatenate([codes[: 2 * n], of_ends]) for (codes, _), of_ends in zip(columns, ends, strict=True)
     ]
     keys, _ = combined_ranks(whole, [size for _, size in columns])
-    lower, upper = keys[len(ranks) : len(ranks) + m], keys[len(ranks) + m :]
+    lower, upper = keys[2 * n : 2 * n + m], keys[2 * n + m :]
     inverted = np.flatnonzero(lower > upper)
     if len(inverted):
         raise BoundsError(
             f"lower bound above upper in {len(inverted)} of {m} reads, first at position {inverted[0]}"
         )
     # An end beyond all values of the first column is open.
-    has_lower, has_upper = ends[0][:m] > 0, ends[0][m:] < columns[0][1] - 1
-    single = has_lower & has_upper & (lower == upper)
+    return PlacedReads(
+        lower, upper, ends[0][:m] > 0, ends[0][m:] < columns[0][1] - 1, keys[: 2 * n].astype(np.int64)
+    )
+
+
+def read_ends(reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
+    """Return the weight of the ends of reads along the key.
+
+    Args:
+        reads: The reads.
+        placed: The same, placed among the bounds of n blocks.
+        ranks: Ranks of the blocks' lower and then upper bounds, int64 (2n,).
+        points: Number of ranks.
+
+    Raises:
+        BoundsError: A weight is no number of at least 0.
+    """
+    weight = _weights(reads.weight, len(placed.lower))
+    single = placed.single
     key_of_rank = np.zeros(points, np.int64)
-    key_of_rank[ranks] = keys[: len(ranks)]
-    kinds = [(lower, has_lower & ~single), (lower, single), (upper, has_upper & ~single)]
+    key_of_rank[ranks] = placed.blocks
+    kinds = [
+        (placed.lower, placed.has_lower & ~single),
+        (placed.lower, single),
+        (placed.upper, placed.has_upper & ~single),
+    ]
     weights = [_along(end[counts], weight[counts], key_of_rank) for end, counts in kinds]
     return ReadEnds(weights[0][0] + weights[1][0] + weights[2][0], *(at for _, at in weights))
 

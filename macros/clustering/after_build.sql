@@ -15,7 +15,7 @@
     {{ return(none) }}
   {%- endif -%}
 
-  {%- set outcome = adapter.recluster_relation(relation, clustering, recluster_run_vars()) -%}
+  {%- set outcome = adapter.recluster_relation(relation, clustering, recluster_run_vars(), model.unique_id) -%}
   {%- if outcome.error -%}
     {#- The data is in place, so this is a warning; it respects --warn-error. -#}
     {%- do exceptions.warn(outcome.error) -%}

@@ -13,7 +13,8 @@ from tables import checksum
 
 from dbt_recluster.clustering.last_look import Look
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.iceberg.key_ranges import MOST_RANGES, key_ranges
+from dbt_recluster.iceberg.key_ranges import key_ranges
+from dbt_recluster.iceberg.read_boxes import MOST_BOXES, predicate_boxes, value_types
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)
@@ -56,7 +57,7 @@ CASES: list[tuple[Any, str, Any]] = [
     ("d", "d <> date'2026-01-01'", []),
     ("d", "d > date'2026-02-01' and d < date'2026-01-01'", []),
     ("d", "d > date'9999-12-31'", []),
-    ("n", f"n in ({', '.join(map(str, range(MOST_RANGES + 1)))})", []),
+    ("n", f"n in ({', '.join(map(str, range(MOST_BOXES + 1)))})", []),
     ("n", "n > 5 and n <= 7", [([6], [7])]),
     ("ts", "ts < timestamp'2026-01-01 00:00:00.5'", [([None], [MICROS + 499_999])]),
     ("to_date(ts)", "ts >= '2026-01-01' and ts < '2026-01-02'", [([NEW_YEAR], [NEW_YEAR])]),
@@ -74,24 +75,21 @@ CASES: list[tuple[Any, str, Any]] = [
 ]
 
 
+def ranges(table: ClusteredTable, where: str) -> list[Any]:
+    kinds = value_types(table.columns.types)
+    return key_ranges(kinds, table.key, predicate_boxes(table.iceberg, kinds, table.predicate(where)))
+
+
 def test_predicates_are_ranges_of_the_key(spark: Any, wide: str) -> None:
     for key, where, expected in CASES:
-        table = ClusteredTable(spark, wide, key)
-        assert (
-            key_ranges(table.iceberg, table.columns.types, table.key, table.predicate(where)) == expected
-        ), where
+        assert ranges(ClusteredTable(spark, wide, key), where) == expected, where
 
 
 def test_current_date_is_today(spark: Any, wide: str) -> None:
     table = ClusteredTable(spark, wide, "d")
     today = spark.sql("select current_date()").first()[0]
-    ranges = key_ranges(
-        table.iceberg,
-        table.columns.types,
-        table.key,
-        table.predicate("d >= current_date() - interval 3 days"),
-    )
-    assert [(today - lower[0]).days for lower, _ in ranges] == [3]
+    found = ranges(table, "d >= current_date() - interval 3 days")
+    assert [(today - lower[0]).days for lower, _ in found] == [3]
 
 
 def test_ranges_are_compared_with_bounds_of_every_type(spark: Any, wide: str) -> None:
@@ -141,9 +139,8 @@ def test_blocks_are_merged_where_reads_end(spark: Any, schema: str) -> None:
     assert checksum(spark, table) == before
     again = recluster(spark, table, depth=2, block_rows=100, final=True, reads=["k between 310 and 750"])
     assert not again.rounds
-    assert (
-        recluster(spark, table, depth=2, block_rows=100).blocks_in == 32
-    )  # the others: nothing is known now
+    # Nothing is known now.
+    assert recluster(spark, table, depth=2, block_rows=100).blocks_in == 32
 
 
 def test_what_a_table_records_is_seen_by_everybody(spark: Any, schema: str) -> None:
@@ -155,13 +152,39 @@ def test_what_a_table_records_is_seen_by_everybody(spark: Any, schema: str) -> N
 
 def test_a_read_that_cannot_be_understood_is_left_out_with_a_warning(spark: Any, schema: str) -> None:
     table = load(spark, schema)
-    result = recluster(
-        spark, table, "k", depth=2, block_rows=100, reads=["nope = 1", "k % 2 = 1", "p = 3", "k = 310"]
-    )
+    reads = ["nope = 1", "k % 2 = 1", "p = 3", "k = 310", "select * from nowhere", "select 1"]
+    result = recluster(spark, table, "k", depth=2, block_rows=100, reads=reads)
     assert result.blocks_in == 4
-    first, second = result.warnings
+    first, second, third, fourth = result.warnings
     assert first.startswith("reads: left out, 'nope = 1' cannot choose blocks of")
     assert second.startswith("reads: left out, 'k % 2 = 1' cannot choose blocks of")
+    assert third.startswith("reads: left out, a query cannot be planned: ")
+    assert "`nowhere` cannot be found" in third
+    assert fourth == f"reads: left out, 'select 1' does not read {table}"
+
+
+def test_queries_are_planned_and_not_run(spark: Any, schema: str, wide: str) -> None:
+    """Literals, joins and `current_date` are folded in, views are looked into, and nothing is executed."""
+    spark.sql(f"create view {schema}.v as select d as day, n from {wide} where n > 2")
+    cases = {
+        f"select n from {wide} where d >= date'2026-01-01' and d < date'2026-01-01' + interval 1 month": [
+            ([JAN], [date(2026, 1, 31)])
+        ],
+        f"with w as (select * from {wide}) select * from w where d = '2026-02-01'": [([FEB], [FEB])],
+        f"select 1 from {wide} one join {wide} other on one.d = other.d where other.d >= date'2026-01-05'": [
+            ([date(2026, 1, 5)], [None])
+        ]
+        * 2,
+        f"select * from {schema}.v where day <= date'2026-01-05'": [([None], [date(2026, 1, 5)])],
+        f"select count(*) from {wide}": [],
+        f"select raise_error('run') from {wide} where d = date'2026-02-01'": [([FEB], [FEB])],
+    }
+    for query, expected in cases.items():
+        table = ClusteredTable(spark, wide, "d")
+        left_out = table.know(ReclusterOptions(reads=[query]).reads)
+        assert len(left_out) == (query.startswith("select count")), left_out
+        kinds = value_types(table.columns.types)
+        assert key_ranges(kinds, table.key, [read.box for read in table.known_reads]) == expected, query
 
 
 def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:
@@ -169,7 +192,7 @@ def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:
     keyed = ClusteredTable(spark, table, "k")
     options = ReclusterOptions(depth=2, block_rows=100)
     policy = replace(options.policy, block_bytes=keyed.block_bytes)
-    for known, other in (([], ["k = 1"]), (["k = 1"], ["k = 2"])):
+    for known, other in ((None, ["k = 1"]), (["k = 1"], ["k = 2"])):
         keyed.know(ReclusterOptions(reads=known).reads)
         look = Look(keyed, policy)
         look.remember(keyed.iceberg.snapshot_id)

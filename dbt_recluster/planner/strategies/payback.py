@@ -185,7 +185,7 @@ def _sets_down_to(
     # Limits may drop all sets of a part. Then any overlap in it may be merged.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
-    rest = idle[part]
+    rest = idle[part] & (groups.prices.length > 0)
     return sets.then(rank_sets(candidates, groups, member, rest, policy)) if rest.any() else sets
 
 

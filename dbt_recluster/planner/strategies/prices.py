@@ -1,7 +1,7 @@
 """Prices: how much it costs that blocks overlap, along the axis of `coverage`.
 
 Without known reads every unit costs the same. With reads, overlap costs where they end: the price of a stretch of the
-axis is the weight of the ends in it, and a small part that is even.
+axis is the weight of the ends in it.
 """
 
 from __future__ import annotations
@@ -69,10 +69,7 @@ class Prices:
             by_reads: Partitions whose prices follow reads, bool (partitions,), or None for all of them. In others all
                 units cost the same.
         """
-        by_reads = (
-            np.ones(int(candidates.partition[-1:].sum()) + 1, np.bool_) if by_reads is None else by_reads
-        )
-        if candidates.reads is None or len(extents) == 0 or not by_reads.any():
+        if candidates.reads is None or len(extents) == 0 or (by_reads is not None and not by_reads.any()):
             return cls.even(extents)
         cells = np.sort(np.concatenate([candidates.first[member], candidates.last[member]]))
         weight = _end_weights(extents, cells, candidates.reads)
@@ -88,7 +85,9 @@ class Prices:
         inside = np.divide(
             weight, count[:, None], out=np.tile([1.0, 0.0], (len(count), 1)), where=count[:, None] > 0
         )
-        weight = np.where(by_reads[partition, None], rate[:, None] * inside, [1.0, 0.0])
+        weight = rate[:, None] * inside
+        if by_reads is not None:
+            weight = np.where(by_reads[partition, None], weight, [1.0, 0.0])
         places = np.append(0.0, np.cumsum(weight))
         steps = Extents(2 * extents.begin, 2 * extents.end - 1)
         return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])

@@ -1,0 +1,112 @@
+"""The known reads of a table, and what each opens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.known_reads import KnownRead, Read, reads_of_key
+from dbt_recluster.clustering.table_settings import TableSettings
+from dbt_recluster.iceberg.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.read_boxes import box_as_json
+from dbt_recluster.planner import Reads, read_costs
+
+
+@dataclass(frozen=True)
+class ReadInformation:
+    """A known read.
+
+    Attributes:
+        source: Who knows of it: ``declared``, ``project`` or ``event log``.
+        weight: How often it is asked, beside the others.
+        columns: The least and the greatest value that it asks for of each column; None where it is open.
+        blocks: Blocks that its range of the key opens, or None if it does not restrict the key.
+        blocks_in_vain: Those of them that it would not open in a sorted table, estimated, or None.
+        bytes: Bytes of the blocks, or None.
+        bytes_in_vain: Bytes of those opened in vain, or None.
+    """
+
+    source: str
+    weight: float
+    columns: dict[str, list[Any]]
+    blocks: int | None = None
+    blocks_in_vain: float | None = None
+    bytes: int | None = None
+    bytes_in_vain: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadsInformation:
+    """All known reads, the most frequent first.
+
+    Attributes:
+        table: The table.
+        cluster_key: Its key.
+        blocks: Its blocks.
+        share_in_vain: Share of the blocks that reads open in vain, by their weight; None if no read restricts the key.
+        reads: The reads.
+        left_out: What users declare and what cannot be understood, a line for each.
+    """
+
+    table: str
+    cluster_key: str
+    blocks: int
+    share_in_vain: float | None
+    reads: list[ReadInformation] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, those of reads too."""
+        return asdict(self)
+
+
+def reads_information(table: KeyedTable, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
+    """Return the known reads of a table, by its blocks' bounds of the key; partitions are not pruned.
+
+    Args:
+        table: The table.
+        declared: What users say of reads; None is what the table records.
+    """
+    if declared is None:
+        declared = TableSettings(table.iceberg.properties).reads
+    left_out = table.know(declared)
+    metadata = table.current_blocks().metadata
+    of_key, ranges = reads_of_key(table, table.known_reads)
+    opened = [] if ranges is None else _opened(metadata, of_key, ranges)
+    others = [
+        ReadInformation(read.source, read.weight, box_as_json(read.box))
+        for read in table.known_reads
+        if read not in of_key
+    ]
+    in_vain = sum(read.weight * (read.blocks_in_vain or 0.0) for read in opened)
+    total = sum(read.weight * (read.blocks or 0) for read in opened)
+    return ReadsInformation(
+        table.name,
+        str(table.key),
+        len(metadata),
+        round(in_vain / total, 4) if total else None,
+        sorted([*opened, *others], key=lambda read: -read.weight),
+        left_out,
+    )
+
+
+def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> list[ReadInformation]:
+    costs = read_costs(
+        metadata.lower, metadata.upper, ranges, metadata.bytes, metadata.partition, metadata.unbounded
+    )
+    assert costs.bytes is not None
+    assert costs.bytes_in_vain is not None
+    return [
+        ReadInformation(
+            read.source,
+            read.weight,
+            box_as_json(read.box),
+            int(costs.opened[place]),
+            round(float(costs.in_vain[place]), 2),
+            int(costs.bytes[place]),
+            round(float(costs.bytes_in_vain[place])),
+        )
+        for place, read in enumerate(reads)
+    ]

@@ -1,0 +1,175 @@
+"""Reads that were learned and are kept with the table, so that whoever reclusters it follows them.
+
+Kept are ranges and counts, never the text of a query.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from dbt_recluster.clustering.values import parse_number
+
+READS_PROPERTY = "recluster.reads"
+PROJECT, EVENT_LOG = "project", "event log"
+
+# What was read this long ago counts half.
+_HALF_LIFE = timedelta(days=14)
+# More are replaced by a sample. Iceberg does not pass properties of over 32,672 characters on to a Hive metastore.
+_MOST_READS = 300
+_MOST_CHARACTERS = 30_000
+# Of one read. Beyond it stands a long text or a condition on many columns.
+_MOST_CHARACTERS_OF_READ = 400
+
+
+@dataclass(frozen=True)
+class RecordedRead:
+    """A range that queries asked for.
+
+    Attributes:
+        source: Who knew of it, `PROJECT` or `EVENT_LOG`.
+        box: The least and the greatest value asked for of each column, as `read_boxes.box_as_json` writes them.
+        weight: How often.
+    """
+
+    source: str
+    box: Mapping[str, Sequence[Any]]
+    weight: float
+
+
+@dataclass(frozen=True)
+class RecordedReads:
+    """All that a table's property holds.
+
+    Attributes:
+        reads: The reads.
+        at: When each source was last asked.
+        state: What each source was then: a digest of the project's queries, or the time of the last one in the logs.
+    """
+
+    reads: tuple[RecordedRead, ...] = ()
+    at: Mapping[str, datetime] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> RecordedReads:
+        """Read the property. What somebody else wrote there counts as nothing recorded."""
+        try:
+            value = json.loads(text or "{}")
+            at = {source: _time(when) for source, when in value.get("at", {}).items()}
+            state = {source: str(what) for source, what in value.get("state", {}).items()}
+            reads = tuple(map(_parse_read, value.get("reads", ())))
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            return cls()
+        return cls(reads, at, state)
+
+    def text(self) -> str:
+        """Write the property."""
+        reads, most = compact(self.reads, _MOST_READS), _MOST_READS
+        while len(text := replace(self, reads=reads)._as_json()) > _MOST_CHARACTERS:
+            most //= 2
+            reads = compact(self.reads, most)
+        return text
+
+    def _as_json(self) -> str:
+        value = {
+            "at": {source: when.isoformat(timespec="seconds") for source, when in self.at.items()},
+            "state": self.state,
+            "reads": [[read.source, float(f"{read.weight:.4g}"), read.box] for read in self.reads],
+        }
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    def learned(
+        self,
+        source: str,
+        boxes: Iterable[tuple[Mapping[str, Sequence[Any]], float]],
+        state: str,
+        now: datetime,
+    ) -> RecordedReads:
+        """Return these reads with what a source knows: in place of what it knew of the project, else beside it."""
+        left = 0.0 if source == PROJECT else faded(self.at.get(source, now), now)
+        kept = [
+            read if read.source != source else replace(read, weight=left * read.weight) for read in self.reads
+        ]
+        new = [RecordedRead(source, box, weight) for box, weight in boxes]
+        return RecordedReads(
+            compact([*kept, *new], _MOST_READS),
+            {**self.at, source: now},
+            {**self.state, source: state},
+        )
+
+
+def faded(when: datetime, now: datetime) -> float:
+    """Return how much a read of another time counts today, from 0 to 1."""
+    return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
+
+
+def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...]:
+    """Add up equal reads, and replace more than ``most`` by a sample in which every read has its weight on average.
+
+    Reads that have more than their share stay as they are. The others are taken at even steps of their total weight, in
+    the order of their values, so that the ends stay where they are dense.
+    """
+    weights: dict[tuple[str, str], float] = defaultdict(float)
+    for read in reads:
+        box = json.dumps(read.box, ensure_ascii=False, sort_keys=True)
+        if len(box) <= _MOST_CHARACTERS_OF_READ and read.weight > 0:
+            weights[read.source, box] += read.weight
+    all_reads = sorted(
+        (RecordedRead(source, json.loads(box), weight) for (source, box), weight in weights.items()),
+        key=_order,
+    )
+    taken: list[RecordedRead] = []
+    rest = all_reads
+    while len(taken) + len(rest) > most:
+        step = math.fsum(read.weight for read in rest) / (most - len(taken))
+        heavy = [read for read in rest if read.weight >= step]
+        if not heavy:
+            rest = _sample(rest, step)
+            break
+        taken += heavy
+        rest = [read for read in rest if read.weight < step]
+    return tuple(sorted((*taken, *rest), key=_order))
+
+
+def _sample(reads: Sequence[RecordedRead], step: float) -> list[RecordedRead]:
+    """Take the reads at the middle of every step of their cumulated weight."""
+    sample, passed = [], 0.0
+    for read in reads:
+        if math.floor((passed + read.weight) / step + 0.5) > math.floor(passed / step + 0.5):
+            sample.append(replace(read, weight=step))
+        passed += read.weight
+    return sample
+
+
+def _order(read: RecordedRead) -> Any:
+    values = [
+        (column, *((type(end).__name__, end) if end is not None else ("", 0) for end in ends))
+        for column, ends in sorted(read.box.items())
+    ]
+    return read.source, values
+
+
+def _parse_read(value: Any) -> RecordedRead:
+    source, weight, box = value
+    number = parse_number(weight)
+    if number is None or not 0 < number < math.inf or not isinstance(box, dict):
+        raise ValueError
+    return RecordedRead(str(source), {str(column): _ends(ends) for column, ends in box.items()}, number)
+
+
+def _ends(value: Any) -> list[Any]:
+    lower, upper = value
+    if not all(end is None or isinstance(end, (bool, int, float, str)) for end in (lower, upper)):
+        raise ValueError
+    return [lower, upper]
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)

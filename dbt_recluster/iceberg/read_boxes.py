@@ -1,0 +1,186 @@
+"""What queries ask of a table's columns: boxes, of which a row must be in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dbt_recluster.columns import base_type, decimal_scale
+from dbt_recluster.iceberg.predicates import Predicate
+
+if TYPE_CHECKING:
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+# Of one predicate. A list of more values, or alternatives that multiply to more, say little of where reads end.
+MOST_BOXES = 200
+
+# Beyond all text that starts alike.
+_LAST_CHARACTER = "\U0010ffff"
+_MICROSECOND = timedelta(microseconds=1)
+
+# What a predicate asks of one column, closed on both sides; None is an open side.
+Interval = tuple[Any, Any]
+# What it asks of each column that it names. All of them hold at once.
+Box = Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """How values of a column are read from Iceberg's JSON.
+
+    Attributes:
+        arrow: Their Arrow type.
+        read: Reads one.
+        step: From a value to the next, or None if there is no such.
+    """
+
+    arrow: pa.DataType
+    read: Callable[[Any], Any]
+    step: Any = None
+
+
+def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predicate: Predicate) -> list[Box]:
+    """Return the boxes that a predicate asks for; none if it says nothing of where columns begin and end.
+
+    Args:
+        table: The table.
+        kinds: The types of its columns (:func:`value_types`).
+        predicate: What a query reads.
+    """
+    return expression_boxes(_as_json(table, predicate), kinds)
+
+
+def expression_boxes(expression: Any, kinds: Mapping[str, ValueType]) -> list[Box]:
+    """Return the boxes that an expression in Iceberg's JSON asks for; see `predicate_boxes`."""
+    return _boxes(expression, kinds) or []
+
+
+def _as_json(table: IcebergTable, predicate: Predicate) -> Any:
+    """Return the predicate as Iceberg's JSON, with values of the columns' types and without NOT."""
+    expressions = table.iceberg.expressions
+    without_not = expressions.Expressions.rewriteNot(predicate.expression)
+    bound = expressions.Binder.bind(table.java.schema().asStruct(), without_not, table.case_sensitive)
+    return json.loads(str(expressions.ExpressionParser.toJson(bound)))
+
+
+def _boxes(expression: Any, kinds: Mapping[str, ValueType]) -> list[Box] | None:
+    """Return the boxes of which a row must be in one; None stands for anything."""
+    if isinstance(expression, bool):
+        return None if expression else []
+    kind = expression["type"]
+    if kind in ("and", "or"):
+        left, right = (_boxes(expression[side], kinds) for side in ("left", "right"))
+        if kind == "or":
+            both = None if left is None or right is None else [*left, *right]
+        elif left is None or right is None:
+            both = right if left is None else left
+        else:
+            both = [box for one in left for other in right if (box := _intersection(one, other)) is not None]
+        return both if both is None or len(both) <= MOST_BOXES else None
+    column = expression.get("term")
+    if not isinstance(column, str) or column not in kinds:
+        return None
+    try:
+        intervals = list(_intervals(kind, expression, kinds[column]))
+    except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
+        return None
+    return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_BOXES else None
+
+
+def _intervals(kind: str, expression: Mapping[str, Any], of: ValueType) -> Iterator[Interval]:
+    """Yield the intervals that a comparison admits; none for one that is no range."""
+    if kind == "in":
+        yield from ((value, value) for value in sorted(map(of.read, expression["values"])))
+    if "value" not in expression:
+        return
+    value = of.read(expression["value"])
+    if kind == "eq":
+        yield value, value
+    elif kind in ("gt", "gt-eq"):
+        yield (value if kind == "gt-eq" or of.step is None else value + of.step), None
+    elif kind in ("lt", "lt-eq"):
+        yield None, (value if kind == "lt-eq" or of.step is None else value - of.step)
+    elif kind == "starts-with":
+        yield value, value + _LAST_CHARACTER
+
+
+def _intersection(one: Box, other: Box) -> Box | None:
+    """Return the box of what is in both, or None if nothing is."""
+    box = dict(one)
+    for column, (lower, upper) in other.items():
+        low, high = box.get(column, (None, None))
+        low = lower if low is None else low if lower is None else max(low, lower)
+        high = upper if high is None else high if upper is None else min(high, upper)
+        if low is not None and high is not None and low > high:
+            return None
+        box[column] = (low, high)
+    return box
+
+
+def box_as_json(box: Box) -> dict[str, list[Any]]:
+    """Return a box as JSON can hold it; :func:`box_of_json` reads it."""
+    return {column: [_as_text(end) for end in interval] for column, interval in box.items()}
+
+
+def box_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> Box | None:
+    """Return the box that JSON holds, as far as the table has its columns, or None if it is no box.
+
+    A column that was dropped, or got another type, restricts nothing.
+    """
+    box = {}
+    for column, interval in value.items():
+        if column not in kinds:
+            continue
+        try:
+            lower, upper = (None if end is None else kinds[column].read(end) for end in interval)
+        except (ValueError, TypeError, ArithmeticError):
+            continue
+        box[column] = (lower, upper)
+    return box or None
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
+    """Return how to read the values of columns, given Spark's type of each; without those that have no ranges."""
+    kinds = {path: _type_of(kind) for path, kind in types.items()}
+    return {path: kind for path, kind in kinds.items() if kind is not None}
+
+
+def _type_of(kind: str) -> ValueType | None:
+    """Return how to read values of a Spark type, or None if they have no ranges."""
+    base = base_type(kind)
+    if base in ("tinyint", "smallint", "int", "integer", "bigint", "long"):
+        return ValueType(pa.int64(), int, 1)
+    if base in ("float", "double"):
+        return ValueType(pa.float64(), float)
+    if base == "decimal":
+        return ValueType(pa.decimal128(38, decimal_scale(kind)), Decimal)
+    if base == "date":
+        return ValueType(pa.date32(), date.fromisoformat, timedelta(days=1))
+    if base in ("timestamp", "timestamp_ntz"):
+        return ValueType(pa.timestamp("us"), _time, _MICROSECOND)
+    if base in ("string", "varchar", "char", "uuid"):
+        return ValueType(pa.string(), str)
+    if base == "boolean":
+        return ValueType(pa.bool_(), bool)
+    if base == "binary":
+        return ValueType(pa.binary(), bytes.fromhex)
+    return None
+
+
+def _time(text: str) -> datetime:
+    """Read a time; one with a zone is in UTC, as Iceberg writes it."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)

@@ -1,0 +1,66 @@
+"""What is known of a table's reads, as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dbt_recluster.report.text import count_noun, size, table
+
+_MOST = 20
+_HEADER = ("by", "weight", "blocks", "in vain", "size", "asks for")
+
+
+def reads(values: Mapping[str, Any]) -> str:
+    """Write the known reads, the most frequent first, and what each opens."""
+    heading = f"{values['table']} by {values['cluster_key']}: {count_noun(values['blocks'], 'block')}"
+    notes = [f"  {line}" for line in values["left_out"]]
+    if not values["reads"]:
+        return "\n".join([f"{heading}, no reads are known", *notes])
+    if values["share_in_vain"] is not None:
+        heading += f"; of those that reads open, {values['share_in_vain']:.0%} in vain"
+    lines = table(_HEADER, [_line(read) for read in values["reads"][:_MOST]])
+    more = len(values["reads"]) - _MOST
+    if more > 0:
+        notes.append(f"  and {more:,} more; format: json has all")
+    return "\n".join([heading, lines, *notes])
+
+
+def learned(values: Mapping[str, Any]) -> str:
+    """Write what was learned."""
+    found = f"{count_noun(values['scans'], 'scan')} in the {values['source']}, {count_noun(values['ranges'], 'range')}"
+    lines = [f"{values['table']}: {found}; {count_noun(values['recorded'], 'range')} recorded with the table"]
+    lines += [f"  left out: {line}" for line in values["left_out"][:_MOST]]
+    more = len(values["left_out"]) - _MOST
+    return "\n".join([*lines, *([f"  and {more:,} more"] if more > 0 else [])])
+
+
+def forgotten(values: Mapping[str, Any]) -> str:
+    """Write what was forgotten."""
+    count = values["forgotten"]
+    return f"{values['table']}: {count_noun(count, 'range') + ' forgotten' if count else 'no reads were recorded'}"
+
+
+def _line(read: Mapping[str, Any]) -> tuple[str, ...]:
+    asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
+    weight = f"{read['weight']:.3g}"
+    if read["blocks"] is None:
+        return (read["source"], weight, "-", "-", "-", f"{asked} (not of the key)")
+    return (
+        read["source"],
+        weight,
+        f"{read['blocks']:,}",
+        f"{read['blocks_in_vain']:,.1f}",
+        size(read["bytes"]),
+        asked,
+    )
+
+
+def _range(lower: Any, upper: Any) -> str:
+    if lower == upper:
+        return f"= {lower}"
+    words: Sequence[str] = [
+        *([] if lower is None else [f"from {lower}"]),
+        *([] if upper is None else [f"to {upper}"]),
+    ]
+    return " ".join(words)

@@ -1,0 +1,242 @@
+"""Reads that are learned: from queries, from Spark's event logs, and kept with the table."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tables import checksum
+
+from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+from dbt_recluster.exceptions import EventLogError, OptionError
+from dbt_recluster.iceberg.event_logs import EventLogs
+from dbt_recluster.maintenance import (
+    ClusteredTable,
+    clustering_reads,
+    forget_reads,
+    import_reads,
+    recluster,
+)
+
+TYPES = {
+    "d": ("date", "date_add(date'2026-01-01', cast(id as int))"),
+    "ts": ("timestamp", "timestamp'2026-01-01 12:00:00' + make_interval(0, 0, 0, cast(id as int))"),
+    "u": ("string", "concat('k', id)"),
+    "n": ("int", "cast(id as int)"),
+    "x": ("decimal(10, 2)", "cast(id as decimal(10, 2))"),
+    "f": ("double", "cast(id as double)"),
+    "b": ("binary", "cast(concat('k', id) as binary)"),
+    "o": ("boolean", "id > 3"),
+    "`odd name, (n)`": ("string", "'x'"),
+}
+PREDICATES = [
+    "d >= date'2026-01-01' and d < date'2026-02-01'",
+    "ts > timestamp'2026-01-01 00:00:00.5' and ts <= timestamp'2026-01-07 00:00:00'",
+    "n in (1, 2, 5) and u = 'a'",
+    "n = 1 or n > 7",
+    "n = 1 or x < 3",
+    "(n = 1 and u > 'b') or (n = 2 and u < 'c')",
+    "u like 'k1%'",
+    "u = 'a, (b) AND c'",
+    "u <> 'a' and n >= 3",
+    "not (n < 3) and f is not null",
+    "n not in (1, 2) and d = date'2026-01-03'",
+    "x > 1.5 and x <= 7",
+    "f between 1.5 and 1e300",
+    "b = X'AB00'",
+    "o",
+    "not o",
+    "`odd name, (n)` = 'x = y' and n = 3",
+    "ts is null",
+]
+
+
+@pytest.fixture
+def wide(spark: Any, schema: str) -> str:
+    table = f"{schema}.wide"
+    spark.sql(
+        f"create table {table} ({', '.join(f'{c} {kind}' for c, (kind, _) in TYPES.items())}) using iceberg"
+    )
+    spark.sql(f"insert into {table} select {', '.join(value for _, value in TYPES.values())} from range(9)")
+    return table
+
+
+def events(spark: Any, queries: list[str], at: datetime) -> list[str]:
+    """Events as Spark logs them when queries begin, with the plans that it makes of them."""
+    return [
+        json.dumps(
+            {
+                "Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart",
+                "executionId": number,
+                "description": "collect",
+                "details": query,
+                "physicalPlanDescription": plan_text(spark, query),
+                "time": int((at + timedelta(seconds=number)).timestamp() * 1000),
+            }
+        )
+        for number, query in enumerate(queries)
+    ]
+
+
+def plan_text(spark: Any, query: str) -> str:
+    frame = spark.sql(query)
+    explain = spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+    return str(frame._jdf.queryExecution().explainString(explain))
+
+
+def write_log(directory: Path, name: str, lines: list[str]) -> Path:
+    directory.mkdir(exist_ok=True)
+    path = directory / name
+    first = json.dumps({"Event": "SparkListenerLogStart", "Spark Version": "3.5.0"})
+    path.write_text("\n".join([first, *lines, '{"Event":"org.apache.spark.sql.exec']), encoding="utf-8")
+    return path
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def test_event_logs_give_the_same_reads_as_the_queries(spark: Any, wide: str, tmp_path: Path) -> None:
+    queries = [f"select n, d from {wide} where {where}" for where in PREDICATES]
+    for query in queries:
+        by_query, by_log = (ClusteredTable(spark, wide, "n") for _ in range(2))
+        by_query.learn_from_project({"q": query})
+        expected = RecordedReads.parse(by_query.iceberg.properties[READS_PROPERTY]).reads
+        by_query.forget_reads()
+        directory = tmp_path / str(abs(hash(query)))
+        write_log(directory, "app-1", events(spark, [query], now() - timedelta(hours=1)))
+        learned = by_log.import_event_logs(str(directory))
+        assert (learned.scans, learned.left_out) == (1, []), query
+        found = RecordedReads.parse(by_log.iceberg.properties[READS_PROPERTY]).reads
+        assert [read.box for read in found] == [read.box for read in expected], query
+        by_log.forget_reads()
+
+
+def test_a_log_is_counted_once_and_fades(spark: Any, wide: str, tmp_path: Path) -> None:
+    query = f"select * from {wide} where n = 1"
+    log = tmp_path / "logs"
+    write_log(log, "app-1", events(spark, [query, query], now() - timedelta(days=14)))
+    assert import_reads(spark, wide, str(log)).scans == 0  # of the past seven days
+    assert import_reads(spark, wide, str(log), since=now() - timedelta(days=30)).scans == 2
+    (read,) = clustering_reads(spark, wide, "n").reads
+    assert (read.source, read.columns) == ("event log", {"n": [1, 1]})
+    assert read.weight == pytest.approx(1.0, rel=0.01)  # two, two weeks ago
+    again = import_reads(spark, wide, str(log), since=now() - timedelta(days=30))
+    assert (again.scans, again.recorded) == (0, 1)
+    write_log(
+        log, "app-2", events(spark, [f"select * from {wide} where n = 2"], now() - timedelta(minutes=5))
+    )
+    assert import_reads(spark, wide, str(log)).scans == 1
+    assert [read.columns["n"][0] for read in clustering_reads(spark, wide, "n").reads] == [1, 2]
+
+
+def test_logs_of_other_tables_and_clusters(spark: Any, wide: str, tmp_path: Path) -> None:
+    log = tmp_path / "logs"
+    lines = events(spark, [f"select * from {wide} where n = 1"], now())
+    name = ".".join([spark.catalog.currentCatalog(), wide])
+    write_log(log, "app-1", [line.replace(name, f"prod.{wide}") for line in lines])
+    learned = import_reads(spark, wide, str(log))
+    assert learned.scans == 0
+    assert f"in 1 logs; prod.{wide} is: name it with logged_as" in learned.left_out[0]
+    assert READS_PROPERTY not in ClusteredTable(spark, wide).iceberg.properties
+    assert import_reads(spark, wide, str(log), logged_as=f"prod.{wide}").scans == 1
+    with pytest.raises(EventLogError, match="cannot be listed"):
+        import_reads(spark, wide, str(tmp_path / "nowhere"))
+    with pytest.raises(OptionError, match="needs event_log or queries"):
+        import_reads(spark, wide)
+
+
+def test_compressed_and_rolled_logs(spark: Any, wide: str, tmp_path: Path) -> None:
+    """As Spark writes them: what its own reader opens."""
+    lines = events(spark, [f"select * from {wide} where n = {n}" for n in (1, 2)], now())
+    log = tmp_path / "logs"
+    rolled = log / "eventlog_v2_app-1"
+    rolled.mkdir(parents=True)
+    (rolled / "appstatus_app-1").write_text("")
+    for part, line in enumerate(lines, 1):
+        (rolled / f"events_{part}_app-1").write_text(line + "\n")
+    codec = spark._jvm.org.apache.spark.io.CompressionCodec.createCodec(
+        spark.sparkContext._jsc.sc().conf(), "zstd"
+    )
+    plain = tmp_path / "plain"
+    plain.write_text("\n".join(events(spark, [f"select * from {wide} where n = 3"], now())))
+    java = spark._jvm.java
+    stream = codec.compressedOutputStream(java.io.FileOutputStream(str(log / "app-2.zstd")))
+    java.nio.file.Files.copy(java.io.File(str(plain)).toPath(), stream)
+    stream.close()
+    (log / "app-3.zstd").write_bytes(b"no zstd at all")
+    learned = import_reads(spark, wide, str(log))
+    assert learned.scans == 3
+    assert learned.left_out == ["app-3.zstd: could not be read to its end"]
+
+
+@pytest.fixture
+def loaded(spark: Any, schema: str) -> str:
+    table = f"{schema}.t"
+    spark.sql(
+        f"create table {table} (k bigint, p int) using iceberg tblproperties ('write.distribution-mode' = 'none')"
+    )
+    for _ in range(4):
+        spark.range(0, 1000, 1, 10).selectExpr("id as k", "0 as p").writeTo(table).append()
+    return table
+
+
+def test_what_was_learned_is_followed_by_everybody_until_it_is_forgotten(spark: Any, loaded: str) -> None:
+    learned = import_reads(
+        spark,
+        loaded,
+        queries={
+            "model.a": f"select * from {loaded} where k between 310 and 750",
+            "model.b": f"select * from {loaded} where p = 3",
+            "model.c": "select * from nowhere",
+        },
+    )
+    assert (learned.scans, learned.ranges, learned.recorded) == (2, 2, 2)
+    assert learned.left_out[0].startswith("model.c: a query cannot be planned")
+    before = checksum(spark, loaded)
+    information = clustering_reads(spark, loaded, "k")
+    assert information.share_in_vain == round(3 / 20, 4)
+    of_key, other = information.reads
+    # Five of ten blocks of each of four loads; of four over an end, one and a half hold nothing that a sorted one had.
+    assert (of_key.blocks, of_key.blocks_in_vain) == (20, 3.0)
+    assert (other.columns, other.blocks) == ({"p": [3, 3]}, None)
+    result = recluster(spark, loaded, "k", depth=2, block_rows=100, final=True)
+    assert result.blocks_in == 8
+    assert checksum(spark, loaded) == before
+    assert clustering_reads(spark, loaded).share_in_vain == 0
+    assert recluster(spark, loaded, depth=2, block_rows=100, reads="even", dry_run=True).plan
+    assert forget_reads(spark, loaded) == 2
+    assert forget_reads(spark, loaded) == 0
+    assert clustering_reads(spark, loaded).reads == []
+
+
+def test_a_project_replaces_what_it_read_before(spark: Any, loaded: str) -> None:
+    first = {"model.a": f"select * from {loaded} where k = 1"}
+    table = ClusteredTable(spark, loaded, "k")
+    assert not table.is_project_known(first)
+    table.learn_from_project(first)
+    assert ClusteredTable(spark, loaded).is_project_known(first)
+    second = {"model.a": f"select * from {loaded} where k = 2"}
+    assert not table.is_project_known(second)
+    table.learn_from_project(second)
+    assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [2, 2]}]
+
+
+def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: str) -> None:
+    for text in ("{", "[]", '{"reads": [["project", 1, {"k": ["a", "b"]}]]}', '{"reads": 7}', "7"):
+        spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
+        assert clustering_reads(spark, loaded, "k").share_in_vain is None
+        assert recluster(spark, loaded, "k", dry_run=True).plan
+    text = '{"reads": [["x", 2, {"k": [3, 3], "gone": [1, 2]}]]}'
+    spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
+    assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [3, 3]}]
+
+
+def test_a_log_may_be_named_itself(spark: Any, wide: str, tmp_path: Path) -> None:
+    path = write_log(tmp_path / "logs", "app-1", events(spark, [f"select * from {wide} where n = 1"], now()))
+    assert [scan.filters for scan in EventLogs(spark, str(path)).scans(now() - timedelta(days=1))] == [
+        "n IS NOT NULL, n = 1"
+    ]

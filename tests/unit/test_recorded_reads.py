@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.clustering.recorded_reads import EVENT_LOG, PROJECT, RecordedRead, RecordedReads, compact
+
+NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
+ENDS = st.one_of(st.none(), st.integers(-50, 50))
+READS = st.lists(
+    st.builds(
+        RecordedRead,
+        st.sampled_from([PROJECT, EVENT_LOG]),
+        st.fixed_dictionaries({"k": st.lists(ENDS, min_size=2, max_size=2)}),
+        st.floats(0.01, 100),
+    ),
+    max_size=60,
+)
+
+
+def total(reads: Any) -> float:
+    return sum(read.weight for read in reads)
+
+
+@given(READS, st.integers(1, 20))
+def test_a_sample_is_small_and_has_the_same_weight(reads: list[RecordedRead], most: int) -> None:
+    exact = compact(reads, 1000)
+    sample = compact(reads, most)
+    assert len(sample) <= most
+    assert total(exact) == pytest.approx(total(reads))
+    assert total(sample) == pytest.approx(total(reads)) or not reads
+    boxes = [read.box for read in exact]
+    assert all(read.box in boxes for read in sample)
+
+
+@given(READS)
+def test_the_text_is_read_again(reads: list[RecordedRead]) -> None:
+    recorded = RecordedReads().learned(EVENT_LOG, [(read.box, read.weight) for read in reads], "x", NOW)
+    again = RecordedReads.parse(recorded.text())
+    assert [(read.source, read.box) for read in again.reads] == [
+        (read.source, read.box) for read in recorded.reads
+    ]
+    assert total(again.reads) == pytest.approx(total(recorded.reads), rel=1e-3)
+    assert (again.at, again.state) == ({EVENT_LOG: NOW}, {EVENT_LOG: "x"})
+
+
+def test_a_million_reads_become_a_few_hundred() -> None:
+    boxes = [({"user": [f"user {n % 70_000:06}" * 3] * 2}, 1.0) for n in range(1_000_000)]
+    boxes += [({"user": ["hot", "hot"]}, 1.0)] * 100_000
+    recorded = RecordedReads().learned(EVENT_LOG, boxes, "", NOW)
+    assert len(recorded.reads) <= 300
+    assert len(recorded.text()) <= 30_000
+    assert total(recorded.reads) == pytest.approx(1_100_000)
+    assert max(recorded.reads, key=lambda read: read.weight) == RecordedRead(
+        EVENT_LOG, {"user": ["hot", "hot"]}, 100_000.0
+    )
+
+
+def test_the_project_is_replaced_and_logs_fade() -> None:
+    box = {"k": [1, 1]}
+    known = (
+        RecordedReads().learned(PROJECT, [(box, 1.0)], "a", NOW).learned(EVENT_LOG, [(box, 8.0)], "b", NOW)
+    )
+    later = NOW + timedelta(days=14)
+    assert [(read.source, read.weight) for read in known.learned(EVENT_LOG, [], "c", later).reads] == [
+        (EVENT_LOG, 4.0),
+        (PROJECT, 1.0),
+    ]
+    assert [(read.source, read.weight) for read in known.learned(PROJECT, [], "c", later).reads] == [
+        (EVENT_LOG, 8.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"at": 7}',
+        '{"at": {"project": "yesterday"}}',
+        '{"reads": [[1, 2]]}',
+        '{"reads": [["project", -1, {"k": [1, 1]}]]}',
+        '{"reads": [["project", 1, {"k": [1, {}]}]]}',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_record_is_none(text: str | None) -> None:
+    assert RecordedReads.parse(text) == RecordedReads()
