@@ -13,6 +13,7 @@ from typing import Any
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
+from dbt_recluster.clustering.trigger_options import After, Triggers, When, parse_after, parse_when
 from dbt_recluster.clustering.values import (
     parse_boolean,
     parse_bytes,
@@ -48,6 +49,8 @@ class ClusteringConfig:
         maintain: Whether a build is followed by the housekeeping that is due.
         reads: What the model says of the queries that read the table; None is what the table records.
         reads_of_project: Whether the table records what the project reads of it.
+        after: Changes of the table after which a build is followed by a recluster; None is after every build.
+        when: Queries that have to have become worse, likewise.
         columns: The model's columns, once they are known.
     """
 
@@ -63,6 +66,8 @@ class ClusteringConfig:
     maintain: bool = False
     reads: tuple[KnownRead, ...] | None = None
     reads_of_project: bool = False
+    after: After | None = None
+    when: tuple[When, ...] = ()
     columns: Columns | None = None
 
     @classmethod
@@ -107,8 +112,14 @@ class ClusteringConfig:
             "strategy": self.strategy,
             "block_rows": self.block_rows,
             "reads": self.reads,
+            "triggers": self.triggers,
         }
         return ReclusterOptions(**{**own, **given})
+
+    @property
+    def triggers(self) -> Triggers:
+        """When a build is followed by a recluster."""
+        return Triggers(self.after, self.when)
 
     def order_by(self) -> str | None:
         """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""
@@ -176,6 +187,19 @@ def parse_recluster_reads(value: Any) -> tuple[KnownRead, ...] | None:
     return None if _is_project(value) else parse_reads("recluster_reads", value)
 
 
+def parse_recluster_after(value: Any) -> After | None:
+    """``recluster_after``: recluster after this many ``rows``, ``commits`` or ``share`` of the rows changed."""
+    return parse_after("recluster_after", value)
+
+
+def parse_recluster_when(value: Any) -> tuple[When, ...]:
+    """``recluster_when``: recluster when a ``query`` ``opens`` too many blocks, or reads have ``skipped`` too few.
+
+    Also when it takes too many ``seconds``, for which it is run. One mapping or a list of them.
+    """
+    return parse_when("recluster_when", value)
+
+
 def _is_project(value: Any) -> bool:
     return isinstance(value, str) and value.strip().lower() == "project"
 
@@ -217,4 +241,6 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "sort_on_load": parse_sort_on_load,
     "recluster_maintain": parse_recluster_maintain,
     "recluster_reads": parse_recluster_reads,
+    "recluster_after": parse_recluster_after,
+    "recluster_when": parse_recluster_when,
 }

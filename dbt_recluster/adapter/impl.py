@@ -65,6 +65,8 @@ class ReclusterConfig(SparkConfig):
     sort_on_load: bool = True
     recluster_maintain: bool = False
     recluster_reads: str | list[Any] | None = None
+    recluster_after: dict[str, Any] | None = None
+    recluster_when: dict[str, Any] | list[Any] | None = None
 
 
 class ReclusterAdapter(ModelMethods):
@@ -141,6 +143,10 @@ class ReclusterAdapter(ModelMethods):
         name = relation.render()
         try:
             if self.credentials.recluster_submit is not None:
+                if clustering.triggers and self.first_time("triggers of submitted jobs"):
+                    logger.warning(
+                        "recluster_after and recluster_when are not looked at with recluster_submit"
+                    )
                 return TableOutcome.of_build(name, self._submitted.submit(name))
             with self._cancellable():
                 return self._reclusterer.after_build(name, clustering, variables, unique_id)

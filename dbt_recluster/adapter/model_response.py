@@ -29,6 +29,7 @@ class ReclusterResponse(AdapterResponse):
     recluster_conflicts: int | None = None
     recluster_seconds: float | None = None
     recluster_reason: str | None = None
+    recluster_fired: str | None = None
 
 
 def respond(response: AdapterResponse, result: ReclusterResult) -> ReclusterResponse:
@@ -54,4 +55,5 @@ def respond(response: AdapterResponse, result: ReclusterResult) -> ReclusterResp
         recluster_conflicts=result.conflicts,
         recluster_seconds=round(result.seconds, 3),
         recluster_reason=result.reason,
+        recluster_fired=result.fired,
     )

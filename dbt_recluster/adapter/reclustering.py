@@ -93,6 +93,8 @@ class TableOutcome:
         warnings = [f"{relation}: {warning}" for warning in result.warnings]
         if result.limited and not result.rounds:
             warnings.append(f"{relation} was built but {not_reclustered(result)}")
+        if result.fired is not None:
+            logger.info(f"{relation}: recluster is due, {result.fired}")
         # Unused files cost money until somebody removes them; everything else is on the model's line.
         (logger.warning if result.orphans else logger.debug)(recluster_line(result))
         return cls(result, warnings=warnings)

@@ -46,6 +46,7 @@ class ReadsInformation:
         cluster_key: Its key.
         blocks: Its blocks.
         share_in_vain: Share of the blocks that reads open in vain, by their weight; None if no read restricts the key.
+        share_skipped: Share of the table's blocks that reads skip, by their weight; None if no read restricts the key.
         reads: The reads.
         left_out: What users declare and what cannot be understood, a line for each.
     """
@@ -54,6 +55,7 @@ class ReadsInformation:
     cluster_key: str
     blocks: int
     share_in_vain: float | None
+    share_skipped: float | None
     reads: list[ReadInformation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -71,7 +73,11 @@ def reads_information(table: KeyedTable, declared: Sequence[KnownRead] | None = 
     """
     if declared is None:
         declared = TableSettings(table.iceberg.properties).reads
-    left_out = table.know(declared)
+    return known_reads_information(table, table.know(declared))
+
+
+def known_reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsInformation:
+    """Return the reads that a table knows (:meth:`KeyedTable.know`), with what to tell of others."""
     metadata = table.current_blocks().metadata
     of_key, ranges = reads_of_key(table, table.known_reads)
     opened = [] if ranges is None else _opened(metadata, of_key, ranges)
@@ -82,13 +88,15 @@ def reads_information(table: KeyedTable, declared: Sequence[KnownRead] | None = 
     ]
     in_vain = sum(read.weight * (read.blocks_in_vain or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
+    possible = sum(read.weight for read in opened) * len(metadata)
     return ReadsInformation(
         table.name,
         str(table.key),
         len(metadata),
         round(in_vain / total, 4) if total else None,
+        round(1 - total / possible, 4) if possible else None,
         sorted([*opened, *others], key=lambda read: -read.weight),
-        left_out,
+        list(left_out),
     )
 
 

@@ -17,6 +17,7 @@ from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.clustering.triggers import due
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
@@ -64,7 +65,7 @@ class Recluster:
         """
         started = time.monotonic()
         self._prepare()
-        if self._is_unchanged():
+        if not self._is_due() or self._is_unchanged():
             self._result.seconds = time.monotonic() - started
             return self._result
         while True:
@@ -96,6 +97,20 @@ class Recluster:
             if not is_cluster_key(iceberg, key):
                 self._table.current_blocks()  # a table that cannot be read must not change
             set_cluster_key(iceberg, key)
+
+    def _is_due(self) -> bool:
+        """Whether a build is followed by a recluster; the result says why or why not."""
+        if self._options.trigger != "run" or not self._options.triggers:
+            return True
+        found = due(self._table, self._options.triggers)
+        self._result.fired = found.reason if found.is_due else None
+        if not found.is_due:
+            self._result.reason, self._result.depth_before, self._result.depth_after = (
+                found.reason,
+                None,
+                None,
+            )
+        return found.is_due
 
     def _is_unchanged(self) -> bool:
         """Look at what has changed since the last look; whether there is nothing to do. The result says why.

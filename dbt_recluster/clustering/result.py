@@ -51,7 +51,7 @@ _NUMBERS = frozenset(
     )
 )
 _NUMBERS_OR_NONE = frozenset(("depth_before", "depth_after"))
-_TEXTS = frozenset(("table", "cluster_key", "reason", "suspended"))
+_TEXTS = frozenset(("table", "cluster_key", "reason", "fired", "suspended"))
 _LISTS = frozenset(("orphans", "warnings"))
 _LARGEST = 2**62
 
@@ -124,11 +124,12 @@ class ReclusterResult:
         cluster_key: The key, as users write it.
         rounds: The committed rounds, in order.
         blocks_before, blocks_after: Blocks of the table.
-        depth_before, depth_after: Average depth of the blocks that ``where`` admits; None if there was nothing to do in
-            the partitions that had changed, and only these were read.
+        depth_before, depth_after: Average depth of the blocks that ``where`` admits; None if it was not due, or if
+            there was nothing to do in the partitions that had changed, and only these were read.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
+        fired: The trigger that made it due, or None if there are no triggers, or none fired.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
         plan: With ``dry_run``, the plan of the next round.
@@ -146,6 +147,7 @@ class ReclusterResult:
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
+    fired: str | None = None
     limited: bool = False
     suspended: str | None = None
     plan: RewritePlan | None = None
@@ -219,6 +221,7 @@ class ReclusterResult:
             **{name: getattr(self, name) for name in (*totals, *facts)},
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
+            "fired": self.fired,
             "limited": self.limited,
             "suspended": self.suspended,
             "orphans": self.orphans,

@@ -38,22 +38,32 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
     Raises:
         PredicateError: The query cannot be planned.
     """
-    spark = table.spark
-    activate(spark)
-    mode = jvm(spark).org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-    state = spark._jsparkSession.sessionState()
-    try:
-        plan = state.executePlan(state.sqlParser().parsePlan(query), mode).optimizedPlan()
-    except Exception as e:
-        raise PredicateError(
-            f"a query cannot be planned: {short_message(e).rstrip('.')}. It begins {' '.join(query.split())[:60]!r}"
-        ) from e
+    leaves = _planned(table, query).optimizedPlan().collectLeaves()
     return [
         Predicate(query, filters)
-        for leaf in java_items(jvm(spark).scala.collection.JavaConverters.seqAsJavaList(plan.collectLeaves()))
+        for leaf in java_items(jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList(leaves))
         if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation" and _is_scan_of(table, leaf)
         if (filters := _filters(table, leaf.scan())) is not None
     ]
+
+
+def _planned(table: IcebergTable, query: str) -> Any:
+    """Return Spark's ``QueryExecution`` of a query, optimized; a command is refused and not run."""
+    spark = table.spark
+    activate(spark)
+    root = jvm(spark).org.apache.spark.sql
+    state = spark._jsparkSession.sessionState()
+    beginning = f"It begins {' '.join(query.split())[:60]!r}"
+    try:
+        plan = state.sqlParser().parsePlan(query)
+        execution = state.executePlan(plan, root.execution.CommandExecutionMode.SKIP())
+        is_command = execution.analyzed().containsPattern(root.catalyst.trees.TreePattern.COMMAND())
+        execution.optimizedPlan()
+    except Exception as e:
+        raise PredicateError(f"a query cannot be planned: {short_message(e).rstrip('.')}. {beginning}") from e
+    if is_command:
+        raise PredicateError(f"a command is no query. {beginning}")
+    return execution
 
 
 def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
@@ -83,3 +93,17 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
             return found
         kind = kind.getSuperclass()
     return None
+
+
+def run_query(table: IcebergTable, query: str) -> None:
+    """Run a query to its end and drop what it returns.
+
+    Raises:
+        PredicateError: It is no query, or it fails.
+    """
+    _planned(table, query)
+    try:
+        frame = table.spark.sql(query)
+        frame.write.format("noop").mode("overwrite").save()
+    except Exception as e:
+        raise PredicateError(f"the query cannot be run: {short_message(e)}") from e

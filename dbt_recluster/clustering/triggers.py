@@ -1,0 +1,98 @@
+"""Whether a recluster is due after a build."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from dbt_recluster.clustering.history import PREFIX
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.reads_information import known_reads_information
+from dbt_recluster.clustering.trigger_options import After, Triggers, When
+from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
+from dbt_recluster.iceberg.query_scans import run_query, scan_predicates
+from dbt_recluster.iceberg.scan import file_paths
+
+
+@dataclass(frozen=True)
+class Due:
+    """Whether a recluster is due, and why or why not."""
+
+    is_due: bool
+    reason: str
+
+
+def due(table: KeyedTable, triggers: Triggers) -> Due:
+    """Return whether any trigger fires; of several that do, the first."""
+    missed = []
+    after = [] if triggers.after is None else [_after(table, triggers.after)]
+    # One after the other, because a later one may run a query.
+    for checks in chain(after, (_when(table, when) for when in triggers.when)):
+        for fires, text in checks:
+            if fires:
+                return Due(True, text)
+            missed.append(text)
+    return Due(False, f"not due: {', '.join(missed)}")
+
+
+def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
+    changes = _changes(table.snapshots())
+    rows = sum(_changed_rows(snapshot) for snapshot in changes)
+    current = table.iceberg.current_snapshot()
+    total = max(1, _count(current, "total-records") if current else 0)
+    checks = []
+    if after.rows is not None:
+        checks.append((rows >= after.rows, f"{rows:,} of {after.rows:,.0f} rows changed"))
+    if after.commits is not None:
+        checks.append(
+            (len(changes) >= after.commits, f"{len(changes)} of {math.ceil(after.commits)} commits")
+        )
+    if after.share is not None:
+        checks.append(
+            (rows / total >= after.share, f"{rows / total:.1%} of {after.share:.1%} of the rows changed")
+        )
+    return checks
+
+
+def _changes(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return the commits since the last recluster that changed rows."""
+    ours = [place for place, snapshot in enumerate(snapshots) if f"{PREFIX}sets" in snapshot.summary]
+    return [snapshot for snapshot in snapshots[ours[-1] + 1 if ours else 0 :] if _changed_rows(snapshot)]
+
+
+def _changed_rows(snapshot: Snapshot) -> int:
+    if snapshot.operation == "replace":
+        return 0
+    names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+    return sum(_count(snapshot, name) for name in names)
+
+
+def _count(snapshot: Snapshot, name: str) -> int:
+    return whole_number(snapshot.summary.get(name, "0")) or 0
+
+
+def _when(table: KeyedTable, when: When) -> list[tuple[bool, str]]:
+    if when.skipped is not None:
+        known = known_reads_information(table)
+        if known.share_skipped is None:
+            return [(False, "no reads of the key are known")]
+        text = f"known reads skip {known.share_skipped:.1%} of the blocks, {when.skipped:.1%} wanted"
+        return [(known.share_skipped < when.skipped, text)]
+    assert when.query is not None
+    checks = []
+    snapshot_id = table.iceberg.snapshot_id
+    if when.opens is not None and snapshot_id is not None:
+        scans = [predicate.expression for predicate in scan_predicates(table.iceberg, when.query)]
+        opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in scans)
+        blocks = len(table.current_blocks().metadata)
+        limit = when.opens if when.opens >= 1 else when.opens * blocks
+        checks.append((opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted"))
+    if when.seconds is not None:
+        started = time.monotonic()
+        run_query(table.iceberg, when.query)
+        took = time.monotonic() - started
+        checks.append((took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted"))
+    return checks

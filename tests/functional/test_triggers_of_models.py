@@ -1,0 +1,39 @@
+"""`recluster_after` and `recluster_when` on a model: a build is followed by a recluster when one of them fires."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt, run_dbt_and_capture
+
+MODEL = """
+{{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=100, sort_on_load=false,
+          recluster_after=var('after', {'commits': 3}),
+          recluster_when={'query': 'select * from ' ~ this ~ ' where k = 310', 'opens': 20}) }}
+select /*+ repartition_by_range(10, k) */ id as k from range(1000)
+"""
+
+
+class TestTriggersOfModels:
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"events.sql": MODEL}
+
+    def test_a_build_is_followed_by_a_recluster_when_one_fires(self, project: Any) -> None:
+        for number in (1, 2):
+            results, _ = run_dbt_and_capture(["run"])
+            response = results[0].adapter_response
+            assert response["recluster_reason"] == (
+                f"not due: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"
+            )
+            assert "recluster_fired" not in response  # dbt leaves out what is None
+        results, log = run_dbt_and_capture(["run"])
+        assert "events: recluster is due, 3 of 3 commits" in log.replace("`", "")
+        assert results[0].adapter_response["recluster_fired"] == "3 of 3 commits"
+        assert results[0].adapter_response["blocks_rewritten"] == 30
+
+    def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
+        results = run_dbt(["run", "--vars", json.dumps({"after": {"days": 2}})], expect_pass=False)
+        assert "recluster_after has rows, commits, share, and no 'days'" in results[0].message
