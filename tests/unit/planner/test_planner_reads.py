@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Blocks, BoundsError, Policy, Reads, clustering_information, plan, read_depth
+from dbt_recluster.planner import (
+    Blocks,
+    BoundsError,
+    Policy,
+    Reads,
+    clustering_information,
+    plan,
+    read_costs,
+    read_depth,
+)
 from dbt_recluster.planner.strategies.prices import smooth
 
 # A key of two columns, NULL among them; a range may name the first column only.
@@ -65,6 +74,47 @@ def test_read_depth_is_the_weighted_mean_at_the_ends(blocks, reads, columns):
         total += weight * (depth > 0)
         weighted += weight * depth
     assert read_depth(described) == pytest.approx(weighted / total if total else 0)
+
+
+@given(
+    blocks=BLOCKS,
+    reads=st.lists(st.tuples(ENDS, ENDS), max_size=6),
+    columns=st.sampled_from([1, 2]),
+    data=st.data(),
+)
+def test_what_a_read_opens_and_opens_in_vain(blocks, reads, columns, data):
+    reads = [
+        read
+        for read in reads
+        if order_of_end(read[0], columns, False) <= order_of_end(read[1], columns, True)
+    ]
+    numbers = st.lists(st.integers(0, 9), min_size=len(blocks), max_size=len(blocks))
+    partition, sizes = data.draw(numbers.map(lambda given: [n % 3 for n in given])), data.draw(numbers)
+    costs = read_costs(
+        [[low[i] for low, _ in blocks] for i in (0, 1)],
+        [[high[i] for _, high in blocks] for i in (0, 1)],
+        Reads(
+            [[low[i] for low, _ in reads] for i in range(columns)],
+            [[high[i] for _, high in reads] for i in range(columns)],
+        ),
+        np.array(sizes, np.int64),
+        partition,
+    )
+    bounds = [(naive.tuple_order(low), naive.tuple_order(high)) for low, high in blocks]
+    for read, (lower, upper) in enumerate(reads):
+        low, high = order_of_end(lower, columns, False), order_of_end(upper, columns, True)
+        opened = [place for place, (first, last) in enumerate(bounds) if first <= high and last >= low]
+        assert costs.opened[read] == len(opened)
+        assert costs.bytes[read] == sum(sizes[place] for place in opened)
+        if low == high:
+            ends = [(1, opened)]
+        else:
+            ends = [(0.5, [place for place in opened if lower[0] is not None and bounds[place][0] < low])]
+            ends += [(0.5, [place for place in opened if upper[0] is not None and bounds[place][1] > high])]
+        in_vain = [share * (len(over) - len({partition[place] for place in over})) for share, over in ends]
+        assert costs.in_vain[read] == sum(in_vain)
+        mean = [sum(sizes[place] for place in over) / max(1, len(over)) for _, over in ends]
+        assert costs.bytes_in_vain[read] == pytest.approx(sum(np.multiply(in_vain, mean)))
 
 
 def test_read_depth_is_among_the_metrics_if_reads_are_known():

@@ -1,0 +1,259 @@
+"""TPC-H lineitem in loads, and what the TPC-H queries that read it open: with reads known, without, and otherwise.
+
+    python benchmarks/tpch_reads.py --scale 1 --loads 20
+
+Four tables get the same loads: one is never reclustered, one with the defaults, one knows what the queries read, and
+one is sorted as a whole after each load (Iceberg's rewrite_data_files). The queries are those of the specification
+with its validation parameters; none restricts the key by more than it does there. The reads are learned from the
+queries' SQL, and at the end from the event log of their runs, and both have to be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import command
+
+KEY = "l_shipdate"
+TABLES = ("lineitem", "orders", "customer", "part", "supplier", "partsupp", "nation", "region")
+KINDS = ("never", "default", "reads", "sorted")
+REVENUE = "l_extendedprice * (1 - l_discount)"
+QUERIES = {
+    "Q1": f"""select l_returnflag, l_linestatus, sum(l_quantity), sum({REVENUE} * (1 + l_tax)), count(*) from lineitem
+        where l_shipdate <= date'1998-12-01' - interval 90 days group by 1, 2""",
+    "Q3": f"""select l_orderkey, sum({REVENUE}), o_orderdate, o_shippriority from customer, orders, lineitem
+        where c_mktsegment = 'BUILDING' and c_custkey = o_custkey and l_orderkey = o_orderkey
+        and o_orderdate < date'1995-03-15' and l_shipdate > date'1995-03-15' group by 1, 3, 4""",
+    "Q4": """select o_orderpriority, count(*) from orders where o_orderdate >= date'1993-07-01'
+        and o_orderdate < date'1993-10-01' and exists (select * from lineitem
+        where l_orderkey = o_orderkey and l_commitdate < l_receiptdate) group by 1""",
+    "Q5": f"""select n_name, sum({REVENUE}) from customer, orders, lineitem, supplier, nation, region
+        where c_custkey = o_custkey and l_orderkey = o_orderkey and l_suppkey = s_suppkey
+        and c_nationkey = s_nationkey and s_nationkey = n_nationkey and n_regionkey = r_regionkey
+        and r_name = 'ASIA' and o_orderdate >= date'1994-01-01' and o_orderdate < date'1995-01-01' group by 1""",
+    "Q6": """select sum(l_extendedprice * l_discount) from lineitem where l_shipdate >= date'1994-01-01'
+        and l_shipdate < date'1995-01-01' and l_discount between 0.05 and 0.07 and l_quantity < 24""",
+    "Q7": f"""select n1.n_name, n2.n_name, year(l_shipdate), sum({REVENUE})
+        from supplier, lineitem, orders, customer, nation n1, nation n2 where s_suppkey = l_suppkey
+        and o_orderkey = l_orderkey and c_custkey = o_custkey and s_nationkey = n1.n_nationkey
+        and c_nationkey = n2.n_nationkey and (n1.n_name = 'FRANCE' and n2.n_name = 'GERMANY'
+        or n1.n_name = 'GERMANY' and n2.n_name = 'FRANCE')
+        and l_shipdate between date'1995-01-01' and date'1996-12-31' group by 1, 2, 3""",
+    "Q8": f"""select year(o_orderdate), sum(case when n2.n_name = 'BRAZIL' then {REVENUE} else 0 end) / sum({REVENUE})
+        from part, supplier, lineitem, orders, customer, nation n1, nation n2, region where p_partkey = l_partkey
+        and s_suppkey = l_suppkey and l_orderkey = o_orderkey and o_custkey = c_custkey
+        and c_nationkey = n1.n_nationkey and n1.n_regionkey = r_regionkey and r_name = 'AMERICA'
+        and s_nationkey = n2.n_nationkey and o_orderdate between date'1995-01-01' and date'1996-12-31'
+        and p_type = 'ECONOMY ANODIZED STEEL' group by 1""",
+    "Q10": f"""select c_custkey, sum({REVENUE}) from customer, orders, lineitem where c_custkey = o_custkey
+        and l_orderkey = o_orderkey and o_orderdate >= date'1993-10-01' and o_orderdate < date'1994-01-01'
+        and l_returnflag = 'R' group by 1""",
+    "Q12": """select l_shipmode, count(*) from orders, lineitem where o_orderkey = l_orderkey
+        and l_shipmode in ('MAIL', 'SHIP') and l_commitdate < l_receiptdate and l_shipdate < l_commitdate
+        and l_receiptdate >= date'1994-01-01' and l_receiptdate < date'1995-01-01' group by 1""",
+    "Q14": f"""select sum(case when p_type like 'PROMO%' then {REVENUE} else 0 end) / sum({REVENUE}) from lineitem, part
+        where l_partkey = p_partkey and l_shipdate >= date'1995-09-01' and l_shipdate < date'1995-10-01'""",
+    "Q15": f"""select l_suppkey, sum({REVENUE}) from lineitem where l_shipdate >= date'1996-01-01'
+        and l_shipdate < date'1996-04-01' group by 1""",
+    "Q20": """select s_name from supplier, nation where s_suppkey in (select ps_suppkey from partsupp
+        where ps_partkey in (select p_partkey from part where p_name like 'forest%')
+        and ps_availqty > (select 0.5 * sum(l_quantity) from lineitem where l_partkey = ps_partkey
+        and l_suppkey = ps_suppkey and l_shipdate >= date'1994-01-01' and l_shipdate < date'1995-01-01'))
+        and s_nationkey = n_nationkey and n_name = 'CANADA'""",
+}
+
+
+def main() -> None:
+    """Load, recluster and read, and print a table of each."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is 6,000,000 rows")
+    parser.add_argument("--loads", type=int, default=20)
+    parser.add_argument("--block-rows", type=int, default=20_000)
+    parser.add_argument("--depth", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3, help="of the queries, at the end")
+    options = parser.parse_args()
+    with command.own_directory("tpch-reads") as directory:
+        figures = run(options, directory)
+    print(f"{'':9}  rewritten per row  loads and reclusters, s  queries, s  blocks  opened, of which in vain")
+    for kind in KINDS:
+        figure = figures["tables"][kind]
+        print(
+            f"{kind:9}  {figure['rewritten_per_row']:17.2f}  {figure['seconds']:23.1f}  "
+            f"{figure['query_seconds']:11.2f}  {figure['blocks']:6}  {figure['opened']:6} {figure['in_vain']:.0f}"
+        )
+    print("\nblocks opened, and seconds (median)")
+    for name in QUERIES:
+        cells = [figures["tables"][kind]["queries"][name] for kind in KINDS]
+        print(
+            f"{name:4}"
+            + "".join(
+                f"  {kind} {cell['opened']:4} {cell['seconds']:6.2f}"
+                for kind, cell in zip(KINDS, cells, strict=True)
+            )
+        )
+    print(f"\nevent log and SQL give the same reads: {figures['same_reads']}")
+    command.save(options, figures)
+
+
+def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Return the figures of every table."""
+    from dbt_recluster.adapter import embedded
+    from dbt_recluster.maintenance import ClusteredTable
+
+    source = directory / "tpch"
+    generator = Path(sys.executable).with_name("tpchgen-cli")
+    made = [str(generator), "parquet", "-s", f"{options.scale:g}", "--tables", ",".join(TABLES)]
+    subprocess.run([*made, "--output-dir", str(source)], check=True, capture_output=True)
+    log = directory / "events"
+    log.mkdir()
+    spark = embedded.start(
+        str(directory / "lake"),
+        {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": log.as_uri(),
+            "spark.eventLog.compress": "false",
+        },
+    )
+    spark.sql("create schema if not exists db")
+    for name in TABLES[1:]:
+        spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
+    tables = {kind: load(spark, kind, options, source) for kind in KINDS}
+    begin = time.time()
+    times: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in QUERIES} for kind in KINDS}
+    for number in range(options.rounds):
+        # Alternating, because the machine is noisy; the first round warms up.
+        for name in QUERIES:
+            for kind in KINDS if number % 2 else reversed(KINDS):
+                times[kind][name].append(timed(spark, kind, QUERIES[name]))
+    for kind in KINDS:
+        table = ClusteredTable(spark, f"db.{kind}", KEY)
+        of_queries = {
+            name: {
+                "opened": opened(table, kind, query),
+                "seconds": round(statistics.median(times[kind][name]), 3),
+            }
+            for name, query in QUERIES.items()
+        }
+        known = ClusteredTable(spark, f"db.{kind}", KEY)
+        known.learn_from_project(named(kind))
+        reads = known.clustering_reads()
+        tables[kind] |= {
+            "queries": of_queries,
+            "opened": sum(query["opened"] for query in of_queries.values()),
+            "query_seconds": round(sum(query["seconds"] for query in of_queries.values()), 2),
+            "blocks": reads.blocks,
+            "in_vain": sum(read.weight * (read.blocks_in_vain or 0) for read in reads.reads),
+        }
+    return {"tables": tables, "same_reads": same_reads(spark, log, begin, options.rounds)}
+
+
+def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
+    """Load a table and keep it as its kind says; return what it took."""
+    from dbt_recluster.clustering.options import ReclusterOptions
+    from dbt_recluster.iceberg.sort_order import set_cluster_key
+    from dbt_recluster.maintenance import ClusteredTable
+
+    table = f"db.{kind}"
+    lines = spark.read.parquet(str(source / "lineitem.parquet"))
+    last_key = 6_000_000 * options.scale
+    seconds, growth = 0.0, 1.0
+    lines.limit(0).writeTo(table).using("iceberg").create()
+    if kind != "never":
+        keyed = ClusteredTable(spark, table, KEY)
+        set_cluster_key(keyed.iceberg, keyed.key)
+    for number in range(options.loads):
+        low, high = (int(last_key * part / options.loads) for part in (number, number + 1))
+        rows = lines.where(f"l_orderkey > {low} and l_orderkey <= {high}")
+        parts = max(1, round(6_000_000 * options.scale / options.loads / options.block_rows))
+        started = time.monotonic()
+        if kind == "never":
+            rows.repartition(parts).writeTo(table).append()
+        else:
+            # As a load that is sorted on arrival, in full blocks.
+            frame = rows.repartitionByRange(parts, KEY).sortWithinPartitions(KEY)
+            frame.writeTo(table).option("distribution-mode", "none").append()
+        if kind == "sorted":
+            growth = sort_all(spark, table, options.block_rows, growth)
+        elif kind in ("default", "reads"):
+            clustered = ClusteredTable(spark, table, KEY)
+            if kind == "reads" and not clustered.is_project_known(named(kind)):
+                clustered.learn_from_project(named(kind))
+            clustered.recluster(
+                ReclusterOptions(depth=options.depth, block_rows=options.block_rows, trigger="run")
+            )
+        seconds += time.monotonic() - started
+    rewritten, rows_now = spark.sql(
+        f"select coalesce(sum(if(operation = 'replace', cast(summary['deleted-records'] as bigint), 0)), 0), "
+        f"(select count(*) from {table}) from {table}.snapshots"
+    ).first()
+    return {"rewritten_per_row": round(rewritten / rows_now, 3), "seconds": round(seconds, 1)}
+
+
+def sort_all(spark: Any, table: str, block_rows: int, growth: float) -> float:
+    """Sort a table as a whole with Iceberg's procedure; return by how much its files are to be larger next time.
+
+    Iceberg counts what Parquet has not compressed yet, so its small files are smaller than asked for.
+    """
+    size = spark.sql(f"select sum(file_size_in_bytes) / sum(record_count) from {table}.files").first()[0]
+    spark.sql(
+        f"call system.rewrite_data_files(table => '{table}', strategy => 'sort', sort_order => '{KEY}', "
+        f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{int(size * block_rows * growth)}'))"
+    )
+    return growth * block_rows / float(spark.sql(f"select avg(record_count) from {table}.files").first()[0])
+
+
+def of_table(kind: str, query: str) -> str:
+    """Return a query of one of the tables."""
+    return query.replace("lineitem", f"db.{kind}")
+
+
+def named(kind: str) -> dict[str, str]:
+    """Return all queries of a table by name."""
+    return {name: of_table(kind, query) for name, query in QUERIES.items()}
+
+
+def timed(spark: Any, kind: str, query: str) -> float:
+    """Run a query to its end; return its seconds."""
+    started = time.monotonic()
+    spark.sql(of_table(kind, query)).collect()
+    return time.monotonic() - started
+
+
+def opened(table: Any, kind: str, query: str) -> int:
+    """Return how many blocks a query opens, by Iceberg's own planning of its scans."""
+    from dbt_recluster.iceberg.query_scans import scan_predicates
+    from dbt_recluster.iceberg.scan import file_paths
+
+    scans = scan_predicates(table.iceberg, of_table(kind, query))
+    return sum(len(file_paths(table.iceberg, table.iceberg.snapshot_id, scan.expression)) for scan in scans)
+
+
+def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
+    """Whether the event log of the queries gives the reads that their SQL gives, each as often as it was run."""
+    from datetime import datetime, timezone
+
+    from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+    from dbt_recluster.maintenance import ClusteredTable
+
+    table = ClusteredTable(spark, "db.default", KEY)
+
+    def recorded() -> dict[str, int]:
+        reads = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY)).reads
+        return {str(read.box): round(read.weight) for read in reads}
+
+    table.forget_reads()
+    table.learn_from_project(named("default"))
+    by_query = {box: weight * rounds for box, weight in recorded().items()}
+    table.forget_reads()
+    table.import_event_logs(log.as_uri(), datetime.fromtimestamp(begin, timezone.utc))
+    return recorded() == by_query
+
+
+if __name__ == "__main__":
+    main()
