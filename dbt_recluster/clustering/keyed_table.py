@@ -23,6 +23,7 @@ from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
 from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.sort_order import table_cluster_key
@@ -235,7 +236,12 @@ class KeyedTable:
 
     def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
         """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
-        return self.planner_blocks(read_blocks(self.iceberg, self.key, snapshot_id, partitions))
+        metadata = None
+        if not self.iceberg.may_have_deletes(snapshot_id):
+            metadata = read_manifest_blocks(self.iceberg, self.key, snapshot_id, partitions)
+        if metadata is None:
+            metadata = read_blocks(self.iceberg, self.key, snapshot_id, partitions)
+        return self.planner_blocks(metadata)
 
     def planner_blocks(
         self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None

@@ -155,7 +155,7 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=_array(rows, "path"),
-        partition=_partition_codes(spec_id, partition),
+        partition=partition_codes(spec_id, _children(partition)),
         spec_id=spec_id,
         rows=_numbers(rows, "rows"),
         bytes=_numbers(rows, "bytes"),
@@ -242,13 +242,16 @@ def _numbers(rows: pa.Table, name: str) -> IntArray:
     return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
 
 
-def _partition_codes(spec_id: IntArray, partition: pa.StructArray | None) -> IntArray:
+def _children(struct: pa.StructArray | None) -> list[pa.Array]:
+    return [] if struct is None else [struct.field(i) for i in range(struct.type.num_fields)]
+
+
+def partition_codes(spec_id: IntArray, values: Sequence[pa.Array]) -> IntArray:
     """Number the partitions; blocks of different specs never share one, even if their values look alike."""
-    codes = spec_id
-    children = [] if partition is None else [partition.field(i) for i in range(partition.type.num_fields)]
-    for child in children:
+    codes: IntArray = spec_id
+    for child in values:
         encoded = child.dictionary_encode(null_encoding="encode")
-        values = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-        pairs = np.stack([codes, values], axis=1)
+        numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        pairs = np.stack([codes, numbers], axis=1)
         codes = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return codes

@@ -108,7 +108,7 @@ def changed_partitions(
     added, removed = _manifests_of_one(table, until, since)
     if len(added) + len(removed) > MOST_MANIFESTS:
         return None
-    if sum(_live_entries(manifest) for manifest in (*added, *removed)) > MOST_ENTRIES:
+    if sum(live_entries(manifest) for manifest in (*added, *removed)) > MOST_ENTRIES:
         return None
     partitions = set(also)
     spec_ids = {int(manifest.partitionSpecId()) for manifest in (*added, *removed)}
@@ -129,6 +129,11 @@ def changed_partitions(
     return ChangedPartitions(tuple(distinct.values()), types)
 
 
+def spec_fields(table: IcebergTable, spec_id: int) -> list[str]:
+    """Return the names of a spec's fields, as :class:`ChangedPartitions` has them."""
+    return _Spec(table, spec_id).names
+
+
 class _Spec:
     """A partition spec, and how its values are written as JSON."""
 
@@ -144,6 +149,7 @@ class _Spec:
         named = [(str(field_id), *columns.get(field_id, ("", None)), kind) for field_id, kind in fields]
         self.is_plain = bool(named) and all(spark_type and kind in _PLAIN for _, _, spark_type, kind in named)
         self._fields = [(field_id, name, kind) for field_id, name, _, kind in named]
+        self.names = [name for _, name, _ in self._fields]
         self.types = {name: spark_type for _, name, spark_type, _ in named if spark_type}
 
     @cached_property
@@ -191,7 +197,7 @@ def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
     ]
 
 
-def _live_entries(manifest: Any) -> int:
+def live_entries(manifest: Any) -> int:
     """Return how many entries of a manifest are live; more than allowed if its writer did not say."""
     counts = (manifest.addedFilesCount(), manifest.existingFilesCount())
     return MOST_ENTRIES + 1 if None in counts else sum(map(int, counts))

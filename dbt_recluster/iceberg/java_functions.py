@@ -18,6 +18,7 @@ STRING = "java.lang.String"
 CONTENT_FILE = "org.apache.iceberg.ContentFile"
 _SCAN_TASK = "org.apache.iceberg.ContentScanTask"
 _OBJECT = "java.lang.Object"
+_PRIMITIVES = {"boolean": "java.lang.Boolean", "long": "java.lang.Long"}
 
 # Separators that no path and no number contains.
 _FIELDS, _LINES = "\1", "\0"
@@ -38,6 +39,48 @@ class JavaFunctions:
             return self._lookup.findVirtual(self._class(owner), name, self._type(returns, *takes))
 
         return jvm(self._spark).remember((owner, name, returns, *takes), look_up)
+
+    def hidden_method(self, owner: str, name: str) -> Any:
+        """Return a handle of a method without arguments that Iceberg keeps to its own package."""
+
+        def look_up() -> Any:
+            method = self._class(owner).getDeclaredMethod(name, None)
+            method.setAccessible(True)
+            return self._lookup.unreflect(method)
+
+        return jvm(self._spark).remember(("hidden", owner, name), look_up)
+
+    def as_type(self, handle: Any, returns: str, takes: str) -> Any:
+        """Return a handle that casts what another one takes and returns."""
+        return handle.asType(self._type(returns, takes))
+
+    def item_of(self, key: int) -> Any:
+        """Return a handle that takes a Java map, or null, to its value for a whole number, or null."""
+        handles, java = self._invoke.MethodHandles, jvm(self._spark).java
+        get = self.method("java.util.Map", "get", _OBJECT, _OBJECT)
+        get = handles.insertArguments(
+            get, 1, java_array(self._spark, java.lang.Object, [java.lang.Integer.valueOf(key)])
+        )
+        is_null = self._lookup.findStatic(
+            self._class("java.util.Objects"), "isNull", self._type("boolean", _OBJECT)
+        ).asType(self._type("boolean", "java.util.Map"))
+        return handles.guardWithTest(is_null, handles.empty(self._type(_OBJECT, "java.util.Map")), get)
+
+    def bound_as_json(self, iceberg_type: Any) -> Any:
+        """Return a handle that writes a bound of this Iceberg type, which may be null, as JSON."""
+        type_class, buffer = "org.apache.iceberg.types.Type", "java.nio.ByteBuffer"
+        read = self._lookup.findStatic(
+            self._class("org.apache.iceberg.types.Conversions"),
+            "fromByteBuffer",
+            self._type(_OBJECT, type_class, buffer),
+        )
+        write = self._lookup.findStatic(
+            self._class("org.apache.iceberg.SingleValueParser"),
+            "toJson",
+            self._type(STRING, type_class, _OBJECT),
+        )
+        read = read.bindTo(iceberg_type).asType(self._type(_OBJECT, _OBJECT))
+        return self.chain(read, write.bindTo(iceberg_type))
 
     def location_of_task(self) -> Any:
         """Return a handle that takes a scan task to the location of its file."""
@@ -113,9 +156,9 @@ class JavaFunctions:
         return self._invoke.MethodHandleProxies.asInterfaceInstance(self._class(name), handle)
 
     def _class(self, name: str) -> Any:
-        if name == "boolean":
-            boolean = java_class(self._spark, "java.lang.Boolean")
-            return jvm(self._spark).remember(name, lambda: boolean.getField("TYPE").get(None))
+        if boxed := _PRIMITIVES.get(name):
+            primitive = java_class(self._spark, boxed)
+            return jvm(self._spark).remember(name, lambda: primitive.getField("TYPE").get(None))
         return java_class(self._spark, name)
 
     def _type(self, returns: str, *takes: str) -> Any:

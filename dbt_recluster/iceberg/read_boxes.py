@@ -155,17 +155,17 @@ def _as_text(value: Any) -> Any:
 
 def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
     """Return how to read the values of columns, given Spark's type of each; without those that have no ranges."""
-    kinds = {path: _type_of(kind) for path, kind in types.items()}
+    kinds = {path: value_type(kind) for path, kind in types.items()}
     return {path: kind for path, kind in kinds.items() if kind is not None}
 
 
-def _type_of(kind: str) -> ValueType | None:
+def value_type(kind: str) -> ValueType | None:
     """Return how to read values of a Spark type, or None if they have no ranges."""
     base = base_type(kind)
     if base in ("tinyint", "smallint", "int", "integer", "bigint", "long"):
         return ValueType(pa.int64(), int, 1)
     if base in ("float", "double"):
-        return ValueType(pa.float64(), float)
+        return ValueType(pa.float32() if base == "float" else pa.float64(), float)
     if base == "decimal":
         return ValueType(pa.decimal128(38, decimal_scale(kind)), Decimal)
     if base == "date":
