@@ -70,7 +70,7 @@ processes: $(READY) ## Tests that start Spark, servers and processes of their ow
 	@mkdir -p build
 	@SPARK_SUBMIT_OPTS="$(JAVA_OPTIONS)" SPARK_DAEMON_JAVA_OPTS="$(JAVA_OPTIONS)" \
 	TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" \
-	$(RUN)/pytest tests -m processes -n $(PROCESSES) --dist load $(PYTEST_ARGS)
+	$(RUN)/pytest tests -m processes -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)

@@ -18,7 +18,7 @@ STRING = "java.lang.String"
 CONTENT_FILE = "org.apache.iceberg.ContentFile"
 _SCAN_TASK = "org.apache.iceberg.ContentScanTask"
 _OBJECT = "java.lang.Object"
-_PRIMITIVES = {"boolean": "java.lang.Boolean", "long": "java.lang.Long"}
+_PRIMITIVES = {"boolean": "java.lang.Boolean", "int": "java.lang.Integer", "long": "java.lang.Long"}
 
 # Separators that no path and no number contains.
 _FIELDS, _LINES = "\1", "\0"

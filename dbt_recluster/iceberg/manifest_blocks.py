@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # The manifests' entries that the driver decodes, 800,000 a second; of more, Spark's executors do it.
 MOST_ENTRIES = 2_000_000
 
-_ENTRY = "org.apache.iceberg.ManifestEntry"
+_ENTRY, _MANIFEST = "org.apache.iceberg.ManifestEntry", "org.apache.iceberg.ManifestFile"
 _COUNTS = ("value_count", "null_value_count", "nan_value_count")
 _COLUMNS = [
     "file_path",
@@ -63,16 +63,15 @@ def read_manifest_blocks(
     known = [kind for kind in types if kind is not None]
     if len(known) < len(types):
         return None
-    filters = {spec: _filter(table, partitions, spec_fields(table, spec)) for spec in _spec_ids(table)}
-    manifests = [
-        (manifest, filters[spec])
-        for manifest in java_items(table.java.snapshot(snapshot_id).dataManifests(table.java.io()))
-        if filters[spec := int(manifest.partitionSpecId())] is not None
-        and _may_match(table, manifest, filters[spec])
-    ]
+    filters = {
+        spec: found
+        for spec in _spec_ids(table)
+        if (found := _filter(table, partitions, spec_fields(table, spec))) is not None
+    }
+    manifests = _manifests(table, snapshot_id, filters)
     if sum(live_entries(manifest) for manifest, _ in manifests) > MOST_ENTRIES:
         return None
-    reader = _Reader(table, key, known)
+    reader = _Reader(table, key, filters)
     # The JVM decodes without Python's lock.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         rows = [row for found in threads.map(lambda each: reader.rows(*each), manifests) for row in found]
@@ -82,22 +81,20 @@ def read_manifest_blocks(
 class _Reader:
     """Reads the entries of manifests, each as one line of text."""
 
-    def __init__(self, table: IcebergTable, key: ClusterKey, types: Sequence[ValueType]) -> None:
+    def __init__(self, table: IcebergTable, key: ClusterKey, filters: Mapping[int, Any]) -> None:
         self._table = table
+        self._filters = filters
         schema = table.java.schema()
         self._fields = [schema.findField(field.column) for field in key.fields]
-        self._types = types
         self._functions = JavaFunctions(table.spark)
-        self._text_of_spec: dict[int, Any] = {}
-        for spec_id in _spec_ids(table):
-            self._text_of_spec[spec_id] = self._text(spec_id)
+        self._text_of_spec = {spec_id: self._text(spec_id) for spec_id in filters}
 
-    def rows(self, manifest: Any, partition_filter: Any) -> list[list[str]]:
-        """Return the live entries of a manifest whose partitions a filter admits: the fields of `_blocks`."""
-        table, spec_id = self._table, int(manifest.partitionSpecId())
+    def rows(self, manifest: Any, spec_id: int) -> list[list[str]]:
+        """Return the live entries of a manifest that the filter of its spec admits: the fields of `_blocks`."""
+        table = self._table
         reader = (
             table.iceberg.ManifestFiles.read(manifest, table.java.io(), table.java.specs())
-            .filterPartitions(partition_filter)
+            .filterPartitions(self._filters[spec_id])
             .select(java_list(table.spark, _COLUMNS))
         )
         try:
@@ -215,7 +212,28 @@ def _filter(table: IcebergTable, partitions: ChangedPartitions, fields: Sequence
     return reduce(getattr(expressions, "or"), map(equal, of_spec)) if of_spec else None
 
 
-def _may_match(table: IcebergTable, manifest: Any, partition_filter: Any) -> bool:
-    spec = table.java.specs().get(int(manifest.partitionSpecId()))
-    evaluators = jvm(table.spark).org.apache.iceberg.expressions.ManifestEvaluator
-    return bool(evaluators.forPartitionFilter(partition_filter, spec, True).eval(manifest))
+def _manifests(table: IcebergTable, snapshot_id: int, filters: Mapping[int, Any]) -> list[tuple[Any, int]]:
+    """Return the manifests that may list partitions which the filter of their spec admits, and their specs."""
+    functions, java = JavaFunctions(table.spark), jvm(table.spark).java
+    of_snapshot = table.java.snapshot(snapshot_id).dataManifests(table.java.io())
+    spec_of = functions.as_type(
+        functions.method(_MANIFEST, "partitionSpecId", "int"), "java.lang.Object", _MANIFEST
+    )
+    found: list[tuple[Any, int]] = []
+    for spec_id, partition_filter in filters.items():
+        evaluator = table.iceberg.expressions.ManifestEvaluator.forPartitionFilter(
+            partition_filter, table.java.specs().get(spec_id), True
+        )
+        may_match = functions.method(
+            "org.apache.iceberg.expressions.ManifestEvaluator", "eval", "boolean", _MANIFEST
+        ).bindTo(evaluator)
+        is_spec = functions.method("java.lang.Object", "equals", "boolean", "java.lang.Object")
+        is_spec = functions.chain(spec_of, is_spec.bindTo(java.lang.Integer.valueOf(spec_id)))
+        matching = (
+            of_snapshot.stream().filter(functions.predicate(is_spec)).filter(functions.predicate(may_match))
+        )
+        found += [
+            (manifest, spec_id)
+            for manifest in java_items(matching.collect(java.util.stream.Collectors.toList()))
+        ]
+    return found
