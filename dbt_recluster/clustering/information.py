@@ -6,6 +6,7 @@ from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import check_block_rows
+from dbt_recluster.clustering.reads_information import known_reads_information
 from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
@@ -17,7 +18,8 @@ def table_information(
     """Return the clustering metrics of a table.
 
     The fields are ``table``, ``cluster_key``, ``where``, ``snapshot_id`` and ``snapshot_at`` (UTC, both None for a
-    table that was never written), then those of :class:`dbt_recluster.planner.ClusteringInformation`.
+    table that was never written), then those of :class:`dbt_recluster.planner.ClusteringInformation`. Where reads of
+    the key are known, the ``share_in_vain`` of ``clustering_reads`` follows.
 
     Args:
         table: The table.
@@ -35,6 +37,8 @@ def table_information(
         table.know(TableSettings(table.iceberg.properties).reads)
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
+    if table.reads is not None:
+        measured["share_in_vain"] = known_reads_information(table).share_in_vain
     return {
         "table": table.name,
         "cluster_key": str(table.key),

@@ -20,6 +20,7 @@ from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.clustering.triggers import due
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
+from dbt_recluster.iceberg.iceberg_table import whole_number
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
 from dbt_recluster.iceberg.recorded_levels import recorded_levels
@@ -102,15 +103,15 @@ class Recluster:
         """Whether a build is followed by a recluster; the result says why or why not."""
         if self._options.trigger != "run" or not self._options.triggers:
             return True
-        found = due(self._table, self._options.triggers)
-        self._result.fired = found.reason if found.is_due else None
-        if not found.is_due:
-            self._result.reason, self._result.depth_before, self._result.depth_after = (
-                found.reason,
-                None,
-                None,
-            )
-        return found.is_due
+        result, found = self._result, due(self._table, self._options.triggers)
+        if found.is_due:
+            result.fired = found.reason
+            return True
+        snapshot = self._table.iceberg.current_snapshot()
+        blocks = whole_number(snapshot.summary.get("total-data-files", "")) if snapshot else None
+        result.reason, result.depth_before, result.depth_after = found.reason, None, None
+        result.blocks_before = result.blocks_after = blocks or 0
+        return False
 
     def _is_unchanged(self) -> bool:
         """Look at what has changed since the last look; whether there is nothing to do. The result says why.

@@ -16,9 +16,10 @@ from dbt_recluster.clustering.key_text import item_texts
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.planner import Blocks
+from dbt_recluster.planner import Blocks, Reads
 from dbt_recluster.planner.depth import Sweep
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
@@ -36,6 +37,7 @@ class Layout:
         level: Their levels, int64 (n,).
         at: Positions where the depth changes, ascending, float64 (p,).
         depth: How many blocks cover each of them, int64 (p,).
+        ends: How often a known read ends at each of them or up to the next, float64 (p,), or None if none are known.
     """
 
     lower: Any
@@ -43,6 +45,7 @@ class Layout:
     level: IntArray
     at: Any
     depth: IntArray
+    ends: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +90,13 @@ def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
     Raises:
         ClusterKeyError: Bad input.
     """
+    if not table.known_reads:
+        table.know(TableSettings(table.iceberg.properties).reads)
     moments = [table.blocks()]
     edges = _last_recluster(table.snapshots())
     if edges is not None:
         moments += [table.blocks(snapshot_id=snapshot) for snapshot in edges]
-    layouts = _layouts(moments)
+    layouts = _layouts(moments, table.reads)
     partitions = len(np.unique(moments[0].blocks.partition))
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
@@ -118,11 +123,13 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
     return (snapshots[first - 1].id, snapshots[last].id) if first else None
 
 
-def _layouts(moments: Sequence[SnapshotBlocks]) -> list[Layout]:
+def _layouts(moments: Sequence[SnapshotBlocks], reads: Reads | None) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
     one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
+    read_ends = [moment.blocks.reads for moment in moments]
     if one_axis and len(moments) > 1:
-        joined = _joined([moment.metadata for moment in moments])
+        joined = _joined([moment.metadata for moment in moments], reads)
+        read_ends = [joined.reads] * len(moments)
         ends = np.cumsum([len(moment.metadata) for moment in moments])
         parts = [slice(end - len(moment.metadata), end) for moment, end in zip(moments, ends, strict=True)]
         ranks = [(joined.lower[part], joined.upper[part], joined.points) for part in parts]
@@ -131,10 +138,11 @@ def _layouts(moments: Sequence[SnapshotBlocks]) -> list[Layout]:
     points = max(count for _, _, count in ranks)
     scale = _positions([moment.metadata for moment in moments], ranks, points) if one_axis else None
     layouts = []
-    for moment, (lower, upper, count) in zip(moments, ranks, strict=True):
+    for moment, (lower, upper, count), reads_of in zip(moments, ranks, read_ends, strict=True):
         axis = np.arange(count) / max(1, count - 1) if scale is None else scale
         depth = Sweep.over(lower, upper, count).point_depth() if count else np.zeros(0, np.int64)
-        layouts.append(Layout(axis[lower], axis[upper], moment.blocks.level, axis, depth))
+        ending = None if reads_of is None else reads_of.at + reads_of.after
+        layouts.append(Layout(axis[lower], axis[upper], moment.blocks.level, axis, depth, ending))
     return layouts
 
 
@@ -176,7 +184,7 @@ def _numbers(column: pa.Array) -> Any:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
-def _joined(moments: Sequence[BlockMetadata]) -> Blocks:
+def _joined(moments: Sequence[BlockMetadata], reads: Reads | None) -> Blocks:
     """Put the blocks of several moments on one axis."""
     items = range(len(moments[0].lower))
 
@@ -187,6 +195,7 @@ def _joined(moments: Sequence[BlockMetadata]) -> Blocks:
         lower=together("lower"),
         upper=together("upper"),
         unbounded=[np.concatenate([moment.unbounded[item] for moment in moments]) for item in items],
+        reads=reads,
     )
 
 

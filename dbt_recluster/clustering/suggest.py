@@ -19,9 +19,11 @@ import pyarrow.compute as pc
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.estimate import CostModel
 from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.known_reads import recorded_reads
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.read_boxes import box_predicate
 from dbt_recluster.iceberg.rows import matching_rows, sample_rows
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.depth import Sweep
@@ -32,6 +34,8 @@ LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
 _MOST_COLUMNS = 12
 _MOST_PAIRED = 4
+# Of the reads that a table records; for each, some of its rows are read.
+_MOST_READS = 20
 
 # Values as their rank among the distinct values of a column, NULL 0.
 Ranks = npt.NDArray[np.int64]
@@ -97,7 +101,7 @@ def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOpt
 
     Args:
         table: The table; its own key does not matter.
-        queries: Predicates of the table's queries.
+        queries: Predicates of the table's queries; without any, the most frequent of the reads that the table records.
         options: The threshold, strategy and block size that the costs are estimated for.
 
     Raises:
@@ -105,6 +109,11 @@ def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOpt
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     queries = [queries] if isinstance(queries, str) else list(queries or ())
+    weights = [1.0] * len(queries)
+    if not queries:
+        types, known = table.columns.types, sorted(recorded_reads(table), key=lambda read: -read.weight)
+        queries = [box_predicate(types, read.box) for read in known[:_MOST_READS]]
+        weights = [read.weight for read in known[:_MOST_READS]]
     named = [table.predicate(query).columns(table.iceberg) for query in queries]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if queries else None)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
@@ -113,7 +122,7 @@ def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOpt
     if not rows or len(metadata) < LEAST_BLOCKS:
         few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
         return Suggestion(table.name, len(metadata), tuple(queries), 0, (), few, not_tried)
-    trial = _Trial(table, queries, named, options)
+    trial = _Trial(table, queries, named, weights, options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if queries else []
@@ -131,15 +140,21 @@ class _Trial:
         table: The table under the key of all columns that may be part of a key.
         queries: Predicates.
         named: The columns that each of them names.
+        weights: How often each is asked.
         options: For the cost.
     """
 
     def __init__(
-        self, table: KeyedTable, queries: Sequence[str], named: Sequence[set[str]], options: ReclusterOptions
+        self,
+        table: KeyedTable,
+        queries: Sequence[str],
+        named: Sequence[set[str]],
+        weights: Sequence[float],
+        options: ReclusterOptions,
     ) -> None:
         self._columns = [field.column for field in table.key.fields]
         self._metadata = table.metadata()
-        self._queries = queries
+        self._queries, self._weights = queries, weights
         rows = int(self._metadata.rows.sum())
         sample = sample_rows(table.iceberg, self._columns, rows, SAMPLE_ROWS)
         matches = [matching_rows(table.iceberg, self._columns, query, MATCHING_ROWS) for query in queries]
@@ -159,7 +174,7 @@ class _Trial:
         self._parts = max(2, blocks, min(len(self._metadata), self.sampled // 20))
         predicates = [table.predicate(query) for query in queries]
         skipped = [1 - p.may_match(table.iceberg, self._metadata).mean() for p in predicates]
-        self._skipped_now = float(np.mean(skipped)) if skipped else 0.0
+        self._skipped_now = float(np.average(skipped, weights=weights)) if skipped else 0.0
         self._costs = CostModel(table, options.policy)
 
     def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
@@ -167,7 +182,8 @@ class _Trial:
         parts = _parts([self._sample[item] for item in items], self._parts)
         if self._queries:
             ranges = [_ranges(parts, column, self._parts) for column in self._sample]
-            then = float(np.mean([_skipped_by_query(ranges, values, self._parts) for values in self._values]))
+            skipped = [_skipped_by_query(ranges, values, self._parts) for values in self._values]
+            then = float(np.average(skipped, weights=self._weights))
             now = self._skipped_now
         else:
             first = self._sample[items[0]]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dbt_recluster.columns import base_type, decimal_scale
+from dbt_recluster.columns import base_type, decimal_scale, quote_path
 from dbt_recluster.iceberg.predicates import Predicate
 
 if TYPE_CHECKING:
@@ -126,6 +126,40 @@ def _intersection(one: Box, other: Box) -> Box | None:
 def box_as_json(box: Box) -> dict[str, list[Any]]:
     """Return a box as JSON can hold it; :func:`box_of_json` reads it."""
     return {column: [_as_text(end) for end in interval] for column, interval in box.items()}
+
+
+def box_predicate(types: Mapping[str, str], box: Box) -> str:
+    """Return the SQL predicate that holds for the rows of a box.
+
+    Args:
+        types: Spark's type of each column.
+        box: The ranges, of which one at least has an end.
+    """
+    terms = []
+    for column, (lower, upper) in box.items():
+        if lower is not None and lower == upper:
+            terms.append(f"{quote_path(column)} = {_literal(lower, types[column])}")
+            continue
+        for sign, end in ((">=", lower), ("<=", upper)):
+            if end is not None:
+                terms.append(f"{quote_path(column)} {sign} {_literal(end, types[column])}")
+    return " and ".join(terms)
+
+
+def _literal(value: Any, spark_type: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, datetime):
+        is_local = base_type(spark_type) == "timestamp_ntz"
+        return f"timestamp_ntz'{value}'" if is_local else f"timestamp'{value}Z'"
+    if isinstance(value, date):
+        return f"date'{value}'"
+    return f"cast('{value}' as {spark_type})"
 
 
 def box_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> Box | None:

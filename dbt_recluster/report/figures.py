@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text is readable there
 _MOST_BARS = 400
+_STRETCHES = 100
 _MOST_LEVELS = 5
 _COLOURS = {
     name: f"#0a1b{number:02x}"
@@ -51,14 +52,25 @@ _PNG_COLOURS = {
 
 
 def depth_curve(report: ReportData) -> str:
-    """Draw how many blocks cover each key: before and after the last recluster, or now if there was none."""
+    """Draw how many blocks cover each key: before and after the last recluster, or now if there was none.
+
+    Where known reads end hangs from above.
+    """
     curves = [("before", report.before), ("after", report.after)]
     if report.after is None:
         curves = [("now", report.now)]
     figure, axes = _figure()
     _draw_curves(axes, curves, _COLOURS)
+    if shows_ends(report):
+        _draw_ends(axes, report.now)
     _key_axis(axes, report)
     return _svg(figure, f"depth {report.table}", "Depth along the cluster key")
+
+
+def shows_ends(report: ReportData) -> bool:
+    """Whether the curve shows where reads end: some are known, and its axis is that of the blocks now."""
+    ends = report.now.ends
+    return ends is not None and bool(ends.sum() > 0) and (report.after is None or report.partitions == 1)
 
 
 def histogram(information: Mapping[str, Any]) -> str:
@@ -194,6 +206,22 @@ def _draw_curves(axes: Any, curves: Sequence[tuple[str, Layout | None]], colours
     axes.margins(x=0.01, y=0.12)
     axes.set_ylabel("depth")
     _whole_numbers(axes)
+
+
+def _draw_ends(axes: Any, layout: Layout) -> None:
+    """Draw how often reads end in each stretch of the keys, as bars from above the curves downwards."""
+    weight, _ = np.histogram(layout.at, _STRETCHES, (0, 1), weights=layout.ends)
+    top = 1.25 * axes.get_ylim()[1]
+    stretches = np.flatnonzero(weight)
+    axes.bar(
+        stretches / _STRETCHES,
+        -0.18 * top * weight[stretches] / weight.max(),
+        1 / _STRETCHES,
+        bottom=top,
+        align="edge",
+        color=_COLOURS["load"],
+    )
+    axes.set_ylim(0, top)
 
 
 def _legend(axes: Any) -> None:

@@ -91,6 +91,7 @@ def _table(number: int, report: ReportData) -> dict[str, Any]:
         "last": rounds[-1].at.strftime("%Y-%m-%d %H:%M") if rounds else "never",
         "facts": _facts(report, rounds),
         "compared": report.after is not None,
+        "ends": figures.shows_ends(report),
         "reclustered": bool(rounds),
         "levels": [(shade, name) for shade, name, _ in figures.level_shades(report.now)],
         "figures": _figures(report),

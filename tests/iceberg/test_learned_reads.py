@@ -7,12 +7,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tables import checksum
 
 from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.event_logs import EventLogs
+from dbt_recluster.iceberg.read_boxes import box_predicate, predicate_boxes, value_types
 from dbt_recluster.maintenance import (
     ClusteredTable,
     clustering_reads,
@@ -20,6 +22,7 @@ from dbt_recluster.maintenance import (
     import_reads,
     recluster,
 )
+from dbt_recluster.report.figures import depth_curve, shows_ends
 
 TYPES = {
     "d": ("date", "date_add(date'2026-01-01', cast(id as int))"),
@@ -240,3 +243,42 @@ def test_a_log_may_be_named_itself(spark: Any, wide: str, tmp_path: Path) -> Non
     assert [scan.filters for scan in EventLogs(spark, str(path)).scans(now() - timedelta(days=1))] == [
         "n IS NOT NULL, n = 1"
     ]
+
+
+def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str) -> None:
+    """Every type of value is written as SQL that means the same."""
+    spark.sql(f"create table {schema}.big (k bigint, p int) using iceberg")
+    spark.range(0, 10_000, 1, 10).selectExpr("id * 7919 % 10000 as k", "cast(id % 100 as int) as p").writeTo(
+        f"{schema}.big"
+    ).append()
+    import_reads(
+        spark, f"{schema}.big", queries={"q": f"select * from {schema}.big where k between 100 and 200"}
+    )
+    suggestion = ClusteredTable(spark, f"{schema}.big").suggest()
+    assert suggestion.queries == ("`k` >= cast('100' as bigint) and `k` <= cast('200' as bigint)",)
+    assert suggestion.candidates[0].cluster_by == ("k",)
+    table = ClusteredTable(spark, wide, "n")
+    kinds, types = value_types(table.columns.types), table.columns.types
+    for where in PREDICATES:
+        for box in predicate_boxes(table.iceberg, kinds, table.predicate(where)):
+            text = box_predicate(types, box)
+            assert predicate_boxes(table.iceberg, kinds, table.predicate(text)) == [box], (where, text)
+
+
+def test_information_says_what_is_opened_in_vain(spark: Any, loaded: str) -> None:
+    assert "share_in_vain" not in ClusteredTable(spark, loaded, "k").information()
+    import_reads(spark, loaded, queries={"q": f"select * from {loaded} where k between 310 and 750"})
+    assert ClusteredTable(spark, loaded, "k").information()["share_in_vain"] == 0.15
+
+
+def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:
+    recluster(spark, loaded, "k", depth=3, block_rows=100, where="k < 300")
+    unknown = ClusteredTable(spark, loaded, "k").report_data()
+    assert not shows_ends(unknown)
+    import_reads(spark, loaded, queries={"q": f"select * from {loaded} where k between 310 and 750"})
+    report = ClusteredTable(spark, loaded, "k").report_data()
+    assert shows_ends(report)
+    assert report.now.ends.sum() == 2
+    assert np.round(report.now.at[report.now.ends > 0], 1).tolist() == [0.3, 0.7]
+    # A bar for each of both ends.
+    assert (depth_curve(report).count("--load"), depth_curve(unknown).count("--load")) == (2, 0)

@@ -42,7 +42,7 @@ def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
         [],
         None,
     )
-    assert not_due.depth_after is None
+    assert (not_due.depth_after, not_due.blocks_after) == (None, 30)
     load(spark, table)
     done = after_build(spark, table, {"commits": 4})
     assert (done.fired, len(done.rounds)) == ("4 of 4 commits", 1)
