@@ -64,9 +64,7 @@ def read_manifest_blocks(
     if len(known) < len(types):
         return None
     filters = {
-        spec: found
-        for spec in _spec_ids(table)
-        if (found := _filter(table, partitions, spec_fields(table, spec))) is not None
+        spec: found for spec in _spec_ids(table) if (found := _filter(table, partitions, spec)) is not None
     }
     manifests = _manifests(table, snapshot_id, filters)
     if sum(live_entries(manifest) for manifest, _ in manifests) > MOST_ENTRIES:
@@ -197,18 +195,21 @@ def _spec_ids(table: IcebergTable) -> list[int]:
     return [int(spec_id) for spec_id in java_items(table.java.specs().keySet())]
 
 
-def _filter(table: IcebergTable, partitions: ChangedPartitions, fields: Sequence[str]) -> Any:
-    """Return Iceberg's filter of these partitions under a spec with these fields, or None if there are none of it."""
+def _filter(table: IcebergTable, partitions: ChangedPartitions, spec_id: int) -> Any:
+    """Return Iceberg's filter of these partitions under a spec, or None if none has the spec's fields."""
     expressions = table.iceberg.expressions.Expressions
+    fields = spec_fields(table, spec_id)
+    # A field may have been renamed since, and the spec filters by its own names.
+    own_names = [str(f.name()) for f in java_items(table.java.specs().get(spec_id).partitionType().fields())]
 
     def equal(values: Mapping[str, Any]) -> Any:
         terms = (
             expressions.isNull(name) if value is None else expressions.equal(name, value)
-            for name, value in values.items()
+            for name, value in zip(own_names, values.values(), strict=True)
         )
         return reduce(getattr(expressions, "and"), terms)
 
-    of_spec = [values for values in partitions.values if tuple(values) == tuple(fields)]
+    of_spec = [values for values in partitions.values if list(values) == fields]
     return reduce(getattr(expressions, "or"), map(equal, of_spec)) if of_spec else None
 
 

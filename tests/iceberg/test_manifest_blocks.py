@@ -104,6 +104,7 @@ def wide(spark: Any) -> Any:
     spark.sql("drop schema manifest_blocks cascade")
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_bounds_of_every_type(spark: Any, wide: str, key: Any) -> None:
     table = KeyedTable(spark, wide, key)
@@ -147,6 +148,32 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
         assert {"p=a/q=2026-01-01", "q=2026-01-01"} <= {
             path.split("/data/")[1].rpartition("/")[0] for path in mine.path.to_pylist()
         } or version == 1
+
+
+def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (k int, `Part` string, ts timestamp) using iceberg partitioned by (`Part`, days(ts))"
+    )
+    spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-01 01:00:00'), (2, 'b', null)")
+    since = KeyedTable(spark, name, "k").iceberg.snapshot_id
+    spark.sql(f"insert into {name} values (3, 'a', timestamp'2026-01-01 02:00:00'), (4, 'c', null)")
+    spark.sql(f"alter table {name} rename column `Part` to other")
+    spark.sql(f"alter table {name} rename column k to key")
+    spark.sql(f"alter table {name} replace partition field ts_day with days(ts) as day_of_ts")
+    spark.sql(f"insert into {name} values (5, 'a', timestamp'2026-01-01 03:00:00')")
+    table = KeyedTable(spark, name, "key")
+    assert since is not None
+    assert table.iceberg.snapshot_id is not None
+    partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
+    assert partitions is not None
+    mine = read_manifest_blocks(table.iceberg, table.key, table.iceberg.snapshot_id, partitions)
+    assert mine is not None
+    whole = {line[0]: line for line in described(read_blocks(table.iceberg, table.key))}
+    lines = described(mine)
+    assert all(whole[line[0]] == line for line in lines)
+    # All but the one of partition b, which did not change.
+    assert len(lines) == len(whole) - 1 == 4
 
 
 def test_too_many_entries_are_sparks(spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
