@@ -48,10 +48,15 @@ def _import(
 ) -> dict[str, Any]:
     if event_log is not None:
         return open_table(target.relation, None).import_event_logs(event_log, since, logged_as).as_dict()
+    if since is not None or logged_as is not None:
+        raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
     if not queries:
+        advice = (
+            "run dbt compile first, or name" if target.unique_id else "it is no model of this project; name"
+        )
         raise OptionError(
-            f"{target.relation}: nothing of this project that reads it is compiled yet; run dbt compile first, or name "
-            "Spark's event logs with event_log"
+            f"{target.relation}: nothing of this project that reads it is compiled; {advice} Spark's event logs with "
+            "event_log"
         )
     return open_table(target.relation, None).learn_from_project(queries).as_dict()
 

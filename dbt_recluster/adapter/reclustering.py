@@ -240,8 +240,10 @@ class TableReclusterer:
 def _learn(table: ClusteredTable, queries: Mapping[str, str]) -> None:
     """Record what the project reads of a table, unless the table knows."""
     if queries and not table.is_project_known(queries):
-        learned = table.learn_from_project(queries)
-        logger.debug(reads_text.learned(learned.as_dict()))
+        try:
+            logger.debug(reads_text.learned(table.learn_from_project(queries).as_dict()))
+        except Exception as e:  # the table is reclustered by what it has recorded
+            logger.warning(f"{table.name}: what the project reads of it was not learned: {message(e)}")
 
 
 def _with_key(target: Target, arguments: OperationArguments) -> Target:

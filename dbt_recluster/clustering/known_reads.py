@@ -36,10 +36,16 @@ class KnownRead:
     Attributes:
         text: A whole query, or a predicate on the table's columns.
         weight: How often it is asked, beside the others.
+        is_query: Whether it is a whole query; None is by its first word.
     """
 
     text: str
     weight: float = 1.0
+    is_query: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_query is None:
+            object.__setattr__(self, "is_query", is_query(self.text))
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
     items = [value] if isinstance(value, (str, Mapping, KnownRead)) else value
     if not isinstance(items, Sequence):
@@ -92,8 +98,10 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
 
 def _parse_read(name: str, item: Any) -> KnownRead:
     if isinstance(item, KnownRead):
-        item = {"where": item.text, "weight": item.weight}
-    given = item if isinstance(item, Mapping) else {"where": item}
+        item = {"query" if item.is_query else "where": item.text, "weight": item.weight}
+    given = item
+    if not isinstance(given, Mapping):
+        given = {"query" if isinstance(item, str) and is_query(item) else "where": item}
     unknown = sorted(set(map(str, given)) - {"query", "where", "weight"})
     if unknown:
         raise OptionError(f"{name}: a read has `query` or `where`, and `weight`, and no `{unknown[0]}`")
@@ -108,7 +116,7 @@ def _parse_read(name: str, item: Any) -> KnownRead:
         raise OptionError(f"{name}: a query begins with select or with, not as {text!r:.40}; use `where`")
     if weight is None or weight <= 0 or not math.isfinite(weight):
         raise OptionError(f"{name}: a weight must be a number above 0, not {given.get('weight')!r:.40}")
-    return KnownRead(text, weight)
+    return KnownRead(text, weight, "query" in given)
 
 
 def reads_text(reads: Sequence[KnownRead]) -> str:
@@ -117,8 +125,8 @@ def reads_text(reads: Sequence[KnownRead]) -> str:
         return EVEN
     items = [
         read.text
-        if read.weight == 1
-        else {"query" if is_query(read.text) else "where": read.text, "weight": read.weight}
+        if read.weight == 1 and read.is_query == is_query(read.text)
+        else {"query" if read.is_query else "where": read.text, "weight": read.weight}
         for read in reads
     ]
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
@@ -133,21 +141,18 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
     found, left_out = [], []
     for read in reads:
         try:
-            if is_query(read.text):
+            if read.is_query:
                 predicates = scan_predicates(table.iceberg, read.text)
                 if not predicates:
                     beginning = " ".join(read.text.split())[:60]
                     left_out.append(f"reads: left out, {beginning!r} does not read {table.name}")
             else:
                 predicates = [table.predicate(read.text)]
+            boxes = [box for each in predicates for box in predicate_boxes(table.iceberg, kinds, each)]
         except PredicateError as e:
             left_out.append(f"reads: left out, {str(e).removeprefix('where: ')}")
             continue
-        found += [
-            Read(DECLARED, box, read.weight)
-            for predicate in predicates
-            for box in predicate_boxes(table.iceberg, kinds, predicate)
-        ]
+        found += [Read(DECLARED, box, read.weight) for box in boxes]
     return found, left_out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -78,13 +78,14 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
     for name, query in queries.items():
         try:
             predicates = scan_predicates(table.iceberg, query)
+            found = [box for each in predicates for box in predicate_boxes(table.iceberg, kinds, each)]
         except PredicateError as e:
             left_out.append(f"{name}: {e}")
             continue
         scans += len(predicates)
-        for predicate in predicates:
-            boxes += [(box, 1.0) for box in predicate_boxes(table.iceberg, kinds, predicate)]
-    recorded = _record(table, PROJECT, boxes, _digest(queries), datetime.now(timezone.utc))
+        boxes += [(box, 1.0) for box in found]
+    state = {PROJECT: _digest(queries)}
+    recorded = _record(table, PROJECT, boxes, state, datetime.now(timezone.utc), keep=not scans)
     return LearnedReads(table.name, PROJECT, scans, len(boxes), len(recorded.reads), left_out)
 
 
@@ -93,7 +94,7 @@ def import_event_logs(
 ) -> LearnedReads:
     """Record what the queries in Spark's event logs read of a table, beside what others did before.
 
-    Queries up to the last one of an earlier import are not counted again.
+    Queries up to the last one of an earlier import from this place are not counted again.
 
     Args:
         table: The table.
@@ -106,10 +107,13 @@ def import_event_logs(
     """
     now = datetime.now(timezone.utc)
     kinds = value_types(table.columns.types)
-    name = ".".join(name_parts(logged_as or table.iceberg.identifier))
+    name = logged_as or ".".join(name_parts(table.iceberg.identifier))
+    log = f"{EVENT_LOG} {_digest({'directory': directory, 'name': name})}"
     known = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY))
     logs = EventLogs(table.iceberg.spark, directory)
-    start = max(since or now - DEFAULT_SPAN, _last_import(known) or datetime.min.replace(tzinfo=timezone.utc))
+    start = max(
+        since or now - DEFAULT_SPAN, _next_import(known, log) or datetime.min.replace(tzinfo=timezone.utc)
+    )
     boxes: list[tuple[Box, float]] = []
     scans, last, elsewhere = 0, None, set()
     for scan in logs.scans(start):
@@ -117,7 +121,7 @@ def import_event_logs(
             scans += 1
             last = scan.at if last is None else max(last, scan.at)
             boxes += [(box, faded(scan.at, now)) for box in logged_boxes(kinds, scan.filters)]
-        elif name_parts(scan.table)[-2:] == name_parts(name)[-2:]:
+        elif scan.table.lower().split(".")[-2:] == name.lower().split(".")[-2:]:
             elsewhere.add(scan.table)
     left_out = [f"{part}: could not be read to its end" for part in logs.unreadable]
     if not scans:
@@ -126,7 +130,7 @@ def import_event_logs(
         left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{found}")
     if last is None:
         return LearnedReads(table.name, EVENT_LOG, 0, 0, len(known.reads), left_out)
-    state = (last + timedelta(milliseconds=1)).isoformat()
+    state = {log: (last + timedelta(milliseconds=1)).isoformat()}
     recorded = _record(table, EVENT_LOG, boxes, state, now)
     return LearnedReads(table.name, EVENT_LOG, scans, len(boxes), len(recorded.reads), left_out)
 
@@ -140,18 +144,29 @@ def forget_reads(table: KeyedTable) -> int:
 
 
 def _record(
-    table: KeyedTable, source: str, boxes: Iterable[tuple[Box, float]], state: str, now: datetime
+    table: KeyedTable,
+    source: str,
+    boxes: Iterable[tuple[Box, float]],
+    state: Mapping[str, str],
+    now: datetime,
+    keep: bool = False,
 ) -> RecordedReads:
+    """Record what a source knows; with ``keep``, what it knew before, as of now."""
+    table.iceberg.refresh()  # others may have recorded something since
     known = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY))
-    learned = known.learned(source, [(box_as_json(box), weight) for box, weight in boxes], state, now)
+    new: list[tuple[Mapping[str, Sequence[Any]], float]]
+    new = [(box_as_json(box), weight) for box, weight in boxes]
+    if keep:
+        new = [(read.box, read.weight) for read in known.reads if read.source == source]
+    learned = known.learned(source, new, state, now)
     table.iceberg.set_property(READS_PROPERTY, learned.text())
     return learned
 
 
-def _last_import(known: RecordedReads) -> datetime | None:
-    """Return when the next import begins, or None if there was none."""
+def _next_import(known: RecordedReads, log: str) -> datetime | None:
+    """Return where the next import of a log begins, or None if there was none."""
     try:
-        time = datetime.fromisoformat(known.state[EVENT_LOG])
+        time = datetime.fromisoformat(known.state[log])
     except (KeyError, ValueError):
         return None
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)

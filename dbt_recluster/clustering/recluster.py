@@ -17,10 +17,9 @@ from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
-from dbt_recluster.clustering.triggers import due
+from dbt_recluster.clustering.triggers import block_count, due
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
-from dbt_recluster.iceberg.iceberg_table import whole_number
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
 from dbt_recluster.iceberg.recorded_levels import recorded_levels
@@ -101,16 +100,15 @@ class Recluster:
 
     def _is_due(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""
-        if self._options.trigger != "run" or not self._options.triggers:
+        is_asked = self._options.trigger == "run" and self._result.suspended is None
+        if not is_asked or not self._options.triggers:
             return True
         result, found = self._result, due(self._table, self._options.triggers)
         if found.is_due:
             result.fired = found.reason
             return True
-        snapshot = self._table.iceberg.current_snapshot()
-        blocks = whole_number(snapshot.summary.get("total-data-files", "")) if snapshot else None
         result.reason, result.depth_before, result.depth_after = found.reason, None, None
-        result.blocks_before = result.blocks_after = blocks or 0
+        result.blocks_before = result.blocks_after = block_count(self._table)
         return False
 
     def _is_unchanged(self) -> bool:

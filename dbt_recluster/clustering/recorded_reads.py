@@ -20,9 +20,10 @@ PROJECT, EVENT_LOG = "project", "event log"
 
 # What was read this long ago counts half.
 _HALF_LIFE = timedelta(days=14)
-# More are replaced by a sample. Iceberg does not pass properties of over 32,672 characters on to a Hive metastore.
+# More are replaced by a sample.
 _MOST_READS = 300
-_MOST_CHARACTERS = 30_000
+# A Hive metastore may hold 4,000 of a property.
+_MOST_CHARACTERS = 3_500
 # Of one read. Beyond it stands a long text or a condition on many columns.
 _MOST_CHARACTERS_OF_READ = 400
 
@@ -49,7 +50,7 @@ class RecordedReads:
     Attributes:
         reads: The reads.
         at: When each source was last asked.
-        state: What each source was then: a digest of the project's queries, or the time of the last one in the logs.
+        state: What was known then: a digest of the project's queries, and where each log's next import begins.
     """
 
     reads: tuple[RecordedRead, ...] = ()
@@ -72,7 +73,7 @@ class RecordedReads:
         """Write the property."""
         reads, most = compact(self.reads, _MOST_READS), _MOST_READS
         while len(text := replace(self, reads=reads)._as_json()) > _MOST_CHARACTERS:
-            most //= 2
+            most = min(most - 1, most * _MOST_CHARACTERS // len(text))
             reads = compact(self.reads, most)
         return text
 
@@ -82,13 +83,13 @@ class RecordedReads:
             "state": self.state,
             "reads": [[read.source, float(f"{read.weight:.4g}"), read.box] for read in self.reads],
         }
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":"))
 
     def learned(
         self,
         source: str,
         boxes: Iterable[tuple[Mapping[str, Sequence[Any]], float]],
-        state: str,
+        state: Mapping[str, str],
         now: datetime,
     ) -> RecordedReads:
         """Return these reads with what a source knows: in place of what it knew of the project, else beside it."""
@@ -100,7 +101,7 @@ class RecordedReads:
         return RecordedReads(
             compact([*kept, *new], _MOST_READS),
             {**self.at, source: now},
-            {**self.state, source: state},
+            {**self.state, **state},
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,6 +11,7 @@ from dbt_recluster.clustering.history import PREFIX
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import known_reads_information
 from dbt_recluster.clustering.trigger_options import After, Triggers, When
+from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
 from dbt_recluster.iceberg.query_scans import run_query, scan_predicates
 from dbt_recluster.iceberg.scan import file_paths
@@ -35,7 +35,13 @@ def due(table: KeyedTable, triggers: Triggers) -> Due:
             if fires:
                 return Due(True, text)
             missed.append(text)
-    return Due(False, f"not due: {', '.join(missed)}")
+    return Due(False, f"not due: {', '.join(missed) or 'the table is empty'}")
+
+
+def block_count(table: KeyedTable) -> int:
+    """Return how many blocks a table has, as its snapshot says."""
+    current = table.iceberg.current_snapshot()
+    return _count(current, "total-data-files") if current else 0
 
 
 def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
@@ -86,13 +92,12 @@ def _when(table: KeyedTable, when: When) -> list[tuple[bool, str]]:
     snapshot_id = table.iceberg.snapshot_id
     if when.opens is not None and snapshot_id is not None:
         scans = [predicate.expression for predicate in scan_predicates(table.iceberg, when.query)]
+        if not scans:
+            raise PredicateError(f"the example query of recluster_when does not read {table.name}")
         opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in scans)
-        blocks = len(table.current_blocks().metadata)
-        limit = when.opens if when.opens >= 1 else when.opens * blocks
+        limit = when.opens if when.opens >= 1 else when.opens * block_count(table)
         checks.append((opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted"))
     if when.seconds is not None:
-        started = time.monotonic()
-        run_query(table.iceberg, when.query)
-        took = time.monotonic() - started
+        took = run_query(table.iceberg, when.query)
         checks.append((took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted"))
     return checks

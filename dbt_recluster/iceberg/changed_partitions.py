@@ -14,6 +14,7 @@ from functools import cached_property, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
 from dbt_recluster.iceberg.java_functions import (
     CONTENT_FILE,
     STRING,
@@ -200,7 +201,7 @@ def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
 def live_entries(manifest: Any) -> int:
     """Return how many entries of a manifest are live; more than allowed if its writer did not say."""
     counts = (manifest.addedFilesCount(), manifest.existingFilesCount())
-    return MOST_ENTRIES + 1 if None in counts else sum(map(int, counts))
+    return GREATEST_LONG if None in counts else sum(map(int, counts))
 
 
 def _files(

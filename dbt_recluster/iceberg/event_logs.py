@@ -71,11 +71,12 @@ class EventLogs:
             reader = readers.apply(self._files, entry)
             if reader.isEmpty():
                 continue
-            parts = reader.get().listEventLogFiles()
+            parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
             self.count += 1
             for place in range(parts.size()):
                 part = parts.apply(place)
-                if part.getModificationTime() >= since.timestamp() * 1000:
+                # HDFS tells the time of a file that is still written only once it is closed.
+                if not is_complete or part.getModificationTime() >= since.timestamp() * 1000:
                     yield from self._scans_of(part.getPath(), since)
 
     def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:

@@ -18,7 +18,12 @@ import pyarrow as pa
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, partition_codes
 from dbt_recluster.iceberg.bounds import key_bounds
-from dbt_recluster.iceberg.changed_partitions import ChangedPartitions, live_entries, spec_fields
+from dbt_recluster.iceberg.changed_partitions import (
+    MOST_MANIFESTS,
+    ChangedPartitions,
+    live_entries,
+    spec_fields,
+)
 from dbt_recluster.iceberg.java_functions import (
     CONTENT_FILE,
     STRING,
@@ -67,13 +72,19 @@ def read_manifest_blocks(
         spec: found for spec in _spec_ids(table) if (found := _filter(table, partitions, spec)) is not None
     }
     manifests = _manifests(table, snapshot_id, filters)
-    if sum(live_entries(manifest) for manifest, _ in manifests) > MOST_ENTRIES:
+    if (
+        len(manifests) > MOST_MANIFESTS
+        or sum(live_entries(manifest) for manifest, _ in manifests) > MOST_ENTRIES
+    ):
         return None
     reader = _Reader(table, key, filters)
     # The JVM decodes without Python's lock.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         rows = [row for found in threads.map(lambda each: reader.rows(*each), manifests) for row in found]
-    return _blocks(rows, key, known, snapshot_id)
+    try:
+        return _blocks(rows, key, known, snapshot_id)
+    except (ValueError, OverflowError):  # a date beyond Python's
+        return None
 
 
 class _Reader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import PredicateError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 _QUERY = re.compile(
-    r"(\s|\(|--[^\n]*\n|/\*.*?\*/)*(select|with|from|table|values)\b(?!\s*[=<>!.])", re.I | re.S
+    r"(\s|\(|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(select|with|from|table|values)\b(?!\s*[=<>!.])", re.I | re.S
 )
 
 
@@ -95,15 +96,17 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
     return None
 
 
-def run_query(table: IcebergTable, query: str) -> None:
-    """Run a query to its end and drop what it returns.
+def run_query(table: IcebergTable, query: str) -> float:
+    """Run a query to its end and drop what it returns; return the seconds that it took.
 
     Raises:
         PredicateError: It is no query, or it fails.
     """
     _planned(table, query)
+    started = time.monotonic()
     try:
         frame = table.spark.sql(query)
         frame.write.format("noop").mode("overwrite").save()
     except Exception as e:
         raise PredicateError(f"the query cannot be run: {short_message(e)}") from e
+    return time.monotonic() - started

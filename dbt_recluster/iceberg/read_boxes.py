@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbt_recluster.columns import base_type, decimal_scale, quote_path
+from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.predicates import Predicate
 
 if TYPE_CHECKING:
@@ -52,30 +55,53 @@ def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predica
         table: The table.
         kinds: The types of its columns (:func:`value_types`).
         predicate: What a query reads.
+
+    Raises:
+        PredicateError: It is about columns that the table no longer has.
     """
-    return expression_boxes(_as_json(table, predicate), kinds)
+    expression = _as_json(table, predicate)
+    if table.case_sensitive:
+        return expression_boxes(expression, kinds)
+    # Iceberg keeps a column as the predicate spells it.
+    spelled = {column.lower(): column for column in kinds}
+    boxes = expression_boxes(expression, {column.lower(): kind for column, kind in kinds.items()}, str.lower)
+    return [{spelled[column]: interval for column, interval in box.items()} for box in boxes]
 
 
-def expression_boxes(expression: Any, kinds: Mapping[str, ValueType]) -> list[Box]:
-    """Return the boxes that an expression in Iceberg's JSON asks for; see `predicate_boxes`."""
-    return _boxes(expression, kinds) or []
+def expression_boxes(
+    expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str] = str
+) -> list[Box]:
+    """Return the boxes that an expression in Iceberg's JSON asks for; see `predicate_boxes`.
+
+    Args:
+        expression: The JSON.
+        kinds: The types of columns.
+        spell: How they are spelled in ``kinds``.
+    """
+    try:
+        return _boxes(expression, kinds, spell) or []
+    except RecursionError:  # hundreds of alternatives
+        return []
 
 
 def _as_json(table: IcebergTable, predicate: Predicate) -> Any:
     """Return the predicate as Iceberg's JSON, with values of the columns' types and without NOT."""
     expressions = table.iceberg.expressions
     without_not = expressions.Expressions.rewriteNot(predicate.expression)
-    bound = expressions.Binder.bind(table.java.schema().asStruct(), without_not, table.case_sensitive)
-    return json.loads(str(expressions.ExpressionParser.toJson(bound)))
+    try:
+        bound = expressions.Binder.bind(table.java.schema().asStruct(), without_not, table.case_sensitive)
+        return json.loads(str(expressions.ExpressionParser.toJson(bound)))
+    except Exception as e:
+        raise PredicateError(f"{predicate.text!r:.60} is not about {table.name}: {short_message(e)}") from e
 
 
-def _boxes(expression: Any, kinds: Mapping[str, ValueType]) -> list[Box] | None:
+def _boxes(expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str]) -> list[Box] | None:
     """Return the boxes of which a row must be in one; None stands for anything."""
     if isinstance(expression, bool):
         return None if expression else []
     kind = expression["type"]
     if kind in ("and", "or"):
-        left, right = (_boxes(expression[side], kinds) for side in ("left", "right"))
+        left, right = (_boxes(expression[side], kinds, spell) for side in ("left", "right"))
         if kind == "or":
             both = None if left is None or right is None else [*left, *right]
         elif left is None or right is None:
@@ -83,11 +109,14 @@ def _boxes(expression: Any, kinds: Mapping[str, ValueType]) -> list[Box] | None:
         else:
             both = [box for one in left for other in right if (box := _intersection(one, other)) is not None]
         return both if both is None or len(both) <= MOST_BOXES else None
-    column = expression.get("term")
-    if not isinstance(column, str) or column not in kinds:
+    term = expression.get("term")
+    column = spell(term) if isinstance(term, str) else None
+    if column is None or column not in kinds:
         return None
     try:
         intervals = list(_intervals(kind, expression, kinds[column]))
+        for end in (end for interval in intervals for end in interval):
+            pa.scalar(end, kinds[column].arrow)
     except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
         return None
     return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_BOXES else None
@@ -172,11 +201,34 @@ def box_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> Box
         if column not in kinds:
             continue
         try:
-            lower, upper = (None if end is None else kinds[column].read(end) for end in interval)
+            lower, upper = (_end(end, kinds[column]) for end in interval)
+            if lower is not None and upper is not None and lower > upper:
+                continue
         except (ValueError, TypeError, ArithmeticError):
             continue
         box[column] = (lower, upper)
     return box or None
+
+
+def _end(end: Any, kind: ValueType) -> Any:
+    """Read an end that `_as_text` wrote for a column of this type."""
+    if end is None:
+        return None
+    is_number, is_boolean = pa.types.is_integer(kind.arrow), pa.types.is_boolean(kind.arrow)
+    written = (
+        (int, float)
+        if pa.types.is_floating(kind.arrow)
+        else int
+        if is_number
+        else bool
+        if is_boolean
+        else str
+    )
+    if not isinstance(end, written) or isinstance(end, bool) != is_boolean:
+        raise TypeError
+    value = kind.read(end)
+    pa.scalar(value, kind.arrow)
+    return value
 
 
 def _as_text(value: Any) -> Any:
@@ -217,4 +269,6 @@ def value_type(kind: str) -> ValueType | None:
 
 def _time(text: str) -> datetime:
     """Read a time; one with a zone is in UTC, as Iceberg writes it."""
+    # Python 3.10 wants three or six digits after the point.
+    text = re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6.6}", text)
     return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)

@@ -63,7 +63,7 @@ class TestReadsOfProjects:
 
         # Nothing is compiled before the first run.
         log = operation("import_reads", fails=True, table="events")
-        assert "nothing of this project that reads it is compiled yet" in log
+        assert "nothing of this project that reads it is compiled; run dbt compile first" in log
         assert run(0)["blocks_rewritten"] == 0
         assert run(1)["blocks_rewritten"] == 0
         response = run(2, "events")
@@ -102,6 +102,7 @@ class TestReadsOfProjects:
             ({"table": "events", "event_log": 7}, "event_log must be a directory of Spark's event logs"),
             ({"table": "events", "event_log": str(tmp_path / "no")}, "cannot be listed"),
             ({"table": "events", "since": "soon"}, "since must be"),
+            ({"table": "events", "since": "7 days"}, "are about Spark's event logs"),
             ({"table": "events", "logged_as": "events"}, "logged_as must be a table's full name"),
             ({"table": "events", "events": "x"}, "import_reads has no argument 'events'"),
         ]:

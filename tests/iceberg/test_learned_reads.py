@@ -282,3 +282,48 @@ def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:
     assert np.round(report.now.at[report.now.ends > 0], 1).tolist() == [0.3, 0.7]
     # A bar for each of both ends.
     assert (depth_curve(report).count("--load"), depth_curve(unknown).count("--load")) == (2, 0)
+
+
+def test_reads_of_columns_that_changed_restrict_nothing(spark: Any, schema: str) -> None:
+    """Recorded for a number, they are no range of texts: '9' to '10' would be one that ends before it begins."""
+    table = f"{schema}.t"
+    spark.sql(f"create table {table} (k int, x decimal(10, 4)) using iceberg")
+    spark.sql(f"insert into {table} values (1, 1.5)")
+    queries = {
+        "a": f"select * from {table} where k between 9 and 10",
+        "b": f"select * from {table} where x = 1.2345",
+    }
+    import_reads(spark, table, queries=queries)
+    assert len(clustering_reads(spark, table, "k").reads) == 2
+    spark.sql(f"create or replace table {table} (k string, x decimal(10, 2)) using iceberg")
+    spark.sql(f"insert into {table} values ('a', 1.5)")
+    assert clustering_reads(spark, table, "k").reads == []
+    assert recluster(spark, table, "k", dry_run=True).warnings == []
+
+
+def test_values_that_no_column_holds_restrict_nothing(spark: Any, loaded: str, tmp_path: Path) -> None:
+    longest = 2**63 - 1
+    log = write_log(
+        tmp_path / "logs", "app-1", events(spark, [f"select * from {loaded} where k > {longest}"], now())
+    )
+    import_reads(spark, loaded, str(log))
+    for reads in (None, [f"k > {longest}"], [f"k = {longest} or k = 3"]):
+        assert recluster(spark, loaded, "k", dry_run=True, reads=reads).warnings == []
+
+
+def test_places_of_logs_are_imported_one_by_one(spark: Any, wide: str, tmp_path: Path) -> None:
+    """What one cluster has asked today does not hide what another asked yesterday, and names may have hyphens."""
+    (line,) = events(spark, [f"select * from {wide} where n = 1"], now())
+    name = ".".join([spark.catalog.currentCatalog(), wide])
+    write_log(tmp_path / "a", "app-1", [line])
+    (line,) = events(spark, [f"select * from {wide} where n = 2"], now() - timedelta(days=1))
+    write_log(tmp_path / "b", "app-1", [line.replace(name, f"my-lake.{wide}")])
+    assert import_reads(spark, wide, str(tmp_path / "a")).scans == 1
+    assert import_reads(spark, wide, str(tmp_path / "b"), logged_as=f"my-lake.{wide}").scans == 1
+    assert import_reads(spark, wide, str(tmp_path / "a")).scans == 0
+
+
+def test_a_project_compiled_for_another_schema_takes_nothing_away(spark: Any, loaded: str) -> None:
+    table = ClusteredTable(spark, loaded, "k")
+    table.learn_from_project({"a": f"select * from {loaded} where k = 1"})
+    assert table.learn_from_project({"a": "select 1"}).recorded == 1

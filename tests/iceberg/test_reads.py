@@ -49,6 +49,7 @@ CASES: list[tuple[Any, str, Any]] = [
         [([date(2026, 1, 2)], [None]), ([None], [date(2025, 12, 31)])],
     ),
     ("d", "not (d < date'2026-01-01')", [([JAN], [None])]),
+    ("d", "D >= date'2026-01-01'", [([JAN], [None])]),
     ("d", "d >= '2026-01-01' and u like 'a%'", [([JAN], [None])]),
     # Nothing that says where a read ends.
     ("d", "u = 'x'", []),
@@ -185,6 +186,17 @@ def test_queries_are_planned_and_not_run(spark: Any, schema: str, wide: str) -> 
         assert len(left_out) == (query.startswith("select count")), left_out
         kinds = value_types(table.columns.types)
         assert key_ranges(kinds, table.key, [read.box for read in table.known_reads]) == expected, query
+
+
+def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str) -> None:
+    table = load(spark, schema, loads=1)
+    snapshot = spark.table(f"{table}.snapshots").first()["snapshot_id"]
+    spark.sql(f"alter table {table} drop column p")
+    reads = [f"select * from {table} version as of {snapshot} where p = 5", {"where": "k in (1, 2)"}]
+    keyed = ClusteredTable(spark, table, "k")
+    (left_out,) = keyed.know(ReclusterOptions(reads=reads).reads)
+    assert "Cannot find field 'p'" in left_out
+    assert len(keyed.known_reads) == 2
 
 
 def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:

@@ -58,6 +58,16 @@ def test_what_is_no_read_is_refused(value: Any, message: str) -> None:
         parse_reads("reads", value)
 
 
+def test_where_is_a_predicate_whatever_its_first_word() -> None:
+    (read,) = parse_reads("reads", {"where": "values in (1, 2)"}) or ()
+    assert read.is_query is False
+    assert parse_reads("reads", reads_text([read])) == (read,)
+
+
+def test_comments_before_a_query_take_no_time() -> None:
+    assert not is_query("/**/" * 2_000 + " k = 1")
+
+
 def test_nothing_said_is_what_the_table_records() -> None:
     assert parse_reads("reads", None) is None
     assert ReclusterOptions().reads is None
