@@ -24,6 +24,12 @@ from dbt_recluster.clustering.reads_information import ReadsInformation
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.clustering.suggest import Suggestion
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import (
+    parse_event_log,
+    parse_logged_as,
+    parse_queries_by_name,
+    parse_since,
+)
 from dbt_recluster.exceptions import OptionError
 
 if TYPE_CHECKING:
@@ -89,8 +95,8 @@ def recluster(
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
             another thread), and when it is committed.
         reads: Queries that read the table, or predicates of them, or mappings of ``query`` or ``where`` and ``weight``,
-            how often. Blocks are merged where their ranges of the key end. ``even`` is without any, None is what the
-            table records.
+            how often. Blocks are merged where their ranges of the key end. ``even`` is without any. None stands for
+            the reads that the table's model declares, or else for those that the table records.
 
     Returns:
         The result; its ``rounds`` are empty if there was nothing to do.
@@ -238,7 +244,7 @@ def suggest_cluster_by(
 def clustering_reads(
     spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None
 ) -> ReadsInformation:
-    """Return what is known of the queries that read a table, and which blocks each opens under a key.
+    """Return the known reads of a table, and the blocks that each opens under a key.
 
     Args:
         spark: A session with Iceberg's extensions.
@@ -257,35 +263,37 @@ def import_reads(
     event_log: str | None = None,
     *,
     queries: Mapping[str, str] | None = None,
-    since: datetime | None = None,
+    since: datetime | str | None = None,
     logged_as: str | None = None,
 ) -> LearnedReads:
-    """Record with a table what is read of it: ranges and counts, of queries that are given or that Spark has logged.
+    """Record with a table the ranges that are read of it, by given queries or by queries that Spark has logged.
 
     Args:
         spark: A session with Iceberg's extensions.
         table: ``schema.table`` or ``catalog.schema.table``.
         event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads.
         queries: Instead, SQL queries by name, of which each counts once. They replace those of an earlier call.
-        since: Leave out logged queries before this time; by default of a week ago. Those that were imported before are
-            not counted again.
+        since: Leave out logged queries before this time, or a period such as ``2 days``; by default a week. Queries of
+            earlier imports are not counted again.
         logged_as: The table's full name in the logs, if other applications give its catalog another name.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
         EventLogError: There are no logs.
-        OptionError: Neither logs nor queries are given, or both.
+        OptionError: Neither logs nor queries are given, or both, or one is malformed.
     """
     if (event_log is None) == (queries is None):
         raise OptionError("import_reads needs event_log or queries, and not both")
+    start, log = parse_since(since), parse_event_log(event_log)
+    full_name, texts = parse_logged_as(logged_as), parse_queries_by_name(queries)
     clustered = ClusteredTable(spark, table)
-    if queries is not None:
-        return clustered.learn_from_project(queries)
-    return clustered.import_event_logs(str(event_log), since, logged_as)
+    if log is None:
+        return clustered.learn_from_project(texts)
+    return clustered.import_event_logs(log, start, full_name)
 
 
 def forget_reads(spark: SparkSession, table: str) -> int:
-    """Drop what a table records of its reads; return how many ranges it was.
+    """Drop the reads that a table records; return the number of their ranges.
 
     Raises:
         NotAnIcebergTableError: There is no such table.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.due_conditions import After, DueConditions, When, parse_after, parse_when
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
-from dbt_recluster.clustering.trigger_options import After, Triggers, When, parse_after, parse_when
 from dbt_recluster.clustering.values import (
     parse_boolean,
     parse_bytes,
@@ -112,14 +112,14 @@ class ClusteringConfig:
             "strategy": self.strategy,
             "block_rows": self.block_rows,
             "reads": self.reads,
-            "triggers": self.triggers,
+            "due_conditions": self.due_conditions,
         }
         return ReclusterOptions(**{**own, **given})
 
     @property
-    def triggers(self) -> Triggers:
+    def due_conditions(self) -> DueConditions:
         """When a build is followed by a recluster."""
-        return Triggers(self.after, self.when)
+        return DueConditions(self.after, self.when)
 
     def order_by(self) -> str | None:
         """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""

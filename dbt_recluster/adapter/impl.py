@@ -143,11 +143,10 @@ class ReclusterAdapter(ModelMethods):
         name = relation.render()
         try:
             if self.credentials.recluster_submit is not None:
-                if clustering.triggers and self.first_time("triggers of submitted jobs"):
-                    logger.warning(
-                        "recluster_after and recluster_when are not looked at with recluster_submit"
-                    )
-                return TableOutcome.of_build(name, self._submitted.submit(name))
+                outcome = TableOutcome.of_build(name, self._submitted.submit(name))
+                if clustering.due_conditions and self.first_time("conditions of submitted jobs"):
+                    outcome.warnings.append("recluster_submit ignores recluster_after and recluster_when")
+                return outcome
             with self._cancellable():
                 return self._reclusterer.after_build(name, clustering, variables, unique_id)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost

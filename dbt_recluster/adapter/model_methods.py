@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from dbt.adapters.base.column import Column
@@ -22,6 +22,7 @@ from dbt_recluster.adapter.relation_config import (
     restored_order,
 )
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
 
@@ -224,7 +225,4 @@ class ModelMethods(CatalogMethods):
 
 
 def _utc(moment: Any) -> datetime:
-    time = (
-        moment if isinstance(moment, datetime) else datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
-    )
-    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
+    return parse_iso_time(moment.isoformat() if isinstance(moment, datetime) else str(moment))

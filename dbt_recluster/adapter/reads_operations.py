@@ -1,4 +1,4 @@
-"""``dbt run-operation``: the operations on what is known of a table's reads."""
+"""``dbt run-operation``: the operations on the known reads of tables."""
 
 from __future__ import annotations
 
@@ -10,27 +10,9 @@ from dbt_recluster.adapter.arguments import parse_key
 from dbt_recluster.adapter.operation_runner import Open, Operation
 from dbt_recluster.adapter.targets import Target
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.values import parse_since
+from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_since
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report import reads_text
-
-
-def parse_event_log(value: Any) -> str | None:
-    """``event_log``: a directory of Spark's event logs, or one log; None is the project."""
-    if value is not None and (not isinstance(value, str) or not value.strip()):
-        raise OptionError(
-            f"event_log must be a directory of Spark's event logs, such as s3://bucket/spark-events, not {value!r}"
-        )
-    return value
-
-
-def parse_logged_as(value: Any) -> str | None:
-    """``logged_as``: the full name of the table in the logs."""
-    if value is not None and (not isinstance(value, str) or "." not in value):
-        raise OptionError(
-            f"logged_as must be a table's full name, such as lake.analytics.events, not {value!r}"
-        )
-    return value
 
 
 def _reads(open_table: Open, target: Target, cluster_by: ClusterKey | None) -> dict[str, Any]:

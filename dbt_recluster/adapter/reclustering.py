@@ -220,9 +220,11 @@ class TableReclusterer:
             options = replace(options, max_bytes=max_bytes, progress=progress)
             try:
                 table = self._runner.open(target.relation, target.config.cluster_by)
+                warnings = []
                 if is_run and target.config.reads_of_project and target.unique_id is not None:
-                    _learn(table, self._runner.queries(target.unique_id))
+                    warnings = _learn(table, self._runner.queries(target.unique_id))
                 result = table.recluster(options)
+                result.warnings += warnings
             except ReclusterError as e:
                 self._budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
                 raise
@@ -237,13 +239,14 @@ class TableReclusterer:
             return 0.0  # its turn will tell what is wrong
 
 
-def _learn(table: ClusteredTable, queries: Mapping[str, str]) -> None:
-    """Record what the project reads of a table, unless the table knows."""
+def _learn(table: ClusteredTable, queries: Mapping[str, str]) -> list[str]:
+    """Record the project's reads of a table, unless they are recorded; return warnings."""
     if queries and not table.is_project_known(queries):
         try:
             logger.debug(reads_text.learned(table.learn_from_project(queries).as_dict()))
-        except Exception as e:  # the table is reclustered by what it has recorded
-            logger.warning(f"{table.name}: what the project reads of it was not learned: {message(e)}")
+        except Exception as e:  # the recluster follows the reads that were recorded before
+            return [f"the project's reads were not learned: {message(e)}"]
+    return []
 
 
 def _with_key(target: Target, arguments: OperationArguments) -> Target:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import check_block_rows
-from dbt_recluster.clustering.reads_information import known_reads_information
+from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
@@ -19,7 +19,7 @@ def table_information(
 
     The fields are ``table``, ``cluster_key``, ``where``, ``snapshot_id`` and ``snapshot_at`` (UTC, both None for a
     table that was never written), then those of :class:`dbt_recluster.planner.ClusteringInformation`. Where reads of
-    the key are known, the ``share_in_vain`` of ``clustering_reads`` follows.
+    the key are known and there is no ``where``, the ``share_in_vain`` of ``clustering_reads`` follows.
 
     Args:
         table: The table.
@@ -33,12 +33,10 @@ def table_information(
     if block_rows is None:
         block_rows = TableSettings(table.iceberg.properties).block_rows
     check_block_rows(block_rows)
-    if not table.known_reads:
-        table.know(TableSettings(table.iceberg.properties).reads)
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
-    if table.reads is not None:
-        measured["share_in_vain"] = known_reads_information(table).share_in_vain
+    if table.reads is not None and where is None:
+        measured["share_in_vain"] = reads_information(table).share_in_vain
     return {
         "table": table.name,
         "cluster_key": str(table.key),

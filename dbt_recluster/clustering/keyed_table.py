@@ -16,8 +16,9 @@ from dbt_recluster.clustering.known_reads import (
     Read,
     declared_reads,
     reads_of_key,
-    recorded_reads,
+    reads_on_record,
 )
+from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
@@ -78,10 +79,6 @@ class KeyedTable:
         name: ``schema.table``, ``catalog.schema.table``, or a table of the current namespace.
         cluster_by: The cluster key; None is the table's sort order.
 
-    Attributes:
-        known_reads: What is known of the queries that read the table, as of the last :meth:`know`.
-        reads: Their ranges of the key, for the planner, or None if no read is known that restricts the key.
-
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
@@ -95,8 +92,8 @@ class KeyedTable:
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
-        self.known_reads: list[Read] = []
-        self.reads: Reads | None = None
+        self._known_reads: list[Read] | None = None
+        self._reads: Reads | None = None
 
     def under(self: T, cluster_by: ClusterBy) -> T:
         """Return the same loaded table under another key."""
@@ -166,18 +163,44 @@ class KeyedTable:
         return self._predicates[where]
 
     def know(self, reads: Sequence[KnownRead] | None = None) -> list[str]:
-        """Have plans and metrics follow these reads, or else those that the table records.
+        """Have plans and metrics follow these reads.
+
+        Args:
+            reads: None stands for the reads that the table's model declares, or else for those that the table records.
 
         Returns:
-            What to tell of those that are left out.
+            Warnings about reads that are left out.
+
+        Raises:
+            OptionError: The property that records the model's reads is no list of reads.
         """
         left_out: list[str] = []
         if reads is None:
-            self.known_reads = recorded_reads(self)
+            reads = TableSettings(self.iceberg.properties).reads
+        if reads is None:
+            known = reads_on_record(self)
         else:
-            self.known_reads, left_out = declared_reads(self, reads)
-        _, self.reads = reads_of_key(self, self.known_reads)
+            known, left_out = declared_reads(self, reads)
+        self._known_reads, self._reads = known, None
         return left_out
+
+    def reads_changed(self) -> None:
+        """Read the table's reads anew when they are needed next."""
+        self._known_reads = self._reads = None
+
+    @property
+    def known_reads(self) -> list[Read]:
+        """The queries that are known to read the table: those of the last :meth:`know`."""
+        if self._known_reads is None:
+            self.know()
+        return self._known_reads or []
+
+    @property
+    def reads(self) -> Reads | None:
+        """Their ranges of the key, for the planner, or None if no known read restricts the key."""
+        if self._reads is None:
+            _, self._reads = reads_of_key(self, self.known_reads)
+        return self._reads
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+from dbt_recluster.clustering.recorded_reads import RecordedReads
 from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError, PredicateError
 from dbt_recluster.iceberg.key_ranges import key_ranges
 from dbt_recluster.iceberg.query_scans import is_query, scan_predicates
-from dbt_recluster.iceberg.read_boxes import Box, box_of_json, predicate_boxes, value_types
+from dbt_recluster.iceberg.read_boxes import Box, box_of_json, predicate_boxes
+from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.planner import Reads
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.keyed_table import KeyedTable
 
-# The word for: none are known, whatever the table records.
+# Stands for no reads at all, whatever the table records.
 EVEN = "even"
-# Who knows of a read: the user who names it, or one of those in `recorded_reads`.
+# The source of a read that the user names; the others are in `recorded_reads`.
 DECLARED = "declared"
 
-# Characters that they take in a table's property; a Hive metastore may hold 4,000.
+# Characters in a table's property; a Hive metastore may hold 4,000.
 _LONGEST = 3_500
+# The sum of many must stay finite.
+_GREATEST_WEIGHT = 1e9
 _EXAMPLE = "\"event_date >= date'2026-01-01'\""
 
 
 @dataclass(frozen=True)
 class KnownRead:
-    """A query or a predicate of queries, as a user names it.
+    """A query, or a predicate of queries, that a user names.
 
     Attributes:
         text: A whole query, or a predicate on the table's columns.
-        weight: How often it is asked, beside the others.
-        is_query: Whether it is a whole query; None is by its first word.
+        weight: How often the query runs, relative to the others.
+        is_query: Whether the text is a whole query; None decides by its first word.
     """
 
     text: str
@@ -50,12 +52,12 @@ class KnownRead:
 
 @dataclass(frozen=True)
 class Read:
-    """What a read asks of a table.
+    """The ranges of columns that a query reads.
 
     Attributes:
-        source: Who knows of it.
+        source: Where the read is known from: `DECLARED`, or a source in `recorded_reads`.
         box: The range of each column, see `iceberg.read_boxes`.
-        weight: How often it is asked, beside the others.
+        weight: How often the query runs, relative to the others.
     """
 
     source: str
@@ -64,11 +66,11 @@ class Read:
 
 
 def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
-    """Read what a user says of reads.
+    """Parse the reads that a user declares.
 
-    It is a query or a predicate, a list of them, or a list of mappings with ``query`` or ``where``, and ``weight``;
-    also as the text of such JSON. ``even`` and an empty list mean that reads are even over the keys. None stands for
-    what the table records.
+    Accepted are a query or a predicate, a list of them, and a list of mappings with ``query`` or ``where`` and with
+    ``weight``, also as JSON text. ``even`` and an empty list mean that reads are even over the keys. None stands for
+    the reads that the table records.
 
     Raises:
         OptionError: It is none of these, or too long.
@@ -88,9 +90,9 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
             f"{name} must be a list of queries, or of SQL predicates such as {_EXAMPLE}, not {value!r:.40}"
         )
     reads = tuple(_parse_read(name, item) for item in items)
-    if len(reads_text(reads)) > _LONGEST:
+    if len(reads_as_text(reads)) > _LONGEST:
         raise OptionError(
-            f"{name} must be shorter: {len(reads)} reads take {len(reads_text(reads)):,} characters, and the "
+            f"{name} must be shorter: {len(reads)} reads take {len(reads_as_text(reads)):,} characters, and the "
             f"table's property holds {_LONGEST:,}"
         )
     return reads
@@ -114,12 +116,15 @@ def _parse_read(name: str, item: Any) -> KnownRead:
         )
     if "query" in given and not is_query(text):
         raise OptionError(f"{name}: a query begins with select or with, not as {text!r:.40}; use `where`")
-    if weight is None or weight <= 0 or not math.isfinite(weight):
-        raise OptionError(f"{name}: a weight must be a number above 0, not {given.get('weight')!r:.40}")
+    if weight is None or not 0 < weight <= _GREATEST_WEIGHT:
+        raise OptionError(
+            f"{name}: a weight must be a number above 0, at most {_GREATEST_WEIGHT:,.0f}, "
+            f"not {given.get('weight')!r:.40}"
+        )
     return KnownRead(text, weight, "query" in given)
 
 
-def reads_text(reads: Sequence[KnownRead]) -> str:
+def reads_as_text(reads: Sequence[KnownRead]) -> str:
     """Write reads as a text that :func:`parse_reads` reads."""
     if not reads:
         return EVEN
@@ -133,12 +138,12 @@ def reads_text(reads: Sequence[KnownRead]) -> str:
 
 
 def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[Read], list[str]]:
-    """Return what users' reads ask of a table, and what to tell of those that are left out.
+    """Return the ranges that declared reads restrict columns to, and warnings about reads that are left out.
 
-    A read that restricts no column is one of the whole table: it ends nowhere, so it is left out without a word.
+    A read that restricts no column reads the whole table and ends nowhere, so it is left out without a warning.
     """
     kinds = value_types(table.columns.types)
-    found, left_out = [], []
+    bound, left_out = [], []
     for read in reads:
         try:
             if read.is_query:
@@ -148,18 +153,20 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
                     left_out.append(f"reads: left out, {beginning!r} does not read {table.name}")
             else:
                 predicates = [table.predicate(read.text)]
-            boxes = [box for each in predicates for box in predicate_boxes(table.iceberg, kinds, each)]
+            boxes = [
+                box for predicate in predicates for box in predicate_boxes(table.iceberg, kinds, predicate)
+            ]
         except PredicateError as e:
             left_out.append(f"reads: left out, {str(e).removeprefix('where: ')}")
             continue
-        found += [Read(DECLARED, box, read.weight) for box in boxes]
-    return found, left_out
+        bound += [Read(DECLARED, box, read.weight) for box in boxes]
+    return bound, left_out
 
 
-def recorded_reads(table: KeyedTable) -> list[Read]:
+def reads_on_record(table: KeyedTable) -> list[Read]:
     """Return the reads that the table records, as far as it has their columns."""
     kinds = value_types(table.columns.types)
-    recorded = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY)).reads
+    recorded = RecordedReads.of(table.iceberg.properties).reads
     boxes = ((read, box_of_json(kinds, read.box)) for read in recorded)
     return [Read(read.source, box, read.weight) for read, box in boxes if box]
 
@@ -167,13 +174,13 @@ def recorded_reads(table: KeyedTable) -> list[Read]:
 def reads_of_key(table: KeyedTable, reads: Iterable[Read]) -> tuple[list[Read], Reads | None]:
     """Return the reads that restrict the table's key, and the range of the key of each, or None if there are none."""
     kinds, key = value_types(table.columns.types), table.key
-    found = [(read, ends) for read in reads for ends in key_ranges(kinds, key, [read.box])]
-    if not found:
+    ranges = [(read, ends) for read in reads for ends in key_ranges(kinds, key, [read.box])]
+    if not ranges:
         return [], None
     columns = range(len(key.fields))
-    ranges = Reads(
-        [[lower[column] for _, (lower, _) in found] for column in columns],
-        [[upper[column] for _, (_, upper) in found] for column in columns],
-        [read.weight for read, _ in found],
+    reads_of_planner = Reads(
+        [[lower[column] for _, (lower, _) in ranges] for column in columns],
+        [[upper[column] for _, (_, upper) in ranges] for column in columns],
+        [read.weight for read, _ in ranges],
     )
-    return [read for read, _ in found], ranges
+    return [read for read, _ in ranges], reads_of_planner

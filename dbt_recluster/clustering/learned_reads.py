@@ -1,4 +1,4 @@
-"""Learn what is read of a table: from the project that reads it, and from the event logs of Spark."""
+"""Learn the reads of a table from the project's queries and from Spark's event logs."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ from dbt_recluster.clustering.recorded_reads import (
     RecordedReads,
     faded,
 )
+from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.columns import name_parts
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_logs import EventLogs
 from dbt_recluster.iceberg.logged_filters import logged_boxes
 from dbt_recluster.iceberg.query_scans import scan_predicates
-from dbt_recluster.iceberg.read_boxes import Box, box_as_json, predicate_boxes, value_types
+from dbt_recluster.iceberg.read_boxes import Box, box_as_json, predicate_boxes
+from dbt_recluster.iceberg.value_types import value_types
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.keyed_table import KeyedTable
 
 DEFAULT_SPAN = timedelta(days=7)
 
-# A query that says `current_date` reads another range every day.
+# A query with `current_date` reads another range every day.
 _PROJECT_HOLDS = timedelta(days=1)
+_START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
 class LearnedReads:
-    """What was learned of a table.
+    """The result of an import of reads.
 
     Attributes:
         table: The table.
-        source: Who knew it, ``project`` or ``event log``.
-        scans: Scans of the table that were found.
+        source: Where they come from, ``project`` or ``event log``.
+        scans: Scans of the table in the queries.
         ranges: Ranges that they restrict columns to.
         recorded: Ranges that the table records now, of all sources.
-        left_out: What could not be understood, a line for each.
+        left_out: Queries and logs that could not be read, a line for each.
     """
 
     table: str
@@ -58,19 +61,19 @@ class LearnedReads:
 
 
 def is_project_known(table: KeyedTable, queries: Mapping[str, str]) -> bool:
-    """Whether the table records what these queries read, as of today."""
-    recorded = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY))
+    """Whether the table records the reads of these queries, as of today."""
+    recorded = RecordedReads.of(table.iceberg.properties)
     learned = recorded.at.get(PROJECT)
     is_fresh = learned is not None and datetime.now(timezone.utc) - learned < _PROJECT_HOLDS
     return is_fresh and recorded.state.get(PROJECT) == _digest(queries)
 
 
 def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> LearnedReads:
-    """Record what the queries of a project read of a table, in place of what they read before.
+    """Record the ranges that the queries of a project read, in place of those recorded before.
 
     Args:
         table: The table.
-        queries: The compiled SQL of what reads it, by name. Each counts once; none is run.
+        queries: The compiled SQL of the nodes that read it, by name. Each counts once; none is run.
     """
     kinds = value_types(table.columns.types)
     boxes: list[tuple[Box, float]] = []
@@ -78,12 +81,14 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
     for name, query in queries.items():
         try:
             predicates = scan_predicates(table.iceberg, query)
-            found = [box for each in predicates for box in predicate_boxes(table.iceberg, kinds, each)]
+            of_query = [
+                box for predicate in predicates for box in predicate_boxes(table.iceberg, kinds, predicate)
+            ]
         except PredicateError as e:
             left_out.append(f"{name}: {e}")
             continue
         scans += len(predicates)
-        boxes += [(box, 1.0) for box in found]
+        boxes += [(box, 1.0) for box in of_query]
     state = {PROJECT: _digest(queries)}
     recorded = _record(table, PROJECT, boxes, state, datetime.now(timezone.utc), keep=not scans)
     return LearnedReads(table.name, PROJECT, scans, len(boxes), len(recorded.reads), left_out)
@@ -92,14 +97,14 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
 def import_event_logs(
     table: KeyedTable, directory: str, since: datetime | None = None, logged_as: str | None = None
 ) -> LearnedReads:
-    """Record what the queries in Spark's event logs read of a table, beside what others did before.
+    """Record the ranges that the queries in Spark's event logs read, beside those recorded before.
 
     Queries up to the last one of an earlier import from this place are not counted again.
 
     Args:
         table: The table.
         directory: Where the logs are, or a single log.
-        since: Leave out queries before; by default of a week ago.
+        since: Leave out earlier queries; by default those of more than a week ago.
         logged_as: The table's full name in the logs, where other applications give its catalog another name.
 
     Raises:
@@ -109,11 +114,9 @@ def import_event_logs(
     kinds = value_types(table.columns.types)
     name = logged_as or ".".join(name_parts(table.iceberg.identifier))
     log = f"{EVENT_LOG} {_digest({'directory': directory, 'name': name})}"
-    known = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY))
+    known = RecordedReads.of(table.iceberg.properties)
     logs = EventLogs(table.iceberg.spark, directory)
-    start = max(
-        since or now - DEFAULT_SPAN, _next_import(known, log) or datetime.min.replace(tzinfo=timezone.utc)
-    )
+    start = max(since or now - DEFAULT_SPAN, _next_import(known, log))
     boxes: list[tuple[Box, float]] = []
     scans, last, elsewhere = 0, None, set()
     for scan in logs.scans(start):
@@ -125,9 +128,9 @@ def import_event_logs(
             elsewhere.add(scan.table)
     left_out = [f"{part}: could not be read to its end" for part in logs.unreadable]
     if not scans:
-        found = f"; {', '.join(sorted(elsewhere))} is: name it with logged_as" if elsewhere else ""
+        advice = f"; {', '.join(sorted(elsewhere))} is: name it with logged_as" if elsewhere else ""
         when = start.isoformat(sep=" ", timespec="seconds")[:19]
-        left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{found}")
+        left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
     if last is None:
         return LearnedReads(table.name, EVENT_LOG, 0, 0, len(known.reads), left_out)
     state = {log: (last + timedelta(milliseconds=1)).isoformat()}
@@ -136,11 +139,12 @@ def import_event_logs(
 
 
 def forget_reads(table: KeyedTable) -> int:
-    """Drop what a table records of its reads; return how many ranges it was."""
-    text = table.iceberg.properties.get(READS_PROPERTY)
-    if text is not None:
+    """Drop the reads that a table records; return the number of their ranges."""
+    recorded = RecordedReads.of(table.iceberg.properties)
+    if READS_PROPERTY in table.iceberg.properties:
         table.iceberg.set_property(READS_PROPERTY, None)
-    return len(RecordedReads.parse(text).reads)
+        table.reads_changed()
+    return len(recorded.reads)
 
 
 def _record(
@@ -151,25 +155,25 @@ def _record(
     now: datetime,
     keep: bool = False,
 ) -> RecordedReads:
-    """Record what a source knows; with ``keep``, what it knew before, as of now."""
-    table.iceberg.refresh()  # others may have recorded something since
-    known = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY))
+    """Record the reads of a source; with ``keep``, those that it had before, as of now."""
+    table.iceberg.refresh()  # another process may have recorded reads since
+    known = RecordedReads.of(table.iceberg.properties)
     new: list[tuple[Mapping[str, Sequence[Any]], float]]
     new = [(box_as_json(box), weight) for box, weight in boxes]
     if keep:
         new = [(read.box, read.weight) for read in known.reads if read.source == source]
     learned = known.learned(source, new, state, now)
     table.iceberg.set_property(READS_PROPERTY, learned.text())
+    table.reads_changed()
     return learned
 
 
-def _next_import(known: RecordedReads, log: str) -> datetime | None:
-    """Return where the next import of a log begins, or None if there was none."""
+def _next_import(known: RecordedReads, log: str) -> datetime:
+    """Return the time from which a log has not been imported."""
     try:
-        time = datetime.fromisoformat(known.state[log])
+        return parse_iso_time(known.state[log])
     except (KeyError, ValueError):
-        return None
-    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
+        return _START_OF_TIME
 
 
 def _digest(queries: Mapping[str, str]) -> str:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from dbt_recluster.clustering.due_conditions import DueConditions
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.progress import ProgressCallback
-from dbt_recluster.clustering.trigger_options import Triggers
 from dbt_recluster.clustering.values import MAX_BLOCK_ROWS, MAX_BYTES, parse_predicate
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy, PolicyError
@@ -16,7 +16,7 @@ from dbt_recluster.planner import Policy, PolicyError
 DEFAULT_BLOCK_ROWS = 1_000_000
 TRIGGERS = ("run", "manual")
 
-_ALWAYS = Triggers()
+_ALWAYS = DueConditions()
 
 # The most bytes in one block set, which is what a failed merge loses. A larger set is split along the key.
 _MAX_SET_BYTES = 100 * 2**30
@@ -40,7 +40,7 @@ class ReclusterOptions:
         reads: Queries that read the table, or predicates of them, given as
             :func:`dbt_recluster.clustering.known_reads.parse_reads` takes them: blocks are merged where they end. None
             is what the table records.
-        triggers: When a recluster with the trigger ``run`` is due; others always are.
+        due_conditions: When a recluster with the trigger ``run`` is due; others always are.
 
     Raises:
         OptionError: A value has the wrong type or range.
@@ -56,7 +56,7 @@ class ReclusterOptions:
     trigger: str = "manual"
     progress: ProgressCallback | None = None
     reads: tuple[KnownRead, ...] | None = None
-    triggers: Triggers = _ALWAYS
+    due_conditions: DueConditions = _ALWAYS
 
     def __post_init__(self) -> None:
         check_block_rows(self.block_rows)

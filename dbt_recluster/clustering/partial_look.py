@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.last_look import Look
-from dbt_recluster.iceberg.iceberg_table import whole_number
 from dbt_recluster.planner import Policy, plan
 
 logger = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ def _look(table: KeyedTable, policy: Policy) -> NothingToDo | None:
     snapshot = table.iceberg.current_snapshot()
     if snapshot is None:
         return None
-    blocks = whole_number(snapshot.summary.get("total-data-files", ""))
+    blocks = snapshot.count("total-data-files")
     if blocks is None:
         return None
     look = Look(table, policy)

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.known_reads import KnownRead, Read, reads_of_key
-from dbt_recluster.clustering.table_settings import TableSettings
+from dbt_recluster.clustering.known_reads import Read, reads_of_key
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.read_boxes import box_as_json
 from dbt_recluster.planner import Reads, read_costs
@@ -19,9 +18,9 @@ class ReadInformation:
     """A known read.
 
     Attributes:
-        source: Who knows of it: ``declared``, ``project`` or ``event log``.
-        weight: How often it is asked, beside the others.
-        columns: The least and the greatest value that it asks for of each column; None where it is open.
+        source: Where it is known from: ``declared``, ``project`` or ``event log``.
+        weight: How often the query runs, relative to the others.
+        columns: The least and the greatest value that it reads of each column; None where the range is open.
         blocks: Blocks that its range of the key opens, or None if it does not restrict the key.
         blocks_in_vain: Those of them that it would not open in a sorted table, estimated, or None.
         bytes: Bytes of the blocks, or None.
@@ -48,7 +47,7 @@ class ReadsInformation:
         share_in_vain: Share of the blocks that reads open in vain, by their weight; None if no read restricts the key.
         share_skipped: Share of the table's blocks that reads skip, by their weight; None if no read restricts the key.
         reads: The reads.
-        left_out: What users declare and what cannot be understood, a line for each.
+        left_out: Declared reads that cannot be understood, a line for each.
     """
 
     table: str
@@ -64,27 +63,21 @@ class ReadsInformation:
         return asdict(self)
 
 
-def reads_information(table: KeyedTable, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
+def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsInformation:
     """Return the known reads of a table, by its blocks' bounds of the key; partitions are not pruned.
 
     Args:
-        table: The table.
-        declared: What users say of reads; None is what the table records.
+        table: The table, whose reads are those of :meth:`KeyedTable.know`.
+        left_out: What that call returned.
     """
-    if declared is None:
-        declared = TableSettings(table.iceberg.properties).reads
-    return known_reads_information(table, table.know(declared))
-
-
-def known_reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsInformation:
-    """Return the reads that a table knows (:meth:`KeyedTable.know`), with what to tell of others."""
     metadata = table.current_blocks().metadata
     of_key, ranges = reads_of_key(table, table.known_reads)
     opened = [] if ranges is None else _opened(metadata, of_key, ranges)
+    with_ends = set(map(id, of_key))
     others = [
         ReadInformation(read.source, read.weight, box_as_json(read.box))
         for read in table.known_reads
-        if read not in of_key
+        if id(read) not in with_ends
     ]
     in_vain = sum(read.weight * (read.blocks_in_vain or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
@@ -102,10 +95,8 @@ def known_reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> 
 
 def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> list[ReadInformation]:
     costs = read_costs(
-        metadata.lower, metadata.upper, ranges, metadata.bytes, metadata.partition, metadata.unbounded
+        metadata.lower, metadata.upper, metadata.bytes, ranges, metadata.partition, metadata.unbounded
     )
-    assert costs.bytes is not None
-    assert costs.bytes_in_vain is not None
     return [
         ReadInformation(
             read.source,

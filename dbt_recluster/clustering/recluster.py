@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dbt_recluster.clustering.due import block_count, due
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.last_look import Look
@@ -17,7 +18,6 @@ from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
-from dbt_recluster.clustering.triggers import block_count, due
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
@@ -101,9 +101,9 @@ class Recluster:
     def _is_due(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""
         is_asked = self._options.trigger == "run" and self._result.suspended is None
-        if not is_asked or not self._options.triggers:
+        if not is_asked or not self._options.due_conditions:
             return True
-        result, found = self._result, due(self._table, self._options.triggers)
+        result, found = self._result, due(self._table, self._options.due_conditions)
         if found.is_due:
             result.fired = found.reason
             return True

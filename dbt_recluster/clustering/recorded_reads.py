@@ -1,6 +1,6 @@
-"""Reads that were learned and are kept with the table, so that whoever reclusters it follows them.
+"""Learned reads in a property of the table, so that every recluster follows them.
 
-Kept are ranges and counts, never the text of a query.
+The property holds ranges and counts, never the text of a query.
 """
 
 from __future__ import annotations
@@ -10,32 +10,37 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
-from dbt_recluster.clustering.values import parse_number
+from dbt_recluster.clustering.values import parse_iso_time, parse_number
 
 READS_PROPERTY = "recluster.reads"
 PROJECT, EVENT_LOG = "project", "event log"
 
-# What was read this long ago counts half.
+# A read of this age counts half.
 _HALF_LIFE = timedelta(days=14)
-# More are replaced by a sample.
+# More reads are replaced by a sample.
 _MOST_READS = 300
-# A Hive metastore may hold 4,000 of a property.
+# A Hive metastore may hold 4,000 in a property.
 _MOST_CHARACTERS = 3_500
-# Of one read. Beyond it stands a long text or a condition on many columns.
+# Of one read. Longer ones hold a long text or conditions on many columns.
 _MOST_CHARACTERS_OF_READ = 400
+_MOST_CHARACTERS_OF_SOURCE = 40
+# Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
+_MOST_LOGS = 20
+# The sum of many must stay finite.
+_GREATEST_WEIGHT = 1e12
 
 
 @dataclass(frozen=True)
 class RecordedRead:
-    """A range that queries asked for.
+    """A range that queries read.
 
     Attributes:
-        source: Who knew of it, `PROJECT` or `EVENT_LOG`.
-        box: The least and the greatest value asked for of each column, as `read_boxes.box_as_json` writes them.
-        weight: How often.
+        source: Where it was learned, `PROJECT` or `EVENT_LOG`.
+        box: The least and the greatest value of each column, as `read_boxes.box_as_json` writes them.
+        weight: How often queries read it.
     """
 
     source: str
@@ -45,12 +50,13 @@ class RecordedRead:
 
 @dataclass(frozen=True)
 class RecordedReads:
-    """All that a table's property holds.
+    """The content of the property.
 
     Attributes:
         reads: The reads.
-        at: When each source was last asked.
-        state: What was known then: a digest of the project's queries, and where each log's next import begins.
+        at: The time of the last import from each source.
+        state: What the next import needs: a digest of the project's queries, and for each log the time after its last
+            imported query.
     """
 
     reads: tuple[RecordedRead, ...] = ()
@@ -58,11 +64,16 @@ class RecordedReads:
     state: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    def of(cls, properties: Mapping[str, str]) -> RecordedReads:
+        """Read a table's properties."""
+        return cls.parse(properties.get(READS_PROPERTY))
+
+    @classmethod
     def parse(cls, text: str | None) -> RecordedReads:
-        """Read the property. What somebody else wrote there counts as nothing recorded."""
+        """Read the property. A malformed one counts as empty."""
         try:
             value = json.loads(text or "{}")
-            at = {source: _time(when) for source, when in value.get("at", {}).items()}
+            at = {source: parse_iso_time(when) for source, when in value.get("at", {}).items()}
             state = {source: str(what) for source, what in value.get("state", {}).items()}
             reads = tuple(map(_parse_read, value.get("reads", ())))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
@@ -72,7 +83,7 @@ class RecordedReads:
     def text(self) -> str:
         """Write the property."""
         reads, most = compact(self.reads, _MOST_READS), _MOST_READS
-        while len(text := replace(self, reads=reads)._as_json()) > _MOST_CHARACTERS:
+        while len(text := replace(self, reads=reads)._as_json()) > _MOST_CHARACTERS and most > 0:
             most = min(most - 1, most * _MOST_CHARACTERS // len(text))
             reads = compact(self.reads, most)
         return text
@@ -92,21 +103,23 @@ class RecordedReads:
         state: Mapping[str, str],
         now: datetime,
     ) -> RecordedReads:
-        """Return these reads with what a source knows: in place of what it knew of the project, else beside it."""
+        """Return these reads with those of a source. The project's replace its earlier ones, others are added."""
         left = 0.0 if source == PROJECT else faded(self.at.get(source, now), now)
         kept = [
             read if read.source != source else replace(read, weight=left * read.weight) for read in self.reads
         ]
         new = [RecordedRead(source, box, weight) for box, weight in boxes]
+        newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
+        forgotten = [name for name in newest_last if name != PROJECT][:-_MOST_LOGS]
         return RecordedReads(
             compact([*kept, *new], _MOST_READS),
             {**self.at, source: now},
-            {**self.state, **state},
+            {name: value for name, value in newest_last.items() if name not in forgotten},
         )
 
 
 def faded(when: datetime, now: datetime) -> float:
-    """Return how much a read of another time counts today, from 0 to 1."""
+    """Return the share of its weight that a read of another time has today, from 0 to 1."""
     return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
 
 
@@ -116,6 +129,8 @@ def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...
     Reads that have more than their share stay as they are. The others are taken at even steps of their total weight, in
     the order of their values, so that the ends stay where they are dense.
     """
+    if most < 1:
+        return ()
     weights: dict[tuple[str, str], float] = defaultdict(float)
     for read in reads:
         box = json.dumps(read.box, ensure_ascii=False, sort_keys=True)
@@ -139,7 +154,7 @@ def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...
 
 
 def _sample(reads: Sequence[RecordedRead], step: float) -> list[RecordedRead]:
-    """Take the reads at the middle of every step of their cumulated weight."""
+    """Return the reads at the middle of every step of their cumulated weight."""
     sample, passed = [], 0.0
     for read in reads:
         if math.floor((passed + read.weight) / step + 0.5) > math.floor(passed / step + 0.5):
@@ -159,9 +174,10 @@ def _order(read: RecordedRead) -> Any:
 def _parse_read(value: Any) -> RecordedRead:
     source, weight, box = value
     number = parse_number(weight)
-    if number is None or not 0 < number < math.inf or not isinstance(box, dict):
+    if number is None or number <= 0 or not isinstance(box, dict):
         raise ValueError
-    return RecordedRead(str(source), {str(column): _ends(ends) for column, ends in box.items()}, number)
+    ends = {str(column): _ends(ends) for column, ends in box.items()}
+    return RecordedRead(str(source)[:_MOST_CHARACTERS_OF_SOURCE], ends, min(number, _GREATEST_WEIGHT))
 
 
 def _ends(value: Any) -> list[Any]:
@@ -169,8 +185,3 @@ def _ends(value: Any) -> list[Any]:
     if not all(end is None or isinstance(end, (bool, int, float, str)) for end in (lower, upper)):
         raise ValueError
     return [lower, upper]
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)

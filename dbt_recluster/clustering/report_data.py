@@ -16,7 +16,6 @@ from dbt_recluster.clustering.key_text import item_texts
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.suspension import suspended_since
-from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.planner import Blocks, Reads
@@ -90,8 +89,6 @@ def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
     Raises:
         ClusterKeyError: Bad input.
     """
-    if not table.known_reads:
-        table.know(TableSettings(table.iceberg.properties).reads)
     moments = [table.blocks()]
     edges = _last_recluster(table.snapshots())
     if edges is not None:

@@ -129,7 +129,7 @@ class ReclusterResult:
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
-        fired: The trigger that made it due, or None if there are no triggers, or none fired.
+        fired: The condition that made it due, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
         plan: With ``dry_run``, the plan of the next round.

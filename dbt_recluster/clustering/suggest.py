@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.estimate import CostModel
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.known_reads import recorded_reads
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
@@ -101,7 +100,7 @@ def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOpt
 
     Args:
         table: The table; its own key does not matter.
-        queries: Predicates of the table's queries; without any, the most frequent of the reads that the table records.
+        queries: Predicates of the table's queries; without any, the most frequent known reads.
         options: The threshold, strategy and block size that the costs are estimated for.
 
     Raises:
@@ -111,7 +110,7 @@ def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOpt
     queries = [queries] if isinstance(queries, str) else list(queries or ())
     weights = [1.0] * len(queries)
     if not queries:
-        types, known = table.columns.types, sorted(recorded_reads(table), key=lambda read: -read.weight)
+        types, known = table.columns.types, sorted(table.known_reads, key=lambda read: -read.weight)
         queries = [box_predicate(types, read.box) for read in known[:_MOST_READS]]
         weights = [read.weight for read in known[:_MOST_READS]]
     named = [table.predicate(query).columns(table.iceberg) for query in queries]

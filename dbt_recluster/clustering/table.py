@@ -97,21 +97,21 @@ class ClusteredTable(KeyedTable):
         return Housekeeping(self.iceberg)
 
     def clustering_reads(self, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
-        """Return the known reads, those that users declare or those that the table records, and what each opens."""
-        return reads_information(self, declared)
+        """Return the known reads and the blocks that each opens; ``declared`` as in :meth:`know`."""
+        return reads_information(self, self.know(declared))
 
     def is_project_known(self, queries: Mapping[str, str]) -> bool:
         """Whether :meth:`learn_from_project` has learned these queries, and not long ago."""
         return is_project_known(self, queries)
 
     def learn_from_project(self, queries: Mapping[str, str]) -> LearnedReads:
-        """Record what the queries of a project, by name, read of the table."""
+        """Record which ranges the queries of a project, by name, read."""
         return learn_from_project(self, queries)
 
     def import_event_logs(
         self, directory: str, since: datetime | None = None, logged_as: str | None = None
     ) -> LearnedReads:
-        """Record what the queries in Spark's event logs read of the table."""
+        """Record which ranges the queries in Spark's event logs read."""
         return import_event_logs(self, directory, since, logged_as)
 
     def forget_reads(self) -> int:

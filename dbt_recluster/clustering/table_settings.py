@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_text
+from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.values import (
     parse_boolean,
@@ -76,7 +76,7 @@ class TableSettings:
 
     @property
     def reads(self) -> tuple[KnownRead, ...] | None:
-        """What its model says of the queries that read the table, or None if it says nothing.
+        """The reads that the table's model declares, or None if it declares none.
 
         Raises:
             OptionError: The property is no list of reads.
@@ -136,7 +136,7 @@ def option_properties(options: Mapping[str, Any], defaults: Mapping[str, Any]) -
 
 def _text(value: Any) -> str:
     if isinstance(value, tuple):
-        return reads_text(value)
+        return reads_as_text(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
@@ -142,17 +143,65 @@ def parse_moment(name: str, value: Any, now: datetime | None = None) -> datetime
         if ago := _AGO.fullmatch(text):
             period = timedelta(**{f"{ago.group(2).lower()}s": int(ago.group(1))})
             return (now or datetime.now(timezone.utc)) - period
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return parse_iso_time(text)
     except (ValueError, OverflowError):
         raise OptionError(
             f"{name} must be a date such as 2026-01-31, a time or a period such as '7 days', not {value!r}"
         ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def parse_iso_time(text: str) -> datetime:
+    """Read an ISO date or time; without a zone it is in UTC.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
     """``since``: leave out what is older (:func:`parse_moment`)."""
     return parse_moment("since", value, now)
+
+
+def parse_event_log(value: Any) -> str | None:
+    """``event_log``: a directory of Spark's event logs, or one log.
+
+    Raises:
+        OptionError: It is not a string, or empty.
+    """
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise OptionError(
+            f"event_log must be a directory of Spark's event logs, such as s3://bucket/spark-events, not {value!r}"
+        )
+    return value
+
+
+def parse_logged_as(value: Any) -> str | None:
+    """``logged_as``: the full name of the table in the logs.
+
+    Raises:
+        OptionError: It is not such a name.
+    """
+    if value is not None and (not isinstance(value, str) or "." not in value):
+        raise OptionError(
+            f"logged_as must be a table's full name, such as lake.analytics.events, not {value!r}"
+        )
+    return value
+
+
+def parse_queries_by_name(value: Any) -> Mapping[str, str]:
+    """``queries``: whole SQL queries by name; none by default.
+
+    Raises:
+        OptionError: It is not such a mapping.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(query, str) for query in value.values()):
+        raise OptionError(f"queries must be a mapping of names to SQL queries, not {value!r:.40}")
+    return {str(name): query for name, query in value.items()}
 
 
 def parse_number(value: Any) -> float | None:

@@ -113,7 +113,7 @@ def changed_partitions(
         return None
     partitions = set(also)
     spec_ids = {int(manifest.partitionSpecId()) for manifest in (*added, *removed)}
-    specs = {spec_id: _Spec(table, spec_id) for spec_id in spec_ids | {spec_id for spec_id, _ in partitions}}
+    specs = {spec_id: Spec(table, spec_id) for spec_id in spec_ids | {spec_id for spec_id, _ in partitions}}
     if not all(spec.is_plain for spec in specs.values()):
         return None
     files, earlier = _files(table, added, specs), _files(table, removed, specs)
@@ -130,13 +130,13 @@ def changed_partitions(
     return ChangedPartitions(tuple(distinct.values()), types)
 
 
-def spec_fields(table: IcebergTable, spec_id: int) -> list[str]:
-    """Return the names of a spec's fields, as :class:`ChangedPartitions` has them."""
-    return _Spec(table, spec_id).names
+class Spec:
+    """A partition spec, and how Iceberg writes its values as JSON.
 
-
-class _Spec:
-    """A partition spec, and how its values are written as JSON."""
+    Attributes:
+        is_plain: Whether filters can be made of its values: it has fields, all of plain types.
+        types: Spark's type of each field, by the names that metadata tables have.
+    """
 
     def __init__(self, table: IcebergTable, spec_id: int) -> None:
         self._table = table
@@ -150,7 +150,6 @@ class _Spec:
         named = [(str(field_id), *columns.get(field_id, ("", None)), kind) for field_id, kind in fields]
         self.is_plain = bool(named) and all(spark_type and kind in _PLAIN for _, _, spark_type, kind in named)
         self._fields = [(field_id, name, kind) for field_id, name, _, kind in named]
-        self.names = [name for _, name, _ in self._fields]
         self.types = {name: spark_type for _, name, spark_type, _ in named if spark_type}
 
     @cached_property
@@ -170,13 +169,30 @@ class _Spec:
 
     def parse(self, text: str) -> Mapping[str, Any] | None:
         """Read Iceberg's JSON of partition values; None if one is a date that Spark might read otherwise."""
-        found = json.loads(text)
+        values = json.loads(text)
         dates = [
-            found[field_id] for field_id, _, kind in self._fields if kind == "date" and field_id in found
+            values[field_id] for field_id, _, kind in self._fields if kind == "date" and field_id in values
         ]
         if not all(map(_DATE.fullmatch, dates)):
             return None
-        return {name: found.get(field_id) for field_id, name, _ in self._fields}
+        return {name: values.get(field_id) for field_id, name, _ in self._fields}
+
+    def filter(self, partitions: ChangedPartitions) -> Any:
+        """Return Iceberg's filter of those of the partitions that are of this spec, or None if none is."""
+        expressions = self._table.iceberg.expressions.Expressions
+        names = [name for _, name, _ in self._fields]
+        # A field may have been renamed since, and the spec filters by its own names.
+        own_names = [str(f.name()) for f in java_items(self._type.fields())]
+
+        def equal(values: Mapping[str, Any]) -> Any:
+            terms = (
+                expressions.isNull(name) if value is None else expressions.equal(name, value)
+                for name, value in zip(own_names, values.values(), strict=True)
+            )
+            return reduce(getattr(expressions, "and"), terms)
+
+        of_spec = [values for values in partitions.values if list(values) == names]
+        return reduce(getattr(expressions, "or"), map(equal, of_spec)) if of_spec else None
 
 
 def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
@@ -205,7 +221,7 @@ def live_entries(manifest: Any) -> int:
 
 
 def _files(
-    table: IcebergTable, manifests: Iterable[Any], specs: Mapping[int, _Spec]
+    table: IcebergTable, manifests: Iterable[Any], specs: Mapping[int, Spec]
 ) -> set[tuple[str, str, int, str]]:
     """Return the location, the sequence number, the spec and the partition, as JSON, of the live files of manifests."""
     files: set[tuple[str, str, int, str]] = set()

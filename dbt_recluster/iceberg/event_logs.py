@@ -1,8 +1,9 @@
-"""Spark's event logs: which scans the queries of any application made, and when."""
+"""Spark's event logs: the scans of all queries of applications, and their times."""
 
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from dbt_recluster.iceberg.logged_filters import scans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 _STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 
@@ -41,19 +44,18 @@ class EventLogs:
 
     Args:
         spark: A session, whose JVM opens the logs.
-        directory: Where they are; one log will do.
+        directory: The directory, or one log.
 
     Raises:
-        EventLogError: There is nothing there.
+        EventLogError: There is no such directory or log.
 
     Attributes:
-        count: How many logs were read.
+        count: Number of logs read.
         unreadable: The names of logs, or parts of logs, that could not be read to their ends.
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         self._spark = spark
-        self.directory = directory
         self.count = 0
         self.unreadable: list[str] = []
         hadoop = jvm(spark).org.apache.hadoop
@@ -66,18 +68,29 @@ class EventLogs:
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
         """Yield the scans of Iceberg tables by queries that began at a time or later."""
-        readers = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader
         for entry in self._entries:
-            reader = readers.apply(self._files, entry)
-            if reader.isEmpty():
+            try:
+                parts = self._parts(entry, since)
+            except Exception:  # a directory without the files of a log, or one that nobody may read
+                logger.debug("%s could not be read", entry.getPath(), exc_info=True)
+                self.unreadable.append(str(entry.getPath().getName()))
                 continue
-            parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
-            self.count += 1
-            for place in range(parts.size()):
-                part = parts.apply(place)
-                # HDFS tells the time of a file that is still written only once it is closed.
-                if not is_complete or part.getModificationTime() >= since.timestamp() * 1000:
-                    yield from self._scans_of(part.getPath(), since)
+            for path in parts:
+                yield from self._scans_of(path, since)
+
+    def _parts(self, entry: Any, since: datetime) -> list[Any]:
+        """Return the paths of a log's files that may hold queries since a time."""
+        reader = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader.apply(self._files, entry)
+        if reader.isEmpty():
+            return []
+        parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
+        self.count += 1
+        # HDFS updates the time of a file that is still written only when the file is closed.
+        return [
+            part.getPath()
+            for part in map(parts.apply, range(parts.size()))
+            if not is_complete or part.getModificationTime() >= since.timestamp() * 1000
+        ]
 
     def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:
         with tempfile.TemporaryDirectory() as directory:
@@ -85,6 +98,7 @@ class EventLogs:
             try:
                 self._copy(path, copy)
             except Exception:
+                logger.debug("%s could not be read to its end", path, exc_info=True)
                 self.unreadable.append(str(path.getName()))
             if copy.exists():
                 with copy.open(encoding="utf-8", errors="replace") as lines:

@@ -52,6 +52,10 @@ class Snapshot:
     operation: str
     summary: Mapping[str, str]
 
+    def count(self, name: str) -> int | None:
+        """Return a count of the summary, or None if its writer did not record one."""
+        return whole_number(self.summary.get(name, ""))
+
 
 class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.

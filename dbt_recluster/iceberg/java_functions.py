@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STRING = "java.lang.String"
 CONTENT_FILE = "org.apache.iceberg.ContentFile"
 _SCAN_TASK = "org.apache.iceberg.ContentScanTask"
-_OBJECT = "java.lang.Object"
+OBJECT = "java.lang.Object"
 _PRIMITIVES = {"boolean": "java.lang.Boolean", "int": "java.lang.Integer", "long": "java.lang.Long"}
 
 # Separators that no path and no number contains.
@@ -57,14 +57,14 @@ class JavaFunctions:
     def item_of(self, key: int) -> Any:
         """Return a handle that takes a Java map, or null, to its value for a whole number, or null."""
         handles, java = self._invoke.MethodHandles, jvm(self._spark).java
-        get = self.method("java.util.Map", "get", _OBJECT, _OBJECT)
+        get = self.method("java.util.Map", "get", OBJECT, OBJECT)
         get = handles.insertArguments(
             get, 1, java_array(self._spark, java.lang.Object, [java.lang.Integer.valueOf(key)])
         )
         is_null = self._lookup.findStatic(
-            self._class("java.util.Objects"), "isNull", self._type("boolean", _OBJECT)
+            self._class("java.util.Objects"), "isNull", self._type("boolean", OBJECT)
         ).asType(self._type("boolean", "java.util.Map"))
-        return handles.guardWithTest(is_null, handles.empty(self._type(_OBJECT, "java.util.Map")), get)
+        return handles.guardWithTest(is_null, handles.empty(self._type(OBJECT, "java.util.Map")), get)
 
     def bound_as_json(self, iceberg_type: Any) -> Any:
         """Return a handle that writes a bound of this Iceberg type, which may be null, as JSON."""
@@ -72,14 +72,14 @@ class JavaFunctions:
         read = self._lookup.findStatic(
             self._class("org.apache.iceberg.types.Conversions"),
             "fromByteBuffer",
-            self._type(_OBJECT, type_class, buffer),
+            self._type(OBJECT, type_class, buffer),
         )
         write = self._lookup.findStatic(
             self._class("org.apache.iceberg.SingleValueParser"),
             "toJson",
-            self._type(STRING, type_class, _OBJECT),
+            self._type(STRING, type_class, OBJECT),
         )
-        read = read.bindTo(iceberg_type).asType(self._type(_OBJECT, _OBJECT))
+        read = read.bindTo(iceberg_type).asType(self._type(OBJECT, OBJECT))
         return self.chain(read, write.bindTo(iceberg_type))
 
     def location_of_task(self) -> Any:
@@ -100,7 +100,7 @@ class JavaFunctions:
         to_json = self._lookup.findStatic(
             self._class("org.apache.iceberg.SingleValueParser"),
             "toJson",
-            self._type(STRING, iceberg_type, _OBJECT),
+            self._type(STRING, iceberg_type, OBJECT),
         )
         return to_json.bindTo(type_of_values).asType(self._type(STRING, struct))
 
@@ -116,7 +116,7 @@ class JavaFunctions:
         )
         text = text.bindTo(_FIELDS.join(["%s"] * len(handles)))
         text = text.asCollector(self._class("[Ljava.lang.Object;"), len(handles))
-        as_objects = [handle.asType(self._type(_OBJECT, owner)) for handle in handles]
+        as_objects = [handle.asType(self._type(OBJECT, owner)) for handle in handles]
         text = handles_class.filterArguments(
             text, 0, java_array(self._spark, self._invoke.MethodHandle, as_objects)
         )
@@ -125,7 +125,7 @@ class JavaFunctions:
 
     def is_in(self, values: Any, handle: Any) -> Any:
         """Return a handle that tells whether a Java set contains the string that ``handle`` returns."""
-        contains = self.method("java.util.Set", "contains", "boolean", _OBJECT).bindTo(values)
+        contains = self.method("java.util.Set", "contains", "boolean", OBJECT).bindTo(values)
         contains = contains.asType(contains.type().changeParameterType(0, self._class(STRING)))
         arguments = java_array(self._spark, self._invoke.MethodHandle, [handle])
         return self._invoke.MethodHandles.filterArguments(contains, 0, arguments)
@@ -140,7 +140,7 @@ class JavaFunctions:
 
     def no_consumer(self) -> Any:
         """Return a ``java.util.function.Consumer`` that does nothing."""
-        nothing = self._invoke.MethodHandles.empty(self._type(_OBJECT, _OBJECT))
+        nothing = self._invoke.MethodHandles.empty(self._type(OBJECT, OBJECT))
         return self._interface("java.util.function.Consumer", nothing)
 
     def lines(self, stream: Any) -> str:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.iceberg.bounds import transform_values
-from dbt_recluster.iceberg.read_boxes import Box, ValueType
+from dbt_recluster.iceberg.read_boxes import Box
+from dbt_recluster.iceberg.value_types import ValueType
 
 
 def key_ranges(

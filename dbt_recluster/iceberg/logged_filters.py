@@ -1,7 +1,7 @@
-"""The filters of a scan as Spark's plans show them, in the event log of any application.
+"""The filters of scans in the text of Spark's plans, as event logs hold them.
 
 Iceberg writes them for people: names and texts are not escaped, dates are days and times are microseconds since 1970.
-What cannot be understood restricts nothing.
+A filter that cannot be parsed restricts nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbt_recluster.iceberg.read_boxes import Box, ValueType, expression_boxes
+from dbt_recluster.iceberg.read_boxes import Box, expression_boxes
+from dbt_recluster.iceberg.value_types import ValueType
 
 _SCAN = re.compile(
     r"^\s*(?P<table>\S.*?) \(branch=[^)]*\) \[filters=(?P<filters>.*), groupedBy=.*\]\s*$", re.M
@@ -35,13 +36,17 @@ def scans(plan: str) -> Iterator[tuple[str, str]]:
 
 
 def logged_boxes(kinds: Mapping[str, ValueType], filters: str) -> list[Box]:
-    """Return the boxes that the filters of a scan ask for; none if they say nothing of where columns begin and end."""
+    """Return the boxes of a scan's filters; none if they restrict no column to a range."""
     logged = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
     return expression_boxes(_Filters(kinds, filters).conjunction(), logged)
 
 
+class _Malformed(Exception):
+    """The text is not one that Iceberg writes."""
+
+
 class _Filters:
-    """Reads filters from left to right into Iceberg's JSON; anything unknown is `True`."""
+    """Parses filters from left to right into Iceberg's JSON; an unknown filter is `True`."""
 
     def __init__(self, columns: Iterable[str], text: str) -> None:
         # The longest first: a name may begin with another one.
@@ -50,12 +55,15 @@ class _Filters:
         self._at = 0
 
     def conjunction(self) -> Any:
-        """Read filters with commas between them, all of which hold."""
-        result = self._expression()
-        while self._take(", "):
-            result = _both("and", result, self._expression())
-        # What is left over means that something before it was misread.
-        return result if self._at == len(self._text) else True
+        """Parse filters with commas between them, all of which hold."""
+        try:
+            result = self._expression()
+            while self._take(", "):
+                result = _both("and", result, self._expression())
+            # A rest means that something before it was misread.
+            return result if self._at == len(self._text) else True
+        except (_Malformed, RecursionError):  # hundreds of alternatives nest
+            return True
 
     def _expression(self) -> Any:
         if self._take("("):
@@ -64,7 +72,8 @@ class _Filters:
                 if self._take(word):
                     result = _both(kind, result, self._expression())
                     break
-            return result if self._take(")") else self._give_up()
+            self._expect(")")
+            return result
         return self._predicate()
 
     def _predicate(self) -> Any:
@@ -77,14 +86,12 @@ class _Filters:
             return self._skip()
         self._at = operator.end()
         if operator[1] == "IN":
-            values = []
-            if not self._take("("):
-                return self._give_up()
-            while True:
+            self._expect("(")
+            values = [self._literal()]
+            while self._take(", "):
                 values.append(self._literal())
-                if not self._take(", "):
-                    break
-            return {"type": "in", "term": column, "values": values} if self._take(")") else self._give_up()
+            self._expect(")")
+            return {"type": "in", "term": column, "values": values}
         value = self._literal()
         if operator[1] != "LIKE":
             return {"type": _OPERATORS[operator[1]], "term": column, "value": value}
@@ -93,15 +100,14 @@ class _Filters:
     def _literal(self) -> str:
         match = _LITERAL.match(self._text, self._at)
         if match is None:
-            self._at = -1
-            return ""
+            raise _Malformed
         self._at = match.end()
         return next(group for group in match.groups() if group is not None)
 
     def _skip(self) -> bool:
-        """Pass over a filter that says nothing of ranges: up to where the brackets around it end, or the next one."""
+        """Pass over a filter without a range, up to the next filter or the end of the brackets around it."""
         depth = 0
-        while 0 <= self._at < len(self._text):
+        while self._at < len(self._text):
             if self._text[self._at] == "'":
                 self._literal()
                 continue
@@ -113,14 +119,14 @@ class _Filters:
         return True
 
     def _take(self, word: str) -> bool:
-        if self._at < 0 or not self._text.startswith(word, self._at):
+        if not self._text.startswith(word, self._at):
             return False
         self._at += len(word)
         return True
 
-    def _give_up(self) -> bool:
-        self._at = -1
-        return True
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise _Malformed
 
 
 def _both(kind: str, left: Any, right: Any) -> Any:

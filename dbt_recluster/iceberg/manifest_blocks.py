@@ -6,10 +6,12 @@ For a few manifests this takes a fifth of the time of a query of the `entries` t
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,23 +23,26 @@ from dbt_recluster.iceberg.bounds import key_bounds
 from dbt_recluster.iceberg.changed_partitions import (
     MOST_MANIFESTS,
     ChangedPartitions,
+    Spec,
     live_entries,
-    spec_fields,
 )
 from dbt_recluster.iceberg.java_functions import (
     CONTENT_FILE,
+    OBJECT,
     STRING,
     JavaFunctions,
     split_fields,
     split_lines,
 )
 from dbt_recluster.iceberg.jvm import java_items, java_list, jvm
-from dbt_recluster.iceberg.read_boxes import ValueType, value_type
+from dbt_recluster.iceberg.value_types import ValueType, value_type
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# The manifests' entries that the driver decodes, 800,000 a second; of more, Spark's executors do it.
+logger = logging.getLogger(__name__)
+
+# Entries of manifests that the driver decodes, 800,000 a second; of more, Spark's executors do it.
 MOST_ENTRIES = 2_000_000
 
 _ENTRY, _MANIFEST = "org.apache.iceberg.ManifestEntry", "org.apache.iceberg.ManifestFile"
@@ -62,14 +67,30 @@ def read_manifest_blocks(
     """Return the blocks of some partitions of a snapshot without delete files.
 
     Returns:
-        None if they are Spark's to read: there are too many manifests, or values that only Spark reads.
+        None if Spark has to read them: there are too many manifests, values that only Spark reads, or another version
+        of Iceberg has other methods.
     """
+    from py4j.protocol import Py4JError
+
     types = [_value_type(table, field.column) for field in key.fields]
     known = [kind for kind in types if kind is not None]
     if len(known) < len(types):
         return None
+    try:
+        rows = _rows(table, key, snapshot_id, partitions)
+        return None if rows is None else _blocks(rows, key, known, snapshot_id)
+    except (Py4JError, ValueError, OverflowError):  # such as a date beyond Python's
+        logger.debug("%s: the driver cannot read manifests", table.name, exc_info=True)
+        return None
+
+
+def _rows(
+    table: IcebergTable, key: ClusterKey, snapshot_id: int, partitions: ChangedPartitions
+) -> list[list[str]] | None:
     filters = {
-        spec: found for spec in _spec_ids(table) if (found := _filter(table, partitions, spec)) is not None
+        spec_id: of_spec
+        for spec_id in map(int, java_items(table.java.specs().keySet()))
+        if (of_spec := Spec(table, spec_id).filter(partitions)) is not None
     }
     manifests = _manifests(table, snapshot_id, filters)
     if (
@@ -80,11 +101,7 @@ def read_manifest_blocks(
     reader = _Reader(table, key, filters)
     # The JVM decodes without Python's lock.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        rows = [row for found in threads.map(lambda each: reader.rows(*each), manifests) for row in found]
-    try:
-        return _blocks(rows, key, known, snapshot_id)
-    except (ValueError, OverflowError):  # a date beyond Python's
-        return None
+        return list(chain.from_iterable(threads.map(lambda manifest: reader.rows(*manifest), manifests)))
 
 
 class _Reader:
@@ -120,7 +137,7 @@ class _Reader:
     def _text(self, spec_id: int) -> Any:
         """Return the Java function that writes an entry."""
         functions, file = self._functions, self._functions.hidden_method(_ENTRY, "file")
-        file = functions.as_type(file, CONTENT_FILE, "java.lang.Object")
+        file = functions.as_type(file, CONTENT_FILE, OBJECT)
 
         def of_file(name: str, returns: str, *then: Any) -> Any:
             return reduce(
@@ -129,9 +146,7 @@ class _Reader:
 
         partition = self._table.java.specs().get(spec_id).partitionType()
         handles = [
-            functions.as_type(
-                functions.hidden_method(_ENTRY, "snapshotId"), "java.lang.Object", "java.lang.Object"
-            ),
+            functions.as_type(functions.hidden_method(_ENTRY, "snapshotId"), OBJECT, OBJECT),
             of_file("location", STRING),
             of_file("partition", "org.apache.iceberg.StructLike", functions.json_of(partition)),
             of_file("recordCount", "long"),
@@ -148,7 +163,7 @@ class _Reader:
             handles += [
                 of_file(name, "java.util.Map", item, bound) for name in ("lowerBounds", "upperBounds")
             ]
-        return functions.function(functions.fields("java.lang.Object", handles))
+        return functions.function(functions.fields(OBJECT, handles))
 
 
 def _blocks(
@@ -185,8 +200,8 @@ def _blocks(
 
 
 def _values(texts: Sequence[str], kind: ValueType) -> pa.Array:
-    found = (json.loads(text) for text in texts)
-    return pa.array([None if value is None else kind.read(value) for value in found], kind.arrow)
+    values = map(json.loads, texts)
+    return pa.array([None if value is None else kind.read(value) for value in values], kind.arrow)
 
 
 def _number(text: str) -> int | None:
@@ -202,36 +217,12 @@ def _value_type(table: IcebergTable, column: str) -> ValueType | None:
     return None if field is None else value_type(str(field.type()).replace("timestamptz", "timestamp"))
 
 
-def _spec_ids(table: IcebergTable) -> list[int]:
-    return [int(spec_id) for spec_id in java_items(table.java.specs().keySet())]
-
-
-def _filter(table: IcebergTable, partitions: ChangedPartitions, spec_id: int) -> Any:
-    """Return Iceberg's filter of these partitions under a spec, or None if none has the spec's fields."""
-    expressions = table.iceberg.expressions.Expressions
-    fields = spec_fields(table, spec_id)
-    # A field may have been renamed since, and the spec filters by its own names.
-    own_names = [str(f.name()) for f in java_items(table.java.specs().get(spec_id).partitionType().fields())]
-
-    def equal(values: Mapping[str, Any]) -> Any:
-        terms = (
-            expressions.isNull(name) if value is None else expressions.equal(name, value)
-            for name, value in zip(own_names, values.values(), strict=True)
-        )
-        return reduce(getattr(expressions, "and"), terms)
-
-    of_spec = [values for values in partitions.values if list(values) == fields]
-    return reduce(getattr(expressions, "or"), map(equal, of_spec)) if of_spec else None
-
-
 def _manifests(table: IcebergTable, snapshot_id: int, filters: Mapping[int, Any]) -> list[tuple[Any, int]]:
     """Return the manifests that may list partitions which the filter of their spec admits, and their specs."""
     functions, java = JavaFunctions(table.spark), jvm(table.spark).java
     of_snapshot = table.java.snapshot(snapshot_id).dataManifests(table.java.io())
-    spec_of = functions.as_type(
-        functions.method(_MANIFEST, "partitionSpecId", "int"), "java.lang.Object", _MANIFEST
-    )
-    found: list[tuple[Any, int]] = []
+    spec_of = functions.as_type(functions.method(_MANIFEST, "partitionSpecId", "int"), OBJECT, _MANIFEST)
+    manifests: list[tuple[Any, int]] = []
     for spec_id, partition_filter in filters.items():
         evaluator = table.iceberg.expressions.ManifestEvaluator.forPartitionFilter(
             partition_filter, table.java.specs().get(spec_id), True
@@ -239,13 +230,11 @@ def _manifests(table: IcebergTable, snapshot_id: int, filters: Mapping[int, Any]
         may_match = functions.method(
             "org.apache.iceberg.expressions.ManifestEvaluator", "eval", "boolean", _MANIFEST
         ).bindTo(evaluator)
-        is_spec = functions.method("java.lang.Object", "equals", "boolean", "java.lang.Object")
+        is_spec = functions.method(OBJECT, "equals", "boolean", OBJECT)
         is_spec = functions.chain(spec_of, is_spec.bindTo(java.lang.Integer.valueOf(spec_id)))
         matching = (
             of_snapshot.stream().filter(functions.predicate(is_spec)).filter(functions.predicate(may_match))
         )
-        found += [
-            (manifest, spec_id)
-            for manifest in java_items(matching.collect(java.util.stream.Collectors.toList()))
-        ]
-    return found
+        listed = java_items(matching.collect(java.util.stream.Collectors.toList()))
+        manifests += [(manifest, spec_id) for manifest in listed]
+    return manifests

@@ -1,9 +1,10 @@
-"""What whole queries ask of a table: planned by Spark, never run."""
+"""The scans of a table in whole queries, from Spark's plan of them."""
 
 from __future__ import annotations
 
 import re
 import time
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import PredicateError
@@ -20,14 +21,14 @@ _QUERY = re.compile(
 
 
 def is_query(text: str) -> bool:
-    """Whether a text is a whole query and no predicate."""
+    """Whether a text is a whole query, by its first word; otherwise it is a predicate."""
     return _QUERY.match(text) is not None
 
 
 def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
-    """Return what the scans of a table in a query ask for: the filters that Spark's optimizer pushes down to Iceberg.
+    """Return the filters that Spark's optimizer pushes down to the scans of a table in a query.
 
-    Views are looked into; constants, `current_date` and what follows from joins are folded in.
+    The optimizer expands views, folds constants and `current_date`, and infers filters from joins.
 
     Args:
         table: The table.
@@ -49,7 +50,11 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
 
 
 def _planned(table: IcebergTable, query: str) -> Any:
-    """Return Spark's ``QueryExecution`` of a query, optimized; a command is refused and not run."""
+    """Return Spark's ``QueryExecution`` of a query, optimized.
+
+    Raises:
+        PredicateError: The query cannot be planned, or is a command, which is not run.
+    """
     spark = table.spark
     activate(spark)
     root = jvm(spark).org.apache.spark.sql
@@ -78,7 +83,7 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
-    """Return the filters of a scan as one expression, or None of a scan that opens no block.
+    """Return the filters of a scan as one expression, or None for a scan that opens no block.
 
     Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan without filters.
     """
@@ -88,25 +93,23 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
         if any(method.getName() == "filterExpressions" for method in kind.getDeclaredMethods()):
             method = kind.getDeclaredMethod("filterExpressions", None)
             method.setAccessible(True)
-            found = expressions.alwaysTrue()
-            for each in java_items(method.invoke(scan, None)):
-                found = getattr(expressions, "and")(found, each)
-            return found
+            return reduce(
+                getattr(expressions, "and"), java_items(method.invoke(scan, None)), expressions.alwaysTrue()
+            )
         kind = kind.getSuperclass()
     return None
 
 
 def run_query(table: IcebergTable, query: str) -> float:
-    """Run a query to its end and drop what it returns; return the seconds that it took.
+    """Run a query to its end and drop its rows; return the seconds that it took.
 
     Raises:
         PredicateError: It is no query, or it fails.
     """
-    _planned(table, query)
+    execution = _planned(table, query)
     started = time.monotonic()
     try:
-        frame = table.spark.sql(query)
-        frame.write.format("noop").mode("overwrite").save()
+        execution.toRdd().count()
     except Exception as e:
         raise PredicateError(f"the query cannot be run: {short_message(e)}") from e
     return time.monotonic() - started

@@ -1,63 +1,43 @@
-"""What queries ask of a table's columns: boxes, of which a row must be in one."""
+"""Boxes: the ranges of columns that a predicate restricts rows to, which lie in one of its boxes."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from dbt_recluster.columns import base_type, decimal_scale, quote_path
+from dbt_recluster.columns import base_type, quote_path
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.predicates import Predicate
+from dbt_recluster.iceberg.value_types import ValueType, as_json
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-# Of one predicate. A list of more values, or alternatives that multiply to more, say little of where reads end.
+# Of one predicate. A longer list of values, or alternatives that multiply to more, say little about where reads end.
 MOST_BOXES = 200
 
 # Beyond all text that starts alike.
 _LAST_CHARACTER = "\U0010ffff"
-_MICROSECOND = timedelta(microseconds=1)
 
-# What a predicate asks of one column, closed on both sides; None is an open side.
+# The range of one column, closed on both sides; None is an open side.
 Interval = tuple[Any, Any]
-# What it asks of each column that it names. All of them hold at once.
+# The range of each column that a predicate restricts. All of them hold at once.
 Box = Mapping[str, Interval]
 
 
-@dataclass(frozen=True)
-class ValueType:
-    """How values of a column are read from Iceberg's JSON.
-
-    Attributes:
-        arrow: Their Arrow type.
-        read: Reads one.
-        step: From a value to the next, or None if there is no such.
-    """
-
-    arrow: pa.DataType
-    read: Callable[[Any], Any]
-    step: Any = None
-
-
 def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predicate: Predicate) -> list[Box]:
-    """Return the boxes that a predicate asks for; none if it says nothing of where columns begin and end.
+    """Return the boxes of a predicate; none if it restricts no column to a range.
 
     Args:
         table: The table.
-        kinds: The types of its columns (:func:`value_types`).
-        predicate: What a query reads.
+        kinds: The types of its columns (:func:`dbt_recluster.iceberg.value_types.value_types`).
+        predicate: The predicate of a query.
 
     Raises:
-        PredicateError: It is about columns that the table no longer has.
+        PredicateError: It names columns that the table no longer has.
     """
     expression = _as_json(table, predicate)
     if table.case_sensitive:
@@ -71,12 +51,12 @@ def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predica
 def expression_boxes(
     expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str] = str
 ) -> list[Box]:
-    """Return the boxes that an expression in Iceberg's JSON asks for; see `predicate_boxes`.
+    """Return the boxes of an expression in Iceberg's JSON; see `predicate_boxes`.
 
     Args:
         expression: The JSON.
         kinds: The types of columns.
-        spell: How they are spelled in ``kinds``.
+        spell: Returns the name of a column in ``kinds``.
     """
     try:
         return _boxes(expression, kinds, spell) or []
@@ -115,8 +95,9 @@ def _boxes(expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str
         return None
     try:
         intervals = list(_intervals(kind, expression, kinds[column]))
-        for end in (end for interval in intervals for end in interval):
-            pa.scalar(end, kinds[column].arrow)
+        for interval in intervals:
+            for end in interval:
+                kinds[column].check(end)
     except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
         return None
     return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_BOXES else None
@@ -154,7 +135,7 @@ def _intersection(one: Box, other: Box) -> Box | None:
 
 def box_as_json(box: Box) -> dict[str, list[Any]]:
     """Return a box as JSON can hold it; :func:`box_of_json` reads it."""
-    return {column: [_as_text(end) for end in interval] for column, interval in box.items()}
+    return {column: [as_json(end) for end in interval] for column, interval in box.items()}
 
 
 def box_predicate(types: Mapping[str, str], box: Box) -> str:
@@ -201,74 +182,10 @@ def box_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> Box
         if column not in kinds:
             continue
         try:
-            lower, upper = (_end(end, kinds[column]) for end in interval)
+            lower, upper = map(kinds[column].read_again, interval)
             if lower is not None and upper is not None and lower > upper:
                 continue
         except (ValueError, TypeError, ArithmeticError):
             continue
         box[column] = (lower, upper)
     return box or None
-
-
-def _end(end: Any, kind: ValueType) -> Any:
-    """Read an end that `_as_text` wrote for a column of this type."""
-    if end is None:
-        return None
-    is_number, is_boolean = pa.types.is_integer(kind.arrow), pa.types.is_boolean(kind.arrow)
-    written = (
-        (int, float)
-        if pa.types.is_floating(kind.arrow)
-        else int
-        if is_number
-        else bool
-        if is_boolean
-        else str
-    )
-    if not isinstance(end, written) or isinstance(end, bool) != is_boolean:
-        raise TypeError
-    value = kind.read(end)
-    pa.scalar(value, kind.arrow)
-    return value
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, (date, datetime)):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    return value.hex() if isinstance(value, bytes) else value
-
-
-def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
-    """Return how to read the values of columns, given Spark's type of each; without those that have no ranges."""
-    kinds = {path: value_type(kind) for path, kind in types.items()}
-    return {path: kind for path, kind in kinds.items() if kind is not None}
-
-
-def value_type(kind: str) -> ValueType | None:
-    """Return how to read values of a Spark type, or None if they have no ranges."""
-    base = base_type(kind)
-    if base in ("tinyint", "smallint", "int", "integer", "bigint", "long"):
-        return ValueType(pa.int64(), int, 1)
-    if base in ("float", "double"):
-        return ValueType(pa.float32() if base == "float" else pa.float64(), float)
-    if base == "decimal":
-        return ValueType(pa.decimal128(38, decimal_scale(kind)), Decimal)
-    if base == "date":
-        return ValueType(pa.date32(), date.fromisoformat, timedelta(days=1))
-    if base in ("timestamp", "timestamp_ntz"):
-        return ValueType(pa.timestamp("us"), _time, _MICROSECOND)
-    if base in ("string", "varchar", "char", "uuid"):
-        return ValueType(pa.string(), str)
-    if base == "boolean":
-        return ValueType(pa.bool_(), bool)
-    if base == "binary":
-        return ValueType(pa.binary(), bytes.fromhex)
-    return None
-
-
-def _time(text: str) -> datetime:
-    """Read a time; one with a zone is in UTC, as Iceberg writes it."""
-    # Python 3.10 wants three or six digits after the point.
-    text = re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6.6}", text)
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)

@@ -117,13 +117,9 @@ class Blocks:
         Raises:
             BoundsError: Lengths differ, keys cannot be compared, a figure is negative, or lower exceeds upper.
         """
-        lowers, uppers = key_columns(lower, upper)
-        n = length(lowers[0])
-        masks = unbounded_masks(unbounded, n, len(lowers))
+        n, masks, columns = ranked_columns(lower, upper, unbounded, reads)
         codes, partitions = partition_codes(partition, n)
         runs = np.zeros(n, np.int64) if run is None else whole_numbers("run", run, n, _LEAST_RUN)
-        ends = end_columns(reads, len(lowers))
-        columns = [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
         rank_lower, rank_upper, points = _bound_ranks(
             [(column[: 2 * n], size) for column, size in columns], codes, partitions
         )
@@ -146,6 +142,22 @@ class Blocks:
             if reads is None
             else read_ends(reads, place_reads(columns, n), np.concatenate([rank_lower, rank_upper]), points),
         )
+
+
+def ranked_columns(
+    lower: Keys, upper: Keys, unbounded: Keys | None, reads: Reads | None
+) -> tuple[int, list[BoolArray], list[tuple[IntArray, int]]]:
+    """Rank the bounds of n blocks and of m reads, column by column. Arguments and errors are those of `Blocks.build`.
+
+    Returns:
+        The number n; the mask of unknown upper bounds of each key column, bool (n,); and for each key column the codes
+        of `rank_column`, int64 (2n + 2m,) or (2n,) where reads do not have it, and a number greater than all of them.
+    """
+    lowers, uppers = key_columns(lower, upper)
+    n = length(lowers[0])
+    masks = unbounded_masks(unbounded, n, len(lowers))
+    ends = end_columns(reads, len(lowers))
+    return n, masks, [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
 
 
 def _deleted_rows(deleted: Keys | None, rows: Keys | None, n: int) -> IntArray | None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.input_arrays import key_columns, partition_codes, unbounded_masks
-from dbt_recluster.planner.ranks import Keys, length, rank_column
-from dbt_recluster.planner.reads import Reads, end_columns, place_reads
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
+from dbt_recluster.planner.blocks import ranked_columns
+from dbt_recluster.planner.input_arrays import partition_codes, whole_numbers
+from dbt_recluster.planner.ranks import Keys
+from dbt_recluster.planner.reads import PlacedReads, Reads, place_reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,22 +19,22 @@ class ReadCosts:
 
     Attributes:
         opened: Blocks, int64 (m,).
-        in_vain: Those of them that it would not open in a sorted table of as many blocks, float64 (m,).
-        bytes: Bytes of the blocks, int64 (m,), or None if no sizes are known.
-        bytes_in_vain: As ``in_vain``, float64 (m,), or None.
+        in_vain: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
+        bytes: Bytes of the blocks, int64 (m,).
+        bytes_in_vain: Bytes of the blocks in vain, float64 (m,).
     """
 
     opened: IntArray
     in_vain: FloatArray
-    bytes: IntArray | None = None
-    bytes_in_vain: FloatArray | None = None
+    bytes: IntArray
+    bytes_in_vain: FloatArray
 
 
 def read_costs(
     lower: Keys,
     upper: Keys,
+    bytes: Keys,
     reads: Reads,
-    bytes: IntArray | None = None,
     partition: Keys | None = None,
     unbounded: Keys | None = None,
 ) -> ReadCosts:
@@ -45,50 +46,48 @@ def read_costs(
     Args:
         lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
         upper: Greatest keys.
+        bytes: Sizes, int (n,).
         reads: m ranges of the key. Each takes O(n).
-        bytes: Sizes, int64 (n,).
         partition: Values of the blocks' partitions; each partition is sorted for itself.
         unbounded: Masks of upper bounds that are not known.
 
     Raises:
         BoundsError: As `Blocks.build`.
     """
-    lowers, uppers = key_columns(lower, upper)
-    n = length(lowers[0])
-    masks = unbounded_masks(unbounded, n, len(lowers))
-    ends = end_columns(reads, len(lowers))
-    placed = place_reads(
-        [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)], n
-    )
+    n, _, columns = ranked_columns(lower, upper, unbounded, reads)
+    placed = place_reads(columns, n)
     codes, _ = partition_codes(partition, n)
+    sizes = whole_numbers("bytes", bytes, n)
     first, last = placed.blocks[:n], placed.blocks[n:]
     m = len(placed.lower)
-    opened, in_vain = np.zeros(m, np.int64), np.zeros(m)
-    size, size_in_vain = np.zeros(m, np.int64), np.zeros(m)
-    sizes = np.zeros(n, np.int64) if bytes is None else bytes
+    costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m))
     for read in range(m):
-        low, high = placed.lower[read], placed.upper[read]
-        touched = (last >= low) & (first <= high)
-        opened[read], size[read] = np.count_nonzero(touched), sizes[touched].sum()
-        if placed.single[read]:
-            over, share = [touched], 1.0
-        else:
-            # A block that begins or ends where the range does holds no rows beyond it.
-            over, share = [], 0.5
-            if placed.has_lower[read]:
-                over.append(touched & (first < low))
-            if placed.has_upper[read]:
-                over.append(touched & (last > high))
-        for blocks in over:
+        touched = (last >= placed.lower[read]) & (first <= placed.upper[read])
+        costs.opened[read], costs.bytes[read] = np.count_nonzero(touched), sizes[touched].sum()
+        share = 1.0 if placed.single[read] else 0.5
+        for blocks in _over_ends(placed, read, touched, first, last):
             surplus = _surplus(codes[blocks])
-            in_vain[read] += share * surplus
             if surplus:
-                size_in_vain[read] += share * surplus * float(sizes[blocks].mean())
-    if bytes is None:
-        return ReadCosts(opened, in_vain)
-    return ReadCosts(opened, in_vain, size, size_in_vain)
+                costs.in_vain[read] += share * surplus
+                costs.bytes_in_vain[read] += share * surplus * float(sizes[blocks].mean())
+    return costs
+
+
+def _over_ends(
+    placed: PlacedReads, read: int, touched: BoolArray, first: IntArray, last: IntArray
+) -> list[BoolArray]:
+    """Return the blocks over each end of a read: masks, bool (n,)."""
+    if placed.single[read]:
+        return [touched]
+    # A block that begins or ends where the range does holds no rows beyond it.
+    over = []
+    if placed.has_lower[read]:
+        over.append(touched & (first < placed.lower[read]))
+    if placed.has_upper[read]:
+        over.append(touched & (last > placed.upper[read]))
+    return over
 
 
 def _surplus(partition: IntArray) -> int:
-    """Blocks beyond one in each partition."""
+    """Return the number of blocks beyond one in each partition."""
     return len(partition) - len(np.unique(partition))

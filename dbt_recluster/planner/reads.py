@@ -220,6 +220,6 @@ def _weights(weight: Keys | None, m: int) -> FloatArray:
         raise BoundsError("weights of reads must be numbers") from None
     if weights.shape != (m,):
         raise BoundsError(f"weight must have {m} values, one for each read, not {weights.shape}")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise BoundsError("weights of reads must be finite, and at least 0")
+    if not np.isfinite(weights.sum()) or (weights < 0).any():
+        raise BoundsError("weights of reads must be at least 0, and their sum finite")
     return weights

@@ -14,7 +14,8 @@ from tables import checksum
 from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.event_logs import EventLogs
-from dbt_recluster.iceberg.read_boxes import box_predicate, predicate_boxes, value_types
+from dbt_recluster.iceberg.read_boxes import box_predicate, predicate_boxes
+from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import (
     ClusteredTable,
     clustering_reads,

@@ -14,7 +14,8 @@ from tables import checksum
 from dbt_recluster.clustering.last_look import Look
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.key_ranges import key_ranges
-from dbt_recluster.iceberg.read_boxes import MOST_BOXES, predicate_boxes, value_types
+from dbt_recluster.iceberg.read_boxes import MOST_BOXES, predicate_boxes
+from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)

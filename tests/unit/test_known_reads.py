@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_text
+from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.exceptions import OptionError
@@ -28,9 +28,9 @@ DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"
 def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: tuple[KnownRead, ...]) -> None:
     reads = parse_reads("reads", value)
     assert reads == expected
-    assert parse_reads("reads", reads_text(reads)) == reads
+    assert parse_reads("reads", reads_as_text(reads)) == reads
     assert ReclusterOptions(reads=value).reads == reads
-    settings = TableSettings({"recluster.option.reads": reads_text(reads)})
+    settings = TableSettings({"recluster.option.reads": reads_as_text(reads)})
     assert (settings.reads, settings.options().reads) == (reads, reads)
 
 
@@ -61,7 +61,7 @@ def test_what_is_no_read_is_refused(value: Any, message: str) -> None:
 def test_where_is_a_predicate_whatever_its_first_word() -> None:
     (read,) = parse_reads("reads", {"where": "values in (1, 2)"}) or ()
     assert read.is_query is False
-    assert parse_reads("reads", reads_text([read])) == (read,)
+    assert parse_reads("reads", reads_as_text([read])) == (read,)
 
 
 def test_comments_before_a_query_take_no_time() -> None:

@@ -93,11 +93,11 @@ def test_what_a_read_opens_and_opens_in_vain(blocks, reads, columns, data):
     costs = read_costs(
         [[low[i] for low, _ in blocks] for i in (0, 1)],
         [[high[i] for _, high in blocks] for i in (0, 1)],
+        sizes,
         Reads(
             [[low[i] for low, _ in reads] for i in range(columns)],
             [[high[i] for _, high in reads] for i in range(columns)],
         ),
-        np.array(sizes, np.int64),
         partition,
     )
     bounds = [(naive.tuple_order(low), naive.tuple_order(high)) for low, high in blocks]
@@ -166,8 +166,9 @@ def test_reads_have_the_types_of_bounds(first, second):
         (Reads([1, 2], [3]), "one length, not of 1, 2"),
         (Reads([[1], [2]], [[1], [3]]), "reads have 2 key columns, and the key has 1"),
         (Reads([[1], [2]], [3]), "lower has 2 key columns, upper has 1"),
-        (Reads([1], [2], [-1]), "finite, and at least 0"),
-        (Reads([1], [2], [float("nan")]), "finite, and at least 0"),
+        (Reads([1], [2], [-1]), "at least 0, and their sum finite"),
+        (Reads([1], [2], [float("nan")]), "at least 0, and their sum finite"),
+        (Reads([1, 1], [2, 2], [1e308, 1e308]), "at least 0, and their sum finite"),
         (Reads([1], [2], [1, 2]), "weight must have 1 values, one for each read"),
         (Reads([1], [2], ["often"]), "weights of reads must be numbers"),
     ],

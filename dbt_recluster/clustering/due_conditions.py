@@ -1,4 +1,4 @@
-"""Triggers: when a build is followed by a recluster. Without any, always.
+"""The conditions under which a build is followed by a recluster. Without any, it always is.
 
 They are the patent's claims 1 to 5: amount and frequency of changes since the last recluster, an example query that has
 become slow, and pruning that has become worse.
@@ -48,8 +48,8 @@ class When:
 
 
 @dataclass(frozen=True)
-class Triggers:
-    """All triggers of a model, of which any is enough."""
+class DueConditions:
+    """All conditions of a model, of which any is enough."""
 
     after: After | None = None
     when: tuple[When, ...] = ()

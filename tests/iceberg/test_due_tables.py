@@ -1,4 +1,4 @@
-"""Triggers on a real table: which of them fires, after what."""
+"""Conditions for a recluster on a real table: which of them holds, after what."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from dbt_recluster.clustering.due_conditions import DueConditions, parse_after, parse_when
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.clustering.trigger_options import Triggers, parse_after, parse_when
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.maintenance import ClusteredTable
 
@@ -29,8 +29,8 @@ def load(spark: Any, table: str, times: int = 1) -> None:
 
 
 def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
-    triggers = Triggers(parse_after("after", after), parse_when("when", when))
-    options = ReclusterOptions(depth=2, block_rows=100, trigger="run", triggers=triggers, **given)
+    conditions = DueConditions(parse_after("after", after), parse_when("when", when))
+    options = ReclusterOptions(depth=2, block_rows=100, trigger="run", due_conditions=conditions, **given)
     return ClusteredTable(spark, table, "k").recluster(options)
 
 
@@ -57,7 +57,7 @@ def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
 def test_by_hand_they_do_not_count(spark: Any, table: str) -> None:
     load(spark, table, 3)
     options = ReclusterOptions(
-        depth=2, block_rows=100, triggers=Triggers(parse_after("after", {"rows": 1e9}))
+        depth=2, block_rows=100, due_conditions=DueConditions(parse_after("after", {"rows": 1e9}))
     )
     assert ClusteredTable(spark, table, "k").recluster(options).rounds
 

@@ -16,7 +16,7 @@ select /*+ repartition_by_range(10, k) */ id as k from range(1000)
 """
 
 
-class TestTriggersOfModels:
+class TestDueModels:
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
         return {"events.sql": MODEL}

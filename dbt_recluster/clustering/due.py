@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from dbt_recluster.clustering.due_conditions import After, DueConditions, When
 from dbt_recluster.clustering.history import PREFIX
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.reads_information import known_reads_information
-from dbt_recluster.clustering.trigger_options import After, Triggers, When
+from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
+from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.query_scans import run_query, scan_predicates
 from dbt_recluster.iceberg.scan import file_paths
 
@@ -25,12 +25,12 @@ class Due:
     reason: str
 
 
-def due(table: KeyedTable, triggers: Triggers) -> Due:
-    """Return whether any trigger fires; of several that do, the first."""
+def due(table: KeyedTable, conditions: DueConditions) -> Due:
+    """Return whether any condition holds; the reason is that of the first one that does."""
     missed = []
-    after = [] if triggers.after is None else [_after(table, triggers.after)]
+    after = [] if conditions.after is None else [_after(table, conditions.after)]
     # One after the other, because a later one may run a query.
-    for checks in chain(after, (_when(table, when) for when in triggers.when)):
+    for checks in chain(after, (_when(table, when) for when in conditions.when)):
         for fires, text in checks:
             if fires:
                 return Due(True, text)
@@ -41,14 +41,14 @@ def due(table: KeyedTable, triggers: Triggers) -> Due:
 def block_count(table: KeyedTable) -> int:
     """Return how many blocks a table has, as its snapshot says."""
     current = table.iceberg.current_snapshot()
-    return _count(current, "total-data-files") if current else 0
+    return (current.count("total-data-files") or 0) if current else 0
 
 
 def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
     changes = _changes(table.snapshots())
     rows = sum(_changed_rows(snapshot) for snapshot in changes)
     current = table.iceberg.current_snapshot()
-    total = max(1, _count(current, "total-records") if current else 0)
+    total = max(1, (current.count("total-records") or 0) if current else 0)
     checks = []
     if after.rows is not None:
         checks.append((rows >= after.rows, f"{rows:,} of {after.rows:,.0f} rows changed"))
@@ -73,16 +73,12 @@ def _changed_rows(snapshot: Snapshot) -> int:
     if snapshot.operation == "replace":
         return 0
     names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
-    return sum(_count(snapshot, name) for name in names)
-
-
-def _count(snapshot: Snapshot, name: str) -> int:
-    return whole_number(snapshot.summary.get(name, "0")) or 0
+    return sum(snapshot.count(name) or 0 for name in names)
 
 
 def _when(table: KeyedTable, when: When) -> list[tuple[bool, str]]:
     if when.skipped is not None:
-        known = known_reads_information(table)
+        known = reads_information(table)
         if known.share_skipped is None:
             return [(False, "no reads of the key are known")]
         text = f"known reads skip {known.share_skipped:.1%} of the blocks, {when.skipped:.1%} wanted"

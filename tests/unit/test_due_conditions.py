@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.trigger_options import After, Triggers, When, parse_after, parse_when
+from dbt_recluster.clustering.due_conditions import After, DueConditions, When, parse_after, parse_when
 from dbt_recluster.exceptions import OptionError
 
 QUERY = "select * from t"
 
 
-def test_triggers_are_read() -> None:
+def test_conditions_are_read() -> None:
     assert parse_after("after", None) is None
     assert parse_after("after", {"rows": "1e6", "commits": 5, "share": 0.1}) == After(1e6, 5, 0.1)
     assert parse_when("when", None) == ()
@@ -19,9 +19,9 @@ def test_triggers_are_read() -> None:
         When(QUERY, 40, 2),
         When(skipped=0.5),
     )
-    assert not Triggers()
-    assert Triggers(After(rows=1))
-    assert Triggers(when=(When(skipped=1),))
+    assert not DueConditions()
+    assert DueConditions(After(rows=1))
+    assert DueConditions(when=(When(skipped=1),))
 
 
 @pytest.mark.parametrize(

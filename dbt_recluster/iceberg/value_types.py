@@ -1,0 +1,98 @@
+"""Values of columns as Iceberg writes them in JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from dbt_recluster.columns import base_type, decimal_scale
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a column that has ranges.
+
+    Attributes:
+        arrow: The Arrow type of its values.
+        read: Reads a value from Iceberg's JSON.
+        step: The distance from a value to the next, or None if there is none.
+    """
+
+    arrow: pa.DataType
+    read: Callable[[Any], Any]
+    step: Any = None
+
+    def check(self, value: Any) -> None:
+        """Check that a column of this type can hold a value, or None.
+
+        Raises:
+            ValueError, ArithmeticError: It cannot, or the value is not finite.
+        """
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError
+        pa.scalar(value, self.arrow)
+
+    def read_again(self, value: Any) -> Any:
+        """Read a value that `as_json` wrote for a column of this type.
+
+        Raises:
+            TypeError, ValueError, ArithmeticError: It was written for another type, or by somebody else.
+        """
+        if value is None:
+            return None
+        result = self.read(value)
+        if as_json(result) != value or isinstance(result, bool) != isinstance(value, bool):
+            raise ValueError
+        self.check(result)
+        return result
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON can hold it."""
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
+    """Return the types of columns, given Spark's type of each, without those that have no ranges."""
+    kinds = {path: value_type(kind) for path, kind in types.items()}
+    return {path: kind for path, kind in kinds.items() if kind is not None}
+
+
+def value_type(kind: str) -> ValueType | None:
+    """Return the type that Spark calls ``kind``, or None if it has no ranges."""
+    base = base_type(kind)
+    if base in ("tinyint", "smallint", "int", "integer", "bigint", "long"):
+        return ValueType(pa.int64(), int, 1)
+    if base in ("float", "double"):
+        return ValueType(pa.float32() if base == "float" else pa.float64(), float)
+    if base == "decimal":
+        return ValueType(pa.decimal128(38, decimal_scale(kind)), Decimal)
+    if base == "date":
+        return ValueType(pa.date32(), date.fromisoformat, timedelta(days=1))
+    if base in ("timestamp", "timestamp_ntz"):
+        return ValueType(pa.timestamp("us"), _time, timedelta(microseconds=1))
+    if base in ("string", "varchar", "char", "uuid"):
+        return ValueType(pa.string(), str)
+    if base == "boolean":
+        return ValueType(pa.bool_(), bool)
+    if base == "binary":
+        return ValueType(pa.binary(), bytes.fromhex)
+    return None
+
+
+def _time(text: str) -> datetime:
+    """Read a time; one with a zone is in UTC, as Iceberg writes it."""
+    # Python 3.10 wants three or six digits after the point.
+    text = re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6.6}", text)
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)
