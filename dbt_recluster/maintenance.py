@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.estimate import CostEstimate
+from dbt_recluster.clustering.cost_model import CostEstimate
 from dbt_recluster.clustering.history import HistoryEntry
 from dbt_recluster.clustering.known_reads import parse_reads
 from dbt_recluster.clustering.learned_reads import LearnedReads
@@ -25,6 +25,7 @@ from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.clustering.suggest import Suggestion
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import (
+    Depth,
     parse_event_log,
     parse_logged_as,
     parse_queries_by_name,
@@ -69,7 +70,7 @@ def recluster(
     final: bool = False,
     where: str | None = None,
     max_bytes: int | None = None,
-    depth: float | None = None,
+    depth: Depth | None = None,
     strategy: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
     dry_run: bool = False,
@@ -87,7 +88,7 @@ def recluster(
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
         max_bytes: The most bytes to rewrite in this call, over all rounds.
         depth: The average depth up to which the table counts as well clustered; below 1, a share of the number of
-            blocks. None is the planner's default.
+            blocks; ``auto`` follows what its rewriting and its known reads cost. None is the planner's default.
         strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
@@ -191,7 +192,7 @@ def estimate_clustering_cost(
     table: str,
     cluster_by: str | Sequence[str] | None = None,
     *,
-    depth: float | None = None,
+    depth: Depth | None = None,
     strategy: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
     now: datetime | None = None,
@@ -219,7 +220,7 @@ def suggest_cluster_by(
     table: str,
     queries: Sequence[str] = (),
     *,
-    depth: float | None = None,
+    depth: Depth | None = None,
     strategy: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
 ) -> Suggestion:

@@ -105,7 +105,8 @@ def operations() -> str:
 
 def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes that hold them."""
-    from dbt_recluster.clustering.estimate import CostEstimate, ReclusterEstimate
+    from dbt_recluster.clustering.cost_model import CostEstimate
+    from dbt_recluster.clustering.estimate import ReclusterEstimate
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.learned_reads import LearnedReads
     from dbt_recluster.clustering.reads_information import ReadInformation, ReadsInformation

@@ -7,6 +7,7 @@ from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.values import (
+    Depth,
     parse_boolean,
     parse_bytes,
     parse_depth,
@@ -99,7 +100,7 @@ def parse_max_bytes(value: Any) -> int | None:
     return parse_bytes("max_bytes", value)
 
 
-def parse_threshold(value: Any) -> float | None:
+def parse_threshold(value: Any) -> Depth | None:
     """``depth``: the average depth up to which a table counts as well clustered."""
     return parse_depth("depth", value)
 

@@ -15,6 +15,7 @@ from dbt_recluster.clustering.due_conditions import After, DueConditions, When, 
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.values import (
+    Depth,
     parse_boolean,
     parse_bytes,
     parse_depth,
@@ -56,7 +57,7 @@ class ClusteringConfig:
 
     cluster_by: ClusterKey | None = None
     automatic_clustering: bool = True
-    depth: float | None = None
+    depth: Depth | None = None
     final: bool = False
     strategy: str | None = None
     max_bytes: int | None = None
@@ -138,8 +139,8 @@ def parse_automatic_clustering(value: Any) -> bool:
     return parse_boolean("automatic_clustering", value, default=True)
 
 
-def parse_recluster_depth(value: Any) -> float | None:
-    """``recluster_depth``: a number of at least 1, or a ratio of the number of blocks between 0 and 1."""
+def parse_recluster_depth(value: Any) -> Depth | None:
+    """``recluster_depth``: a number of at least 1, a ratio of the number of blocks between 0 and 1, or ``auto``."""
     return parse_depth("recluster_depth", value)
 
 

@@ -18,6 +18,7 @@ from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.operation_runner import OperationRunner
 from dbt_recluster.adapter.targets import Choice, Node, Target, targets
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.values import Depth
 from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError, ReclusterError
 from dbt_recluster.report import reads_text
 from dbt_recluster.report.progress_lines import ProgressLines
@@ -114,7 +115,7 @@ class OperationArguments:
     final: bool | None = None
     where: str | None = None
     max_bytes: int | None = None
-    depth: float | None = None
+    depth: Depth | None = None
     strategy: str | None = None
     dry_run: bool = False
     format: str = "text"

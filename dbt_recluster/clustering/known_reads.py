@@ -58,11 +58,13 @@ class Read:
         source: Where the read is known from: `DECLARED`, or a source in `recorded_reads`.
         box: The range of each column, see `iceberg.read_boxes`.
         weight: How often the query runs, relative to the others.
+        daily: How often it runs in a day.
     """
 
     source: str
     box: Box
     weight: float
+    daily: float
 
 
 def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
@@ -159,16 +161,16 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
         except PredicateError as e:
             left_out.append(f"reads: left out, {str(e).removeprefix('where: ')}")
             continue
-        bound += [Read(DECLARED, box, read.weight) for box in boxes]
+        bound += [Read(DECLARED, box, read.weight, read.weight) for box in boxes]
     return bound, left_out
 
 
 def reads_on_record(table: KeyedTable) -> list[Read]:
     """Return the reads that the table records, as far as it has their columns."""
     kinds = value_types(table.columns.types)
-    recorded = RecordedReads.of(table.iceberg.properties).reads
-    boxes = ((read, box_of_json(kinds, read.box)) for read in recorded)
-    return [Read(read.source, box, read.weight) for read, box in boxes if box]
+    recorded = RecordedReads.of(table.iceberg.properties)
+    boxes = ((read, box_of_json(kinds, read.box)) for read in recorded.reads)
+    return [Read(read.source, box, read.weight, recorded.daily(read)) for read, box in boxes if box]
 
 
 def reads_of_key(table: KeyedTable, reads: Iterable[Read]) -> tuple[list[Read], Reads | None]:

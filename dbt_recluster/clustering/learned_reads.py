@@ -118,8 +118,9 @@ def import_event_logs(
     logs = EventLogs(table.iceberg.spark, directory)
     start = max(since or now - DEFAULT_SPAN, _next_import(known, log))
     boxes: list[tuple[Box, float]] = []
-    scans, last, elsewhere = 0, None, set()
+    scans, first, last, elsewhere = 0, now, None, set()
     for scan in logs.scans(start):
+        first = min(first, scan.at)
         if scan.table.lower() == name.lower():
             scans += 1
             last = scan.at if last is None else max(last, scan.at)
@@ -133,7 +134,10 @@ def import_event_logs(
         left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
     if last is None:
         return LearnedReads(table.name, EVENT_LOG, 0, 0, len(known.reads), left_out)
-    state = {log: (last + timedelta(milliseconds=1)).isoformat()}
+    state = {
+        log: (last + timedelta(milliseconds=1)).isoformat(),
+        EVENT_LOG: known.state.get(EVENT_LOG, first.isoformat(timespec="seconds")),
+    }
     recorded = _record(table, EVENT_LOG, boxes, state, now)
     return LearnedReads(table.name, EVENT_LOG, scans, len(boxes), len(recorded.reads), left_out)
 

@@ -9,7 +9,7 @@ from typing import Any
 from dbt_recluster.clustering.due_conditions import DueConditions
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.progress import ProgressCallback
-from dbt_recluster.clustering.values import MAX_BLOCK_ROWS, MAX_BYTES, parse_predicate
+from dbt_recluster.clustering.values import AUTO, MAX_BLOCK_ROWS, MAX_BYTES, Depth, parse_predicate
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy, PolicyError
 
@@ -31,7 +31,7 @@ class ReclusterOptions:
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
         max_bytes: The most bytes to rewrite over all rounds, or None for no limit.
         depth: The average depth up to which a table counts as well clustered; below 1, a share of the number of
-            blocks. None is the planner's default.
+            blocks; ``auto`` is that of :mod:`dbt_recluster.clustering.auto_depth`. None is the planner's default.
         strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
@@ -49,7 +49,7 @@ class ReclusterOptions:
     final: bool = False
     where: str | None = None
     max_bytes: int | None = None
-    depth: float | None = None
+    depth: Depth | None = None
     strategy: str | None = None
     block_rows: int = DEFAULT_BLOCK_ROWS
     dry_run: bool = False
@@ -77,8 +77,11 @@ class ReclusterOptions:
 
     @property
     def policy(self) -> Policy:
-        """The planner's policy; ``max_bytes`` is that of the whole recluster."""
-        given: dict[str, Any] = {"depth": self.depth, "strategy": self.strategy}
+        """The planner's policy; ``max_bytes`` is that of the whole recluster, and ``auto`` stands for the default."""
+        given: dict[str, Any] = {
+            "depth": None if self.depth == AUTO else self.depth,
+            "strategy": self.strategy,
+        }
         given = {name: value for name, value in given.items() if value is not None}
         try:
             return Policy(

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.known_reads import Read, reads_of_key
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.read_boxes import box_as_json
-from dbt_recluster.planner import Reads, read_costs
+from dbt_recluster.planner import ReadCosts, Reads, read_costs
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,31 @@ def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsI
     )
 
 
-def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> list[ReadInformation]:
-    costs = read_costs(
+def daily_bytes_in_vain(table: KeyedTable, metadata: BlockMetadata) -> tuple[float, float]:
+    """Return the bytes that known reads open in vain each day.
+
+    Args:
+        table: The table, whose reads are those of :meth:`KeyedTable.know`.
+        metadata: The blocks that they open.
+
+    Returns:
+        The bytes, and the bytes for each unit of depth above 1.
+    """
+    of_key, ranges = reads_of_key(table, table.known_reads)
+    if ranges is None or not len(metadata):
+        return 0.0, 0.0
+    costs, daily = _costs(metadata, ranges), np.array([read.daily for read in of_key])
+    return float(daily @ costs.bytes_in_vain), float(daily @ costs.bytes_per_depth)
+
+
+def _costs(metadata: BlockMetadata, ranges: Reads) -> ReadCosts:
+    return read_costs(
         metadata.lower, metadata.upper, metadata.bytes, ranges, metadata.partition, metadata.unbounded
     )
+
+
+def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> list[ReadInformation]:
+    costs = _costs(metadata, ranges)
     return [
         ReadInformation(
             read.source,

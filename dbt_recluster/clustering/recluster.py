@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from dbt_recluster.clustering.auto_depth import record_depth, with_depth
 from dbt_recluster.clustering.due import block_count, due
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
@@ -88,6 +89,7 @@ class Recluster:
         self._result.warnings += self._table.know(self._options.reads)
         iceberg, key, sets_key = self._table.iceberg, self._table.key, self._table.cluster_by is not None
         check_bounds_are_recorded(iceberg, key, sets_key=sets_key)
+        self._options, depth = with_depth(self._table, self._options)
         if self._options.dry_run or self._result.suspended is not None:
             return
         iceberg.check_writes_reach_main()
@@ -97,6 +99,8 @@ class Recluster:
             if not is_cluster_key(iceberg, key):
                 self._table.current_blocks()  # a table that cannot be read must not change
             set_cluster_key(iceberg, key)
+        if depth is not None:
+            record_depth(self._table, depth)
 
     def _is_due(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""

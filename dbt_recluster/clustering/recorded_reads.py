@@ -55,8 +55,8 @@ class RecordedReads:
     Attributes:
         reads: The reads.
         at: The time of the last import from each source.
-        state: What the next import needs: a digest of the project's queries, and for each log the time after its last
-            imported query.
+        state: What the next import needs: a digest of the project's queries, for each log the time after its last
+            imported query, and under `EVENT_LOG` the time of the first query of any log.
     """
 
     reads: tuple[RecordedRead, ...] = ()
@@ -110,12 +110,24 @@ class RecordedReads:
         ]
         new = [RecordedRead(source, box, weight) for box, weight in boxes]
         newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
-        forgotten = [name for name in newest_last if name != PROJECT][:-_MOST_LOGS]
+        forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
         return RecordedReads(
             compact([*kept, *new], _MOST_READS),
             {**self.at, source: now},
             {name: value for name, value in newest_last.items() if name not in forgotten},
         )
+
+    def daily(self, read: RecordedRead) -> float:
+        """Return how often a read happens in a day. A project runs once a day."""
+        if read.source != EVENT_LOG or EVENT_LOG not in self.at:
+            return read.weight
+        try:
+            observed = self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG])
+        except (KeyError, ValueError):
+            return read.weight
+        # Days fade as the reads in them do.
+        faded_days = (1 - 0.5 ** (observed / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
+        return read.weight / max(1.0, float(faded_days))
 
 
 def faded(when: datetime, now: datetime) -> float:

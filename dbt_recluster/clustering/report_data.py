@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dbt_recluster.clustering.cost_model import Balance, CostModel
 from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
@@ -59,6 +60,7 @@ class ReportData:
         now: Its blocks.
         before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
             expired.
+        balance: What reclustering cost and saved in the past week, or None if no reads are known or it did nothing.
         labels: Positions on the axis and the keys there; empty with several partitions, which follow one another.
         partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
     """
@@ -70,6 +72,7 @@ class ReportData:
     now: Layout
     before: Layout | None
     after: Layout | None
+    balance: Balance | None
     labels: Sequence[tuple[float, str]]
     partitions: int
 
@@ -103,6 +106,7 @@ def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
         now=layouts[0],
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,
+        balance=CostModel(table, options.policy).balance(),
         labels=_labels(table, moments[0].metadata, layouts[0]) if partitions == 1 else [],
         partitions=partitions,
     )

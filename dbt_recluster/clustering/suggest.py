@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.estimate import CostModel
+from dbt_recluster.clustering.cost_model import CostModel
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from dbt_recluster.clustering.estimate import (
-    CostEstimate,
-    CostModel,
-    ReclusterEstimate,
-    estimate_recluster,
-)
+from dbt_recluster.clustering.auto_depth import with_depth
+from dbt_recluster.clustering.cost_model import CostEstimate, CostModel
+from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.housekeeping import Housekeeping
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
@@ -68,14 +65,14 @@ class ClusteredTable(KeyedTable):
     def estimate(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterEstimate:
         """Estimate what reclustering until nothing is left to do would cost and gain."""
         self.know(options.reads)
-        return estimate_recluster(self, options)
+        return estimate_recluster(self, with_depth(self, options)[0])
 
     def estimate_cost(
         self, options: ReclusterOptions = _DEFAULTS, now: datetime | None = None
     ) -> CostEstimate:
         """Estimate the cost of the first clustering, and of each day of loads like those of the past week."""
         self.know(options.reads)
-        return CostModel(self, options.policy, now).estimate()
+        return CostModel(self, with_depth(self, options)[0].policy, now).estimate()
 
     def suggest(self, queries: Sequence[str] = (), options: ReclusterOptions = _DEFAULTS) -> Suggestion:
         """Suggest a cluster key for queries with these predicates."""
@@ -83,7 +80,7 @@ class ClusteredTable(KeyedTable):
 
     def report_data(self, options: ReclusterOptions = _DEFAULTS) -> ReportData:
         """Collect the data of the table's report."""
-        return report_data(self, options)
+        return report_data(self, with_depth(self, options)[0])
 
     def recluster(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterResult:
         """Merge the block sets that make the table deep, until it is well clustered or a limit is reached.

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Literal
 
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import STRATEGIES
@@ -14,6 +14,10 @@ from dbt_recluster.planner import STRATEGIES
 MAX_BLOCK_ROWS = 2**40
 MAX_BYTES = 2**62
 MAX_SNAPSHOTS = 2**31 - 1  # Java's greatest int
+
+# A threshold that follows the cost and the benefit of a table.
+AUTO: Literal["auto"] = "auto"
+Depth = float | Literal["auto"]
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
@@ -71,19 +75,21 @@ def parse_predicate(name: str, value: Any) -> str | None:
     return value
 
 
-def parse_depth(name: str, value: Any) -> float | None:
-    """Read an average depth: a number of at least 1, or a ratio of the number of blocks between 0 and 1.
+def parse_depth(name: str, value: Any) -> Depth | None:
+    """Read an average depth: a number of at least 1, a ratio of the number of blocks between 0 and 1, or ``auto``.
 
     Raises:
-        OptionError: It is neither.
+        OptionError: It is none of them.
     """
     if value is None:
         return None
+    if isinstance(value, str) and value.strip().lower() == AUTO:
+        return AUTO
     number = parse_number(value)
     if number is None or number <= 0:
         raise OptionError(
-            f"{name} must be a number of at least 1, or one between 0 and 1 to mean a share of the number of "
-            f"blocks, not {value!r}"
+            f"{name} must be a number of at least 1, one between 0 and 1 to mean a share of the number of blocks, "
+            f"or {AUTO}, not {value!r}"
         )
     return number
 

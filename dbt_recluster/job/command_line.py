@@ -270,7 +270,8 @@ def _add_planning(parser: argparse.ArgumentParser) -> None:
         "--depth",
         type=_value(parse_depth),
         metavar="NUMBER",
-        help="the average depth up to which a table counts as well clustered; below 1, a share of the number of blocks",
+        help="the average depth up to which a table counts as well clustered; below 1, a share of the number of "
+        "blocks; auto, where rewriting and reading cost least",
     )
     parser.add_argument("--strategy", choices=STRATEGIES, help="how block sets are selected")
     parser.add_argument(

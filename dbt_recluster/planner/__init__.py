@@ -8,6 +8,7 @@ from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import STRATEGIES, Policy
 from dbt_recluster.planner.read_costs import ReadCosts, read_costs
 from dbt_recluster.planner.reads import Reads
+from dbt_recluster.planner.thresholds import best_threshold, costs_by_threshold
 
 __all__ = [
     "STRATEGIES",
@@ -21,9 +22,11 @@ __all__ = [
     "PolicyError",
     "ReadCosts",
     "Reads",
+    "best_threshold",
     "block_depths",
     "block_overlaps",
     "clustering_information",
+    "costs_by_threshold",
     "depth_curve",
     "plan",
     "read_costs",

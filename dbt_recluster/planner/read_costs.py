@@ -22,12 +22,14 @@ class ReadCosts:
         in_vain: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
         bytes: Bytes of the blocks, int64 (m,).
         bytes_in_vain: Bytes of the blocks in vain, float64 (m,).
+        bytes_per_depth: Bytes in vain for each unit of depth above 1 at the ends, float64 (m,).
     """
 
     opened: IntArray
     in_vain: FloatArray
     bytes: IntArray
     bytes_in_vain: FloatArray
+    bytes_per_depth: FloatArray
 
 
 def read_costs(
@@ -60,16 +62,19 @@ def read_costs(
     sizes = whole_numbers("bytes", bytes, n)
     first, last = placed.blocks[:n], placed.blocks[n:]
     m = len(placed.lower)
-    costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m))
+    costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m), np.zeros(m))
     for read in range(m):
         touched = (last >= placed.lower[read]) & (first <= placed.upper[read])
         costs.opened[read], costs.bytes[read] = np.count_nonzero(touched), sizes[touched].sum()
         share = 1.0 if placed.single[read] else 0.5
         for blocks in _over_ends(placed, read, touched, first, last):
-            surplus = _surplus(codes[blocks])
-            if surplus:
-                costs.in_vain[read] += share * surplus
-                costs.bytes_in_vain[read] += share * surplus * float(sizes[blocks].mean())
+            count = np.count_nonzero(blocks)
+            if count:
+                partitions = len(np.unique(codes[blocks]))
+                mean_size = float(sizes[blocks].mean())
+                costs.in_vain[read] += share * (count - partitions)
+                costs.bytes_in_vain[read] += share * (count - partitions) * mean_size
+                costs.bytes_per_depth[read] += share * partitions * mean_size
     return costs
 
 
@@ -86,8 +91,3 @@ def _over_ends(
     if placed.has_upper[read]:
         over.append(touched & (last > placed.upper[read]))
     return over
-
-
-def _surplus(partition: IntArray) -> int:
-    """Return the number of blocks beyond one in each partition."""
-    return len(partition) - len(np.unique(partition))

@@ -220,6 +220,8 @@ def _weights(weight: Keys | None, m: int) -> FloatArray:
         raise BoundsError("weights of reads must be numbers") from None
     if weights.shape != (m,):
         raise BoundsError(f"weight must have {m} values, one for each read, not {weights.shape}")
-    if not np.isfinite(weights.sum()) or (weights < 0).any():
+    with np.errstate(over="ignore"):
+        total = weights.sum()
+    if not np.isfinite(total) or (weights < 0).any():
         raise BoundsError("weights of reads must be at least 0, and their sum finite")
     return weights

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
-from dbt_recluster.report.text import count_noun, size
+from dbt_recluster.report.text import balance_text, count_noun, size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.history import HistoryEntry
@@ -72,7 +72,7 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
 
 
 def _table(number: int, report: ReportData) -> dict[str, Any]:
-    information, estimate = report.information, report.estimate
+    information, estimate, balance = report.information, report.estimate, report.balance
     rounds = [entry for entry in report.history if entry.is_recluster]
     return {
         "id": f"table-{number}",
@@ -90,6 +90,9 @@ def _table(number: int, report: ReportData) -> dict[str, Any]:
         "to_rewrite": size(estimate.bytes) if estimate.bytes else "within its threshold",
         "last": rounds[-1].at.strftime("%Y-%m-%d %H:%M") if rounds else "never",
         "facts": _facts(report, rounds),
+        "loss": balance_text(balance.rewritten, balance.saved)
+        if balance and balance.rewritten > balance.saved
+        else "",
         "compared": report.after is not None,
         "ends": figures.shows_ends(report),
         "reclustered": bool(rounds),
@@ -144,6 +147,11 @@ def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str
     seconds = report.estimate.estimated_seconds
     if report.estimate.bytes and seconds is not None:
         facts.append(("left to do, about", f"{size(report.estimate.bytes)}, {seconds:.0f} s"))
+    if report.balance is not None:
+        facts += [
+            ("rewritten in a day", size(report.balance.rewritten)),
+            ("not read because of it", size(report.balance.saved)),
+        ]
     return facts
 
 

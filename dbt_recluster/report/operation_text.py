@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.text import RESUME_WITH_DBT, count_noun, size, table
+from dbt_recluster.report.text import RESUME_WITH_DBT, balance_text, count_noun, size, table
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
@@ -112,6 +112,9 @@ def cost(values: Mapping[str, Any]) -> str:
     if values["actual_bytes_per_day"] is not None:
         actual = f"{size(values['actual_bytes_per_day'])} a day in that time, by the table's history"
         lines.append(f"  in fact           {actual}")
+    if values["saved_bytes_per_day"] is not None:
+        balance = balance_text(values["actual_bytes_per_day"], values["saved_bytes_per_day"])
+        lines.append(f"  balance           {balance}")
     if values["first_seconds"] is None:
         lines.append("  duration          unknown: the snapshots record no recluster of this table")
     lines.append(

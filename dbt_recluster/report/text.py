@@ -117,6 +117,15 @@ def best_unit(count: int) -> tuple[str, int]:
     return _UNITS[power], 1024**power
 
 
+def balance_text(rewritten: int, saved: int) -> str:
+    """Return what reclustering costs and saves in a day, and by how much it costs more, if it does."""
+    text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
+    if rewritten <= saved:
+        return text
+    loss = f"it costs {size(rewritten - saved)} a day more than it saves"
+    return f"{text}: {loss}; raise recluster_depth, or set it to auto"
+
+
 def count_noun(count: int, noun: str) -> str:
     """Return ``1 set`` or ``3 sets``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

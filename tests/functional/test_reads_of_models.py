@@ -11,8 +11,8 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture
 
 # Each load covers all keys, in ten files.
 MODEL = """
-{{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=100, sort_on_load=false,
-          recluster_reads=var('reads', none)) }}
+{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', 2), block_rows=100,
+          sort_on_load=false, recluster_reads=var('reads', none)) }}
 select /*+ repartition_by_range(10, k) */ id as k, {{ var('load', 0) }} as load from range(1000)
 """
 READS = [{"where": "k between 310 and 750", "weight": 9}]
@@ -45,6 +45,14 @@ class TestReadsOfModels:
         run(4, None)
         properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
         assert "recluster.option.reads" not in properties
+        # A hundred thousand reads a day pay for a threshold of 1.5.
+        often = json.dumps({"reads": [{"where": "k = 310", "weight": 100000}], "depth": "auto"})
+        results = run_dbt(["run", "--vars", often])
+        assert results[0].adapter_response["blocks_rewritten"]
+        assert results[0].adapter_response["recluster_reason"] == "read depth 3 is above 1.5"
+        properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
+        assert properties["recluster.option.depth"] == "auto"
+        assert json.loads(properties["recluster.auto_depth"])["depth"] == 1.5
 
     def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
         results = run_dbt(["run", "--vars", json.dumps({"reads": [{"weight": 2}]})], expect_pass=False)

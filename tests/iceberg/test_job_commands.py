@@ -126,8 +126,8 @@ def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, r
     assert code == 1
     assert [line.partition(":")[0] for line in out.splitlines()] == [left_alone, f"{sales}.eu.within"]
     assert err.splitlines() == [
-        f"{sales}.broken: table property recluster.option.depth must be a number of at least 1, or one between 0 and "
-        "1 to mean a share of the number of blocks, not 'banana'",
+        f"{sales}.broken: table property recluster.option.depth must be a number of at least 1, one between 0 and "
+        "1 to mean a share of the number of blocks, or auto, not 'banana'",
         "1 of 3 tables failed",
     ]
 

@@ -45,8 +45,11 @@ def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: t
         ([{"query": QUERY, "where": DAY}], "a read has `query` or `where`, not both"),
         ([{"query": DAY}], "a query begins with select or with, not as"),
         ([{"weight": 1}], "a read is a query, or a SQL predicate"),
-        ([{"where": DAY, "weight": -1}], "a weight must be a number above 0, not -1"),
-        ([{"where": DAY, "weight": "often"}], "a weight must be a number above 0, not 'often'"),
+        ([{"where": DAY, "weight": -1}], "a weight must be a number above 0, at most 1,000,000,000, not -1"),
+        (
+            [{"where": DAY, "weight": "often"}],
+            "a weight must be a number above 0, at most 1,000,000,000, not 'often'",
+        ),
         (
             [f"k = {number}" for number in range(1_000_000)],
             r"must be shorter: 1000000 reads take [\d,]+ characters",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import math
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -73,6 +75,38 @@ def test_the_project_is_replaced_and_logs_fade() -> None:
     assert [(read.source, read.weight) for read in known.learned(PROJECT, [], {}, later).reads] == [
         (EVENT_LOG, 8.0)
     ]
+
+
+def test_many_logs_leave_room_for_reads() -> None:
+    recorded = RecordedReads()
+    for number in range(100):
+        state = {f"{EVENT_LOG} {number:016}": NOW.isoformat(), EVENT_LOG: NOW.isoformat()}
+        recorded = recorded.learned(EVENT_LOG, [({"k": [number, number]}, 1.0)], state, NOW)
+    assert len(recorded.text()) <= 3_500
+    again = RecordedReads.parse(recorded.text())
+    assert {EVENT_LOG, f"{EVENT_LOG} {99:016}", f"{EVENT_LOG} {80:016}"} <= again.state.keys()
+    assert len(again.state) == 21
+    assert total(again.reads) == pytest.approx(100, rel=1e-3)
+
+
+def test_no_property_is_too_long_to_be_written() -> None:
+    recorded = RecordedReads(
+        (RecordedRead(PROJECT, {"k": [1, 1]}, 1.0),), state={"x" * 5_000: "written by somebody else"}
+    )
+    assert RecordedReads.parse(recorded.text()).reads == ()
+    heavy = json.dumps({"reads": [[PROJECT, 1e308, {"k": [n, n]}] for n in range(3)]})
+    assert math.isfinite(total(compact(RecordedReads.parse(heavy).reads, 2)))
+
+
+def test_a_read_of_a_log_has_the_rate_of_the_days_that_were_logged() -> None:
+    box, now, recorded = {"k": [1, 1]}, NOW, RecordedReads()
+    first = (NOW - timedelta(days=1)).isoformat()
+    for _ in range(60):  # three reads on each day, imported daily
+        recorded = recorded.learned(EVENT_LOG, [(box, 3.0)], {EVENT_LOG: first}, now)
+        assert recorded.daily(recorded.reads[0]) == pytest.approx(3, rel=0.05)
+        now += timedelta(days=1)
+    of_project = recorded.learned(PROJECT, [(box, 2.0)], {}, now).reads[1]
+    assert (of_project.source, recorded.daily(of_project)) == (PROJECT, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ def test_each_key_has_a_parser_that_takes_none_for_its_default() -> None:
     assert parse_cluster_by([]) is None
     assert parse_recluster_where(None) is None
     assert parse_recluster_depth(0.001) == 0.001
+    assert parse_recluster_depth(" Auto") == "auto"
     assert parse_automatic_clustering(None) is True
     assert parse_block_rows(None) == 1_000_000
 

@@ -1,0 +1,125 @@
+"""`recluster_depth: auto`, and what reclustering costs and saves, on real tables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dbt_recluster.clustering.auto_depth import DEPTH_PROPERTY, auto_depth
+from dbt_recluster.clustering.cost_model import CostModel
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.maintenance import ClusteredTable, estimate_clustering_cost, recluster
+from dbt_recluster.planner import Policy
+from dbt_recluster.report.html import write_report
+from dbt_recluster.report.operation_text import cost
+
+LOADS = 6
+
+
+@pytest.fixture
+def table(spark: Any, schema: str) -> str:
+    """Six loads of ten blocks over the same keys."""
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (k bigint) using iceberg tblproperties ('write.distribution-mode' = 'none')"
+    )
+    for _ in range(LOADS):
+        spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(name).append()
+    return name
+
+
+def reads(weight: float) -> list[dict[str, Any]]:
+    return [{"where": f"k = {key}", "weight": weight} for key in (150, 350, 750)]
+
+
+def threshold(spark: Any, table: str) -> float | None:
+    text = KeyedTable(spark, table, "k").iceberg.properties.get(DEPTH_PROPERTY)
+    return None if text is None else json.loads(text)["depth"]
+
+
+@pytest.mark.parametrize(("weight", "depth"), [(1000, 1.5), (0.001, 16)])
+def test_many_reads_want_a_low_threshold_and_few_a_high_one(
+    spark: Any, table: str, weight: float, depth: float
+) -> None:
+    done = recluster(spark, table, "k", depth="auto", block_rows=100, reads=reads(weight))
+    assert threshold(spark, table) == depth
+    assert bool(done.rounds) == (depth < LOADS)
+
+
+def test_without_reads_it_is_the_default(spark: Any, table: str) -> None:
+    assert recluster(spark, table, "k", depth="auto", block_rows=100).rounds
+    assert threshold(spark, table) == Policy().depth
+
+
+def test_it_holds_for_a_day(spark: Any, table: str) -> None:
+    def record(text: str) -> None:
+        spark.sql(f"alter table {table} set tblproperties ('{DEPTH_PROPERTY}' = '{text}')")
+
+    keyed = ClusteredTable(spark, table, "k")
+    keyed.know(ReclusterOptions(reads=reads(1000)).reads)
+    record('{"depth": 12, "at": "2999-01-01T00:00:00+00:00"}')
+    keyed.refresh()
+    assert auto_depth(keyed).depth == 12
+    assert not keyed.recluster(ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))).rounds
+    for text in (
+        '{"depth": 12, "at": "2020-01-01T00:00:00"}',
+        "7",
+        '{"depth": "x"}',
+        '{"depth": 0, "at": 3}',
+    ):
+        record(text)
+        keyed.refresh()
+        assert auto_depth(keyed).depth == 1.5, text
+
+
+def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> None:
+    planned = recluster(spark, table, "k", depth="auto", block_rows=100, reads=reads(1000), dry_run=True)
+    assert planned.plan is not None
+    assert planned.plan.sets
+    assert estimate_clustering_cost(spark, table, "k", depth="auto").first_bytes
+    ClusteredTable(spark, table, "k").report_data(ReclusterOptions(depth="auto"))
+    assert threshold(spark, table) is None
+
+
+def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
+    """Against the bytes that the reads opened before the recluster and open after it, of Iceberg's own planning."""
+    spark.sql(
+        f"""alter table {table} set tblproperties ('recluster.option.reads' = '{json.dumps(reads(2))}')"""
+    )
+    keyed = ClusteredTable(spark, table, "k")
+    assert CostModel(keyed, Policy()).balance() is None
+
+    def opened() -> int:
+        return sum(2 * opened_bytes(spark, table, key) for key in (150, 350, 750))
+
+    before = opened()
+    done = recluster(spark, table, "k", depth=1, block_rows=100)
+    saved = (before - opened()) / 2
+    found = estimate_clustering_cost(spark, table)
+    assert found.actual_bytes_per_day == done.bytes_in
+    assert found.saved_bytes_per_day == pytest.approx(saved, rel=0.05)
+    text = cost(found.as_dict())
+    assert "a day not read because of it: it costs" in text
+    assert "more than it saves; raise recluster_depth, or set it to auto" in text
+    report = ClusteredTable(spark, table).report_data()
+    assert report.balance is not None
+    assert report.balance.saved == found.saved_bytes_per_day
+    (page, _) = write_report([report], tmp_path / "report.html")
+    assert "Reclustering: " in page.read_text()
+    # Reads that are asked a thousand times as often pay for it.
+    keyed = ClusteredTable(spark, table)
+    keyed.know(ReclusterOptions(reads=reads(2000)).reads)
+    balance = CostModel(keyed, Policy()).balance()
+    assert balance is not None
+    assert balance.saved == pytest.approx(1000 * found.saved_bytes_per_day, rel=1e-3)
+    assert balance.rewritten < balance.saved
+
+
+def opened_bytes(spark: Any, table: str, key: int) -> int:
+    metadata = KeyedTable(spark, table, "k").metadata()
+    lower, upper = (np.array(column[0].to_pylist()) for column in (metadata.lower, metadata.upper))
+    return int(metadata.bytes[(lower <= key) & (key <= upper)].sum())
