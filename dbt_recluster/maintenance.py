@@ -218,7 +218,7 @@ def estimate_clustering_cost(
 def suggest_cluster_by(
     spark: SparkSession,
     table: str,
-    queries: Sequence[str] = (),
+    queries: Sequence[str] | Mapping[str, str] = (),
     *,
     depth: Depth | None = None,
     strategy: str | None = None,
@@ -229,7 +229,8 @@ def suggest_cluster_by(
     Args:
         spark: A session with Iceberg's extensions.
         table: ``schema.table`` or ``catalog.schema.table``.
-        queries: Predicates of the table's queries.
+        queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, those
+            of the known reads.
         depth: The threshold for the costs, as in :func:`recluster`.
         strategy: As in :func:`recluster`.
         block_rows: The most rows in a block of the clustered table.

@@ -51,7 +51,7 @@ class Operation:
         needs_choice: Whether tables have to be chosen: an operation that changes tables does not change all by default.
         eligible: Which of the project's tables it is for.
         parsers: The arguments besides those that choose tables, and ``format``.
-        takes_queries: Whether ``run`` wants the queries of the project that read the table, as ``queries``.
+        takes_project: Whether ``run`` takes the project's queries of the table by name, as ``project``.
     """
 
     run: Callable[..., Any]
@@ -59,7 +59,7 @@ class Operation:
     needs_choice: bool = False
     eligible: Eligible = CLUSTERED
     parsers: Mapping[str, Parser] = field(default_factory=dict)
-    takes_queries: bool = False
+    takes_project: bool = False
 
     @property
     def arguments(self) -> dict[str, Parser]:
@@ -74,8 +74,8 @@ class OperationRunner:
     Attributes:
         open: Opens a table.
         exists: Tells whether a table is built.
-        selected: Understands dbt's selectors.
-        queries: Knows the queries of the project.
+        selected: Resolves dbt's selectors.
+        queries: Returns the project's queries of a table.
     """
 
     open: Open
@@ -110,10 +110,10 @@ class OperationRunner:
             )
 
         def run(target: Target) -> Any:
-            if not operation.takes_queries:
+            if not operation.takes_project:
                 return operation.run(self.open, target, **arguments)
-            queries = self.queries(target.unique_id) if target.unique_id else {}
-            return operation.run(self.open, target, **arguments, queries=queries)
+            project = self.queries(target.unique_id) if target.unique_id else {}
+            return operation.run(self.open, target, **arguments, project=project)
 
         answers, failures = self.for_all(targets(choice, nodes, operation.eligible), run)
         if output == "json":

@@ -75,8 +75,10 @@ def _cost(open_table: Open, target: Target, cluster_by: ClusterKey | None) -> di
     return table.estimate_cost(target.config.options()).as_dict()
 
 
-def _suggest(open_table: Open, target: Target, queries: list[str]) -> dict[str, Any]:
-    return open_table(target.relation, None).suggest(queries, target.config.options()).as_dict()
+def _suggest(
+    open_table: Open, target: Target, queries: list[str], project: Mapping[str, str]
+) -> dict[str, Any]:
+    return open_table(target.relation, None).suggest(queries or project, target.config.options()).as_dict()
 
 
 _MEASURED: dict[str, Parser] = {"cluster_by": parse_key, "where": parse_where}
@@ -92,7 +94,11 @@ OPERATIONS: dict[str, Operation] = {
     "clustering_history": Operation(_history, operation_text.history, parsers={"since": parse_since}),
     "estimate_clustering_cost": Operation(_cost, operation_text.cost, parsers={"cluster_by": parse_key}),
     "suggest_cluster_by": Operation(
-        _suggest, operation_text.suggestion, needs_choice=True, parsers={"queries": parse_queries}
+        _suggest,
+        operation_text.suggestion,
+        needs_choice=True,
+        parsers={"queries": parse_queries},
+        takes_project=True,
     ),
     **READS,
     **HOUSEKEEPING,

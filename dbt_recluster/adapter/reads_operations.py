@@ -26,13 +26,13 @@ def _import(
     event_log: str | None,
     since: datetime | None,
     logged_as: str | None,
-    queries: Mapping[str, str],
+    project: Mapping[str, str],
 ) -> dict[str, Any]:
     if event_log is not None:
         return open_table(target.relation, None).import_event_logs(event_log, since, logged_as).as_dict()
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
-    if not queries:
+    if not project:
         advice = (
             "run dbt compile first, or name" if target.unique_id else "it is no model of this project; name"
         )
@@ -40,7 +40,7 @@ def _import(
             f"{target.relation}: nothing of this project that reads it is compiled; {advice} Spark's event logs with "
             "event_log"
         )
-    return open_table(target.relation, None).learn_from_project(queries).as_dict()
+    return open_table(target.relation, None).learn_from_project(project).as_dict()
 
 
 def _forget(open_table: Open, target: Target) -> dict[str, Any]:
@@ -54,7 +54,7 @@ READS: dict[str, Operation] = {
         reads_text.learned,
         needs_choice=True,
         parsers={"event_log": parse_event_log, "since": parse_since, "logged_as": parse_logged_as},
-        takes_queries=True,
+        takes_project=True,
     ),
     "forget_reads": Operation(_forget, reads_text.forgotten, needs_choice=True),
 }

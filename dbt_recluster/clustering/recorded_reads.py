@@ -122,7 +122,7 @@ class RecordedReads:
         if read.source != EVENT_LOG or EVENT_LOG not in self.at:
             return read.weight
         try:
-            observed = self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG])
+            observed = max(timedelta(), self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG]))
         except (KeyError, ValueError):
             return read.weight
         # Days fade as the reads in them do.

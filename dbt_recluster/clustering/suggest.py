@@ -6,6 +6,7 @@ many parts as the table would have blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
@@ -18,11 +19,11 @@ import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.cost_model import CostModel
+from dbt_recluster.clustering.demands import Demand, demands_of
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.read_boxes import box_predicate
 from dbt_recluster.iceberg.rows import matching_rows, sample_rows
 from dbt_recluster.planner import Blocks
 from dbt_recluster.planner.depth import Sweep
@@ -33,8 +34,8 @@ LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
 _MOST_COLUMNS = 12
 _MOST_PAIRED = 4
-# Of the reads that a table records; for each, some of its rows are read.
-_MOST_READS = 20
+# Beside the one that serves all best, the queries that would open this many times as much as under their own best key.
+_DISSENT = 2
 
 # Values as their rank among the distinct values of a column, NULL 0.
 Ranks = npt.NDArray[np.int64]
@@ -49,6 +50,7 @@ class KeyCandidate:
         distinct: Distinct values of its first column in the sample.
         skipped_now: Share of blocks that the queries skip today, 0 to 1, averaged over the queries.
         skipped_then: Share of blocks that they would skip under this key.
+        opened: Blocks that each query would open under this key.
         first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
         bytes_per_day: Bytes that keeping it would read per day, least and most, likewise; None if the snapshots hold no
             load of the past seven days.
@@ -58,6 +60,7 @@ class KeyCandidate:
     distinct: int
     skipped_now: float
     skipped_then: float
+    opened: tuple[int, ...]
     first_bytes: int
     bytes_per_day: tuple[int, int] | None
 
@@ -74,20 +77,24 @@ class Suggestion:
     Attributes:
         table: The table's identifier.
         blocks: Blocks of the table.
-        queries: The predicates that were tried. If there are none, each key was tried with queries for single values of
-            its first column.
+        queries: The queries that were tried, by their names or predicates. If there are none, each key was tried with
+            queries for single values of its first column.
+        opened: Blocks that each of them opens today.
         sampled: Rows of the sample.
         candidates: The keys, best first.
         advice: What to do, in one sentence.
+        dissent: Queries that would open much less under another key, a line for each.
         not_tried: Columns that cannot be a key, and their types.
     """
 
     table: str
     blocks: int
     queries: tuple[str, ...]
+    opened: tuple[int, ...]
     sampled: int
     candidates: tuple[KeyCandidate, ...]
     advice: str
+    dissent: tuple[str, ...] = ()
     not_tried: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,40 +102,46 @@ class Suggestion:
         return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
 
 
-def suggest_key(table: KeyedTable, queries: Sequence[str], options: ReclusterOptions) -> Suggestion:
+def suggest_key(
+    table: KeyedTable, queries: Sequence[str] | Mapping[str, str], options: ReclusterOptions
+) -> Suggestion:
     """Try every column of a table as a key, and pairs of the best; with ``queries`` only columns that they name.
 
     Args:
         table: The table; its own key does not matter.
-        queries: Predicates of the table's queries; without any, the most frequent known reads.
+        queries: Predicates or whole queries that read the table, or queries by name; without any, the most frequent
+            known reads.
         options: The threshold, strategy and block size that the costs are estimated for.
 
     Raises:
         PredicateError: A query cannot choose blocks.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    queries = [queries] if isinstance(queries, str) else list(queries or ())
-    weights = [1.0] * len(queries)
-    if not queries:
-        types, known = table.columns.types, sorted(table.known_reads, key=lambda read: -read.weight)
-        queries = [box_predicate(types, read.box) for read in known[:_MOST_READS]]
-        weights = [read.weight for read in known[:_MOST_READS]]
-    named = [table.predicate(query).columns(table.iceberg) for query in queries]
-    columns, not_tried = _key_columns(table, set[str]().union(*named) if queries else None)
+    demands = demands_of(table, [queries] if isinstance(queries, str) else queries or ())
+    named = [table.predicate(demand.predicate).columns(table.iceberg) for demand in demands]
+    columns, not_tried = _key_columns(table, set[str]().union(*named) if demands else None)
+    names = tuple(demand.name for demand in demands)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     metadata = table.metadata()
     rows = int(metadata.rows.sum())
     if not rows or len(metadata) < LEAST_BLOCKS:
         few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
-        return Suggestion(table.name, len(metadata), tuple(queries), 0, (), few, not_tried)
-    trial = _Trial(table, queries, named, weights, options)
+        return Suggestion(table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried)
+    trial = _Trial(table, demands, named, options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
-    pairs = [trial.candidate(items) for items in permutations(best, 2)] if queries else []
+    pairs = [trial.candidate(items) for items in permutations(best, 2)] if demands else []
     candidates = sorted([*singles.values(), *pairs], key=lambda key: (-key.gain, len(key.cluster_by)))
-    advice = _advice(candidates[0], queries)
     return Suggestion(
-        table.name, len(metadata), tuple(queries), trial.sampled, tuple(candidates), advice, not_tried
+        table.name,
+        len(metadata),
+        names,
+        trial.opened_now,
+        trial.sampled,
+        tuple(candidates),
+        _advice(candidates[0], has_queries=bool(demands)),
+        _dissent(candidates, names),
+        not_tried,
     )
 
 
@@ -137,26 +150,30 @@ class _Trial:
 
     Args:
         table: The table under the key of all columns that may be part of a key.
-        queries: Predicates.
+        demands: Queries.
         named: The columns that each of them names.
-        weights: How often each is asked.
         options: For the cost.
+
+    Attributes:
+        sampled: Rows of the sample.
+        opened_now: Blocks that each query opens today.
     """
 
     def __init__(
         self,
         table: KeyedTable,
-        queries: Sequence[str],
+        demands: Sequence[Demand],
         named: Sequence[set[str]],
-        weights: Sequence[float],
         options: ReclusterOptions,
     ) -> None:
         self._columns = [field.column for field in table.key.fields]
         self._metadata = table.metadata()
-        self._queries, self._weights = queries, weights
+        self._weights = [demand.weight for demand in demands]
         rows = int(self._metadata.rows.sum())
         sample = sample_rows(table.iceberg, self._columns, rows, SAMPLE_ROWS)
-        matches = [matching_rows(table.iceberg, self._columns, query, MATCHING_ROWS) for query in queries]
+        matches = [
+            matching_rows(table.iceberg, self._columns, demand.predicate, MATCHING_ROWS) for demand in demands
+        ]
         ranks = [_ranks(sample, matches, f"column_{item}") for item in range(len(self._columns))]
         self.sampled = len(sample)
         self._sample = [column[0] for column in ranks]
@@ -171,18 +188,20 @@ class _Trial:
         ]
         blocks = min(-(-rows // options.block_rows), self.sampled)
         self._parts = max(2, blocks, min(len(self._metadata), self.sampled // 20))
-        predicates = [table.predicate(query) for query in queries]
-        skipped = [1 - p.may_match(table.iceberg, self._metadata).mean() for p in predicates]
-        self._skipped_now = float(np.average(skipped, weights=weights)) if skipped else 0.0
+        predicates = [table.predicate(demand.predicate) for demand in demands]
+        opened = [p.may_match(table.iceberg, self._metadata).mean() for p in predicates]
+        self.opened_now = self._blocks(opened)
+        self._skipped_now = 1 - float(np.average(opened, weights=self._weights)) if opened else 0.0
         self._costs = CostModel(table, options.policy)
 
     def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
         """Try the key of the columns at these positions."""
         parts = _parts([self._sample[item] for item in items], self._parts)
-        if self._queries:
+        opened: list[float] = []
+        if self._weights:
             ranges = [_ranges(parts, column, self._parts) for column in self._sample]
-            skipped = [_skipped_by_query(ranges, values, self._parts) for values in self._values]
-            then = float(np.average(skipped, weights=self._weights))
+            opened = [_opened_by_query(ranges, values, self._parts) for values in self._values]
+            then = 1 - float(np.average(opened, weights=self._weights))
             now = self._skipped_now
         else:
             first = self._sample[items[0]]
@@ -194,19 +213,37 @@ class _Trial:
             len(np.unique(self._sample[items[0]])),
             round(now, 4),
             round(then, 4),
+            self._blocks(opened),
             cost.first_bytes,
             cost.bytes_per_day if cost.loads else None,
         )
 
+    def _blocks(self, shares: Sequence[float]) -> tuple[int, ...]:
+        return tuple(math.ceil(len(self._metadata) * share) for share in shares)
 
-def _advice(best: KeyCandidate, queries: Sequence[str]) -> str:
+
+def _advice(best: KeyCandidate, has_queries: bool) -> str:
     if best.gain < LEAST_GAIN:
         return f"Do not cluster it: no key skips {LEAST_GAIN:.0%} of the blocks more than today"
     key = ", ".join(best.cluster_by)
     shares = f"{best.skipped_now:.0%} of the blocks skipped now, {best.skipped_then:.0%} then"
-    if not queries:
+    if not has_queries:
         return f"By {key}, if queries filter by it ({shares}); give the predicates of your queries to be sure"
     return f"By {key} ({shares})"
+
+
+def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str]) -> tuple[str, ...]:
+    """Name the queries that the best key for all serves badly."""
+    lines = []
+    for place, name in enumerate(names):
+        own = min(candidates, key=lambda key: key.opened[place])
+        best = candidates[0]
+        if best.opened[place] > _DISSENT * max(1, own.opened[place]):
+            lines.append(
+                f"{name} opens {best.opened[place]:,} blocks by {', '.join(best.cluster_by)}, and "
+                f"{own.opened[place]:,} by {', '.join(own.cluster_by)}"
+            )
+    return tuple(lines)
 
 
 def _key_columns(table: KeyedTable, named: set[str] | None) -> tuple[list[str], tuple[tuple[str, str], ...]]:
@@ -256,15 +293,13 @@ def _ranges(part: Ranks, ranks: Ranks, parts: int) -> tuple[Ranks, Ranks]:
     return lower, upper
 
 
-def _skipped_by_query(
-    ranges: Sequence[tuple[Ranks, Ranks]], values: Mapping[int, Ranks], parts: int
-) -> float:
-    """Return the share of parts whose bounds exclude the query: in some column they hold none of its values."""
+def _opened_by_query(ranges: Sequence[tuple[Ranks, Ranks]], values: Mapping[int, Ranks], parts: int) -> float:
+    """Return the share of parts whose bounds admit the query: in every column they hold one of its values."""
     opened = np.ones(parts, np.bool_)
     for item, wanted in values.items():
         lower, upper = ranges[item]
         opened &= np.searchsorted(wanted, lower) < np.searchsorted(wanted, upper, side="right")
-    return 1 - float(opened.mean())
+    return float(opened.mean())
 
 
 def _skipped_by_value(lower: Ranks, upper: Ranks, ranks: Ranks) -> float:

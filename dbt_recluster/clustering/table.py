@@ -74,8 +74,10 @@ class ClusteredTable(KeyedTable):
         self.know(options.reads)
         return CostModel(self, with_depth(self, options)[0].policy, now).estimate()
 
-    def suggest(self, queries: Sequence[str] = (), options: ReclusterOptions = _DEFAULTS) -> Suggestion:
-        """Suggest a cluster key for queries with these predicates."""
+    def suggest(
+        self, queries: Sequence[str] | Mapping[str, str] = (), options: ReclusterOptions = _DEFAULTS
+    ) -> Suggestion:
+        """Suggest a cluster key for queries."""
         return suggest_key(self, queries, options)
 
     def report_data(self, options: ReclusterOptions = _DEFAULTS) -> ReportData:

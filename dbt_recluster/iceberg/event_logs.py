@@ -123,8 +123,8 @@ def _scans_of_event(line: str, since: datetime) -> Iterator[LoggedScan]:
         event = json.loads(line)
         at = datetime.fromtimestamp(event["time"] / 1000, timezone.utc)
         plan = event["physicalPlanDescription"]
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return  # the last line of a log that is still written
-    if at >= since:
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        return  # such as the last line of a log that is still written
+    if at >= since and isinstance(plan, str):
         for table, filters in scans(plan):
             yield LoggedScan(at, table, filters)

@@ -10,6 +10,8 @@ from dbt_recluster.report.text import RESUME_WITH_DBT, balance_text, count_noun,
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
+_MOST_KEYS_BY_QUERY = 3
+_LONGEST_QUERY = 60
 
 _HISTORY_HEADER = (
     "time (UTC)",
@@ -133,7 +135,9 @@ def suggestion(values: Mapping[str, Any]) -> str:
         return f"{heading}\n{values['advice']}.{ending}"
     queries = values["queries"]
     basis = (
-        count_noun(len(queries), "predicate")
+        "1 query"
+        if len(queries) == 1
+        else f"{len(queries):,} queries"
         if queries
         else "queries for one value of the key's first column"
     )
@@ -149,10 +153,27 @@ def suggestion(values: Mapping[str, Any]) -> str:
         for key in values["candidates"][:_MOST_KEYS]
     ]
     header = ("key", "distinct", "skipped now", "skipped then", "to cluster", "to keep a day")
-    lines = table(header, rows)
-    return (
-        f"{heading}, by {values['sampled']:,} sampled rows and {basis}\n{lines}\n{values['advice']}.{ending}"
-    )
+    parts = [f"{heading}, by {values['sampled']:,} sampled rows and {basis}", table(header, rows)]
+    if queries:
+        parts.append(_opened_by_key(values))
+    parts += [f"{values['advice']}.", *(f"But {line}." for line in values["dissent"])]
+    return "\n".join(parts) + ending
+
+
+def _opened_by_key(values: Mapping[str, Any]) -> str:
+    """Write the blocks that each query opens under the best keys."""
+    keys = values["candidates"][:_MOST_KEYS_BY_QUERY]
+    header = ("blocks opened by", "now", *(f"by {', '.join(key['cluster_by'])}" for key in keys))
+    rows = [
+        (_shortened(query), f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys))
+        for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True))
+    ]
+    return table(header, rows)
+
+
+def _shortened(query: str) -> str:
+    text = " ".join(query.split())
+    return text if len(text) <= _LONGEST_QUERY else f"{text[: _LONGEST_QUERY - 3]}..."
 
 
 def _history_line(entry: Mapping[str, Any]) -> tuple[str, ...]:

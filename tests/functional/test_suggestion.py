@@ -40,8 +40,27 @@ class TestSuggestion(Operations):
         by_key = {each.cluster_by: each.skipped_then for each in found.candidates}
         # By one column the queries for the other still open every block.
         assert by_key["k",] < 0.4 < by_key["shop",] < 0.7
+        assert found.opened == (found.blocks,) * 3
+        opened = {each.cluster_by: each.opened for each in found.candidates}
+        assert opened["shop",][0] <= opened["shop",][1] < opened["shop",][2] == found.blocks
+        assert opened["k",][2] < opened["k",][0] == found.blocks
         # Each block of a shop holds few of its keys.
         assert by_key["shop", "k"] >= by_key["shop",]
+
+    def test_whole_queries_by_name_and_their_dissent(self, project: Any, table: str, spark: Any) -> None:
+        queries = {
+            "one": f"select * from {table} where shop = 7",
+            "two": f"select count(*) from {table} where shop in (3, 4) and id >= 0",
+            "three": f"select max(v) from {table} where k = 100",
+            "all": f"select count(v) from {table}",
+            "broken": "select * from nowhere",
+        }
+        found = suggest_cluster_by(spark, table, queries, block_rows=500)
+        assert found.queries == ("one", "two", "three")
+        best = found.candidates[0]
+        assert best.cluster_by[0] == "shop"
+        (line,) = found.dissent
+        assert line.startswith(f"three opens {best.opened[2]} blocks by {', '.join(best.cluster_by)}, and ")
 
     @pytest.mark.exhaustive
     def test_what_it_says_comes_true(self, project: Any, table: str, spark: Any) -> None:
@@ -100,13 +119,14 @@ class TestSuggestion(Operations):
 
     def test_for_people_and_programs(self, project: Any, table: str) -> None:
         log = operate("suggest_cluster_by", "{table: events, queries: 'shop = 7'}")
-        assert "by 10,000 sampled rows and 1 predicate" in log
+        assert "by 10,000 sampled rows and 1 query" in log
         assert "By shop (0% of the blocks skipped now" in log
         found = operate_json("suggest_cluster_by", "{table: events, queries: ['shop = 7'], format: json}")
         (shop,) = found["candidates"]
         assert shop["cluster_by"] == ["shop"]
         assert shop["first_bytes"] > 0
         assert len(shop["bytes_per_day"]) == 2
+        assert "blocks opened by  now  by shop" in log
         row = next(line for line in log.splitlines() if line.split()[:1] == ["shop"])
         assert size(shop["first_bytes"]) in row
         assert f"{size(shop['bytes_per_day'][0])} to {size(shop['bytes_per_day'][1])}" in row or (

@@ -172,6 +172,12 @@ def test_compressed_and_rolled_logs(spark: Any, wide: str, tmp_path: Path) -> No
     java.nio.file.Files.copy(java.io.File(str(plain)).toPath(), stream)
     stream.close()
     (log / "app-3.zstd").write_bytes(b"no zstd at all")
+    (log / "eventlog_v2_app-4").mkdir()
+    for number, (time, plan) in enumerate(
+        [("1e20", '"x"'), ("1e12", "7"), ("null", '"x"'), ("7", '"\\ud800"')], 5
+    ):
+        start = '{"Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"'
+        (log / f"app-{number}").write_text(f'{start}, "time": {time}, "physicalPlanDescription": {plan}}}')
     learned = import_reads(spark, wide, str(log))
     assert learned.scans == 3
     assert learned.left_out == ["app-3.zstd: could not be read to its end"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -105,6 +106,8 @@ def test_a_read_of_a_log_has_the_rate_of_the_days_that_were_logged() -> None:
         recorded = recorded.learned(EVENT_LOG, [(box, 3.0)], {EVENT_LOG: first}, now)
         assert recorded.daily(recorded.reads[0]) == pytest.approx(3, rel=0.05)
         now += timedelta(days=1)
+    in_the_future = replace(recorded, state={EVENT_LOG: "9999-12-31T00:00:00"})
+    assert in_the_future.daily(recorded.reads[0]) == recorded.reads[0].weight
     of_project = recorded.learned(PROJECT, [(box, 2.0)], {}, now).reads[1]
     assert (of_project.source, recorded.daily(of_project)) == (PROJECT, 2.0)
 
