@@ -44,10 +44,11 @@ docs: $(READY) ## Build the documentation into build/docs; a broken link is an e
 unit: $(READY) ## Tests that need no Spark
 	@$(RUN)/pytest tests/unit $(PYTEST_ARGS)
 
+# Files in their order: those whose tests take long come first, and the short ones of tests/unit fill the end.
 spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt that can share a session
 	@echo "== tests in $(PROCESSES) processes"
 	@mkdir -p build && rm -f build/tests.txt
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 more: $(READY) ## dbt's own tests of an adapter, and more cases of what `make spark` tests
 	@echo "== dbt's own tests of an adapter, and more cases"

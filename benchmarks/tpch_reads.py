@@ -238,13 +238,13 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
     """Whether the event log of the queries gives the reads that their SQL gives, each as often as it was run."""
     from datetime import datetime, timezone
 
-    from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+    from dbt_recluster.clustering.recorded_reads import RecordedReads
     from dbt_recluster.maintenance import ClusteredTable
 
     table = ClusteredTable(spark, "db.default", KEY)
 
     def recorded() -> dict[str, int]:
-        reads = RecordedReads.parse(table.iceberg.properties.get(READS_PROPERTY)).reads
+        reads = RecordedReads.of(table.iceberg.properties).reads
         return {str(read.box): round(read.weight) for read in reads}
 
     table.forget_reads()

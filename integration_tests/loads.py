@@ -127,24 +127,30 @@ def bytes_per_block(spark: Any, options: argparse.Namespace) -> int:
 
 def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
     """Return what a table's users feel: its depth, the blocks their queries open, and what keeping it so took."""
-    from dbt_recluster.maintenance import blocks_opened, clustering_information
+    from dbt_recluster.maintenance import ClusteredTable
 
-    info = clustering_information(spark, table)
+    clustered = ClusteredTable(spark, table, "l_shipdate")
+    info = clustered.information()
     days = random.Random(1)
     span = (LAST_DAY - FIRST_DAY).days
     queries = [FIRST_DAY + timedelta(days=days.randint(0, span)) for _ in range(QUERIES)]
     started = time.monotonic()
-    opened = [blocks_opened(spark, table, f"l_shipdate = date '{day}'") for day in queries]
-    rewritten = spark.sql(
-        f"select coalesce(sum(cast(summary['deleted-records'] as bigint)), 0) from {table}.snapshots "
+    bytes_opened = [
+        clustered.metadata().bytes[clustered.blocks(f"l_shipdate = date '{day}'").eligible] for day in queries
+    ]
+    rewritten, bytes_rewritten = spark.sql(
+        "select coalesce(sum(cast(summary['deleted-records'] as bigint)), 0), "
+        f"coalesce(sum(cast(summary['removed-files-size'] as bigint)), 0) from {table}.snapshots "
         "where operation = 'replace'"
-    ).first()[0]
+    ).first()
     return {
         "blocks": info["total_block_count"],
         "average_depth": info["average_depth"],
         "max_depth": info["max_depth"],
-        "blocks_opened": sum(opened) / QUERIES,
+        "blocks_opened": sum(map(len, bytes_opened)) / QUERIES,
+        "bytes_opened": float(sum(sizes.sum() for sizes in bytes_opened)),
         "rewritten_per_row": rewritten / info["total_rows"],
+        "bytes_rewritten": bytes_rewritten,
         "seconds": seconds,
         "planning_seconds": time.monotonic() - started,
     }
@@ -152,7 +158,7 @@ def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
 
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print one line a table."""
-    from dbt_recluster.report.text import table
+    from dbt_recluster.report.text import size, table
 
     rows = [
         (
@@ -161,6 +167,8 @@ def show(figures: dict[str, dict[str, float]]) -> None:
             f"{each['average_depth']:.2f}",
             f"{each['blocks_opened']:.2f}",
             f"{each['rewritten_per_row']:.2f}",
+            size(int(each["bytes_rewritten"])),
+            size(int(each["bytes_opened"])),
             f"{each['seconds']:.0f}",
         )
         for name, each in figures.items()
@@ -171,6 +179,8 @@ def show(figures: dict[str, dict[str, float]]) -> None:
         "average depth",
         "opened by a one-day query",
         "rows rewritten per row",
+        "rewritten",
+        f"read by {QUERIES} such queries",
         "seconds",
     )
     print("\n" + table(header, rows))

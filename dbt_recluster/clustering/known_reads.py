@@ -91,6 +91,11 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
         raise OptionError(
             f"{name} must be a list of queries, or of SQL predicates such as {_EXAMPLE}, not {value!r:.40}"
         )
+    if len(items) > _LONGEST:
+        raise OptionError(
+            f"{name} must be shorter: {len(items):,} reads do not fit into the {_LONGEST:,} characters of the table's "
+            "property"
+        )
     reads = tuple(_parse_read(name, item) for item in items)
     if len(reads_as_text(reads)) > _LONGEST:
         raise OptionError(

@@ -52,8 +52,9 @@ def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: t
         ),
         (
             [f"k = {number}" for number in range(1_000_000)],
-            r"must be shorter: 1000000 reads take [\d,]+ characters",
+            "must be shorter: 1,000,000 reads do not fit",
         ),
+        ([f"k = {number}" for number in range(500)], r"must be shorter: 500 reads take [\d,]+ characters"),
     ],
 )
 def test_what_is_no_read_is_refused(value: Any, message: str) -> None:
