@@ -48,8 +48,8 @@ class ClusteringConfig:
         block_rows: The most rows in a block that a merge writes.
         sort_on_load: Whether each load arrives sorted by the key.
         maintain: Whether a build is followed by the housekeeping that is due.
-        reads: What the model says of the queries that read the table; None is what the table records.
-        reads_of_project: Whether the table records what the project reads of it.
+        reads: The declared reads; None stands for those that the table records.
+        reads_of_project: Whether the project's reads are recorded after a build.
         after: Changes of the table after which a build is followed by a recluster; None is after every build.
         when: Queries that have to have become worse, likewise.
         columns: The model's columns, once they are known.
@@ -182,7 +182,7 @@ def parse_recluster_maintain(value: Any) -> bool:
 def parse_recluster_reads(value: Any) -> tuple[KnownRead, ...] | None:
     """``recluster_reads``: ``project``, ``even``, or queries or predicates that read the table.
 
-    Instead of a text, one may be a mapping with ``query`` or ``where``, and ``weight``. The default is what the table
+    A read may also be a mapping with ``query`` or ``where``, and ``weight``. The default are the reads that the table
     records.
     """
     return None if _is_project(value) else parse_reads("recluster_reads", value)

@@ -1,4 +1,4 @@
-"""The cost of keeping a table clustered, and what it has saved its readers.
+"""The cost of keeping a table clustered, and its benefit for known reads.
 
 The planner replays the loads of the past week by the bounds of their blocks. Nothing is changed.
 """
@@ -188,8 +188,11 @@ class CostModel:
         unmerged = np.isin(self._added.added_by, list(loads))
         if self._start is not None:
             unmerged |= pc.is_in(self._added.path, self._start.path).to_numpy(zero_copy_only=False)
-        without, _ = daily_bytes_in_vain(self._table, self._added.take(unmerged))
-        now, _ = daily_bytes_in_vain(self._table, self._table.metadata())
+        blocks, current = self._added.take(unmerged), self._table.metadata()
+        without, _ = daily_bytes_in_vain(self._table, blocks)
+        now, _ = daily_bytes_in_vain(self._table, current)
+        # Blocks that a later load replaced are among the unmerged ones; the rows tell how many.
+        without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
         saved = max(0.0, without - now) / 2 * len(self._week.loads) / len(self._replayed)
         return Balance(self._week.rewritten_bytes_per_day, round(saved))
 

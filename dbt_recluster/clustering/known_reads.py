@@ -1,4 +1,4 @@
-"""What is known of the queries that read a table, and how often each is asked."""
+"""The known reads of a table: those that users declare, and those that the table records."""
 
 from __future__ import annotations
 

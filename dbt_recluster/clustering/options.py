@@ -39,7 +39,7 @@ class ReclusterOptions:
         progress: Callback for the progress of each round, or None.
         reads: Queries that read the table, or predicates of them, given as
             :func:`dbt_recluster.clustering.known_reads.parse_reads` takes them: blocks are merged where they end. None
-            is what the table records.
+            stands for the reads that the model declares, or else for those that the table records.
         due_conditions: When a recluster with the trigger ``run`` is due; others always are.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The known reads of a table, and what each opens."""
+"""The known reads of a table, and the blocks that each opens."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsI
 
     Args:
         table: The table, whose reads are those of :meth:`KeyedTable.know`.
-        left_out: What that call returned.
+        left_out: The warnings of that call.
     """
     metadata = table.current_blocks().metadata
     of_key, ranges = reads_of_key(table, table.known_reads)

@@ -114,7 +114,7 @@ class ClusteredTable(KeyedTable):
         return import_event_logs(self, directory, since, logged_as)
 
     def forget_reads(self) -> int:
-        """Drop what the table records of its reads; return how many ranges it was."""
+        """Drop the reads that the table records; return the number of their ranges."""
         return forget_reads(self)
 
     def suspend(self) -> str:

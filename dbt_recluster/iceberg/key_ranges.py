@@ -1,4 +1,4 @@
-"""The ranges of a cluster key that hold what queries ask for."""
+"""The ranges of a cluster key that hold the rows of boxes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dbt_recluster.iceberg.value_types import ValueType
 def key_ranges(
     kinds: Mapping[str, ValueType], key: ClusterKey, boxes: Iterable[Box]
 ) -> list[tuple[list[Any], list[Any]]]:
-    """Return the range of the key for each box; without boxes that say nothing of the key's first item.
+    """Return the range of the key for each box that restricts the key's first item.
 
     Args:
         kinds: The types of the table's columns.
         key: Its key.
-        boxes: What queries ask for.
+        boxes: The boxes, see `read_boxes`.
 
     Returns:
         The values of the key's items at the lower and at the upper end, as `bounds.key_bounds` has them; None where an

@@ -121,7 +121,7 @@ def _intervals(kind: str, expression: Mapping[str, Any], of: ValueType) -> Itera
 
 
 def _intersection(one: Box, other: Box) -> Box | None:
-    """Return the box of what is in both, or None if nothing is."""
+    """Return the intersection of two boxes, or None if it is empty."""
     box = dict(one)
     for column, (lower, upper) in other.items():
         low, high = box.get(column, (None, None))

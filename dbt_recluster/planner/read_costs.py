@@ -1,4 +1,4 @@
-"""What each read opens, and how much of it in vain."""
+"""The blocks that each read opens, and the share of them in vain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dbt_recluster.planner.reads import PlacedReads, Reads, place_reads
 
 @dataclass(frozen=True, eq=False)
 class ReadCosts:
-    """What m reads open.
+    """The blocks and bytes that m reads open.
 
     Attributes:
         opened: Blocks, int64 (m,).

@@ -1,4 +1,4 @@
-"""What is known of a table's reads, as text for people."""
+"""The known reads of a table, as text for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = ("by", "weight", "blocks", "in vain", "size", "asks for")
 
 
 def reads(values: Mapping[str, Any]) -> str:
-    """Write the known reads, the most frequent first, and what each opens."""
+    """Write the known reads, the most frequent first, and the blocks that each opens."""
     heading = f"{values['table']} by {values['cluster_key']}: {count_noun(values['blocks'], 'block')}"
     notes = [f"  {line}" for line in values["left_out"]]
     if not values["reads"]:
@@ -27,16 +27,18 @@ def reads(values: Mapping[str, Any]) -> str:
 
 
 def learned(values: Mapping[str, Any]) -> str:
-    """Write what was learned."""
-    found = f"{count_noun(values['scans'], 'scan')} in the {values['source']}, {count_noun(values['ranges'], 'range')}"
-    lines = [f"{values['table']}: {found}; {count_noun(values['recorded'], 'range')} recorded with the table"]
+    """Write the result of an import."""
+    counts = f"{count_noun(values['scans'], 'scan')} in the {values['source']}, {count_noun(values['ranges'], 'range')}"
+    lines = [
+        f"{values['table']}: {counts}; {count_noun(values['recorded'], 'range')} recorded with the table"
+    ]
     lines += [f"  left out: {line}" for line in values["left_out"][:_MOST]]
     more = len(values["left_out"]) - _MOST
     return "\n".join([*lines, *([f"  and {more:,} more"] if more > 0 else [])])
 
 
 def forgotten(values: Mapping[str, Any]) -> str:
-    """Write what was forgotten."""
+    """Write how many ranges were dropped."""
     count = values["forgotten"]
     return f"{values['table']}: {count_noun(count, 'range') + ' forgotten' if count else 'no reads were recorded'}"
 

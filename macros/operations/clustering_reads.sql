@@ -1,7 +1,7 @@
 {#-
   dbt run-operation clustering_reads --args '{table: analytics.events}'
 
-  Print what is known of the queries that read tables, and which blocks each opens.
+  Print the known reads of tables, and the blocks that each opens.
 -#}
 {% macro clustering_reads(table=none, select=none, exclude=none, cluster_by=none, format='text') %}
   {%- do adapter.check_operation_arguments('clustering_reads', kwargs) -%}

@@ -1,7 +1,7 @@
 {#-
   dbt run-operation forget_reads --args '{table: analytics.events}'
 
-  Drop what tables record of their reads.
+  Drop the recorded reads of tables.
 -#}
 {% macro forget_reads(table=none, select=none, exclude=none, format='text') %}
   {%- do adapter.check_operation_arguments('forget_reads', kwargs) -%}

@@ -1,7 +1,7 @@
 {#-
   dbt run-operation import_reads --args '{table: analytics.events, event_log: s3://bucket/spark-events}'
 
-  Record with tables what the project reads of them, or what queries in the event logs of Spark did.
+  Record the reads of tables, from the project's queries or from Spark's event logs.
 -#}
 {% macro import_reads(table=none, select=none, exclude=none, event_log=none, since=none, logged_as=none, format='text') %}
   {%- do adapter.check_operation_arguments('import_reads', kwargs) -%}

@@ -119,6 +119,21 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     assert balance.rewritten < balance.saved
 
 
+def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) -> None:
+    def saved() -> int:
+        keyed = ClusteredTable(spark, table, "k")
+        keyed.know(ReclusterOptions(reads=reads(2)).reads)
+        balance = CostModel(keyed, Policy()).balance()
+        assert balance is not None
+        return balance.saved
+
+    recluster(spark, table, "k", depth=1, block_rows=100)
+    before = saved()
+    spark.sql(f"create table {table}_copy using iceberg as select * from {table}")
+    spark.sql(f"insert overwrite {table} select /*+ repartition_by_range(10, k) */ k from {table}_copy")
+    assert 0 < saved() <= 1.1 * before
+
+
 def opened_bytes(spark: Any, table: str, key: int) -> int:
     metadata = KeyedTable(spark, table, "k").metadata()
     lower, upper = (np.array(column[0].to_pylist()) for column in (metadata.lower, metadata.upper))
