@@ -3,7 +3,7 @@
     python benchmarks/auto_depth.py --json benchmarks/results/auto_depth.json
 
 TPC-H lineitem in 20 loads, which count as a day, with the ranges of the TPC-H queries that read it (tpch_reads.py),
-each asked so many times a day. After each load the table is reclustered, and the bytes that the reads open in vain are
+each run 1 to 1,000 times a day. After each load the table is reclustered, and the bytes that the reads open in vain are
 counted by the blocks' bounds; for the day their mean over the loads counts. The choice is made anew after every fifth
 load.
 """
@@ -20,8 +20,9 @@ from typing import Any
 import command
 from tpch_reads import KEY, QUERIES, of_table
 
+from dbt_recluster.planner.thresholds import THRESHOLDS
+
 TABLES = ("lineitem", "orders", "customer", "part", "supplier", "partsupp", "nation", "region")
-THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 TIMES_A_DAY = (1, 10, 100, 1000)
 LOADS_OF_A_CHOICE = 5
 
@@ -70,18 +71,13 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def predicate(table: Any, query: str) -> str:
     """Return what a query asks of the table's key: empty if it asks nothing."""
-    from dbt_recluster.iceberg.query_scans import scan_predicates
-    from dbt_recluster.iceberg.read_boxes import box_predicate, predicate_boxes
+    from dbt_recluster.iceberg.query_scans import query_boxes
+    from dbt_recluster.iceberg.read_boxes import box_predicate
     from dbt_recluster.iceberg.value_types import value_types
 
     types = table.columns.types
-    boxes = [
-        {KEY: box[KEY]}
-        for scan in scan_predicates(table.iceberg, query)
-        for box in predicate_boxes(table.iceberg, value_types(types), scan)
-        if KEY in box
-    ]
-    return " or ".join(f"({box_predicate(types, box)})" for box in boxes)
+    _, boxes = query_boxes(table.iceberg, value_types(types), query)
+    return " or ".join(f"({box_predicate(types, {KEY: box[KEY]})})" for box in boxes if KEY in box)
 
 
 def load(

@@ -108,10 +108,11 @@ def figures() -> str:
     from dbt_recluster.clustering.cost_model import CostEstimate
     from dbt_recluster.clustering.estimate import ReclusterEstimate
     from dbt_recluster.clustering.history import HistoryEntry
+    from dbt_recluster.clustering.key_trial import KeyCandidate
     from dbt_recluster.clustering.learned_reads import LearnedReads
     from dbt_recluster.clustering.reads_information import ReadInformation, ReadsInformation
     from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan
-    from dbt_recluster.clustering.suggest import KeyCandidate, Suggestion
+    from dbt_recluster.clustering.suggest import Suggestion
     from dbt_recluster.planner import ClusteringInformation
 
     parts = [

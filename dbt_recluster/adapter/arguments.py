@@ -81,12 +81,12 @@ def parse_where(value: Any) -> str | None:
 
 
 def parse_queries(value: Any) -> list[str]:
-    """``queries``: predicates of queries, a string or a list of strings."""
+    """``queries``: predicates or whole queries, a string or a list of strings."""
     queries = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(queries, list) or not all(
         isinstance(query, str) and query.strip() for query in queries
     ):
-        raise OptionError(f"queries must be a SQL predicate or a list of them, not {value!r}")
+        raise OptionError(f"queries must be a SQL predicate, a query or a list of them, not {value!r}")
     return queries
 
 

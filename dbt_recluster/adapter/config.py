@@ -182,8 +182,8 @@ def parse_recluster_maintain(value: Any) -> bool:
 def parse_recluster_reads(value: Any) -> tuple[KnownRead, ...] | None:
     """``recluster_reads``: ``project``, ``even``, or queries or predicates that read the table.
 
-    A read may also be a mapping with ``query`` or ``where``, and ``weight``. The default are the reads that the table
-    records.
+    A read may also be a mapping with ``query`` or ``where``, and ``weight``. Without it the recorded reads of the table
+    count.
     """
     return None if _is_project(value) else parse_reads("recluster_reads", value)
 

@@ -56,7 +56,7 @@ class ReclusterConfig(SparkConfig):
     catalog: str | None = None
     cluster_by: str | list[str] | None = None
     automatic_clustering: bool = True
-    recluster_depth: float | None = None
+    recluster_depth: float | str | None = None
     recluster_final: bool = False
     recluster_strategy: str | None = None
     recluster_max_bytes: int | str | None = None

@@ -6,16 +6,16 @@ import json
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from dbt_recluster.clustering.cost_model import Week
+from dbt_recluster.clustering.cost_model import DAYS, Week
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
-from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold
+from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting
 
 DEPTH_PROPERTY = "recluster.auto_depth"
 
-# Reads and loads of a week change little from one build to the next.
+# Reads and loads change little from one build to the next.
 _HOLDS = timedelta(days=1)
 
 
@@ -25,39 +25,54 @@ class AutoDepth:
 
     Attributes:
         depth: The threshold.
-        at: When it was worked out.
+        since: When it became the threshold.
+        at: When it was last worked out.
+        rewriting: How much the table rewrites, relative to the planner's curve.
     """
 
     depth: float
+    since: datetime
     at: datetime
+    rewriting: float = 1.0
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it holds still."""
+        """Whether it was worked out less than a day ago."""
         return datetime.now(timezone.utc) - self.at < _HOLDS
 
     def text(self) -> str:
         """Return the text of the property that records it."""
-        return json.dumps({"depth": self.depth, "at": self.at.isoformat(timespec="seconds")})
+        since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
+        return json.dumps(
+            {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
+        )
 
 
 def auto_depth(table: KeyedTable) -> AutoDepth:
-    """Return the threshold that a table records, or, if that is older than a day, a new one.
+    """Return the threshold that a table records, or a new one if that is a day old.
 
-    The week's history says what is loaded and rewritten each day, and the known reads say what they open in vain for
-    each unit of depth. Without either, the threshold stays what it was, at first the default.
+    The week's history has the bytes loaded each day, and the known reads the bytes that they open in vain for each unit
+    of depth. Without known reads of the key the threshold is the default; without loads it stays.
     """
     recorded = recorded_depth(table)
     if recorded is not None and recorded.is_fresh:
         return recorded
-    current = None if recorded is None else recorded.depth
     week = Week(table)
+    rewriting = 1.0 if recorded is None else recorded.rewriting
+    # Only a week under one threshold says how much the table rewrites under it: the first days catch up.
+    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.loads:
+        rewriting = relative_rewriting(
+            week.loaded_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth
+        )
     _, in_vain_per_depth = daily_bytes_in_vain(table, table.current_blocks().metadata)
-    costs = {}
+    depth = Policy().depth
     if in_vain_per_depth and week.loads:
-        loaded, rewritten = week.loaded_bytes_per_day, week.rewritten_bytes_per_day
-        costs = costs_by_threshold(loaded, rewritten, in_vain_per_depth, current or Policy().depth)
-    return AutoDepth(best_threshold(costs, current), datetime.now(timezone.utc))
+        costs = costs_by_threshold(week.loaded_bytes_per_day, rewriting, in_vain_per_depth)
+        depth = best_threshold(costs, None if recorded is None else recorded.depth)
+    elif in_vain_per_depth and recorded is not None:
+        depth = recorded.depth
+    is_kept = recorded is not None and recorded.depth == depth
+    return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
 
 
 def with_depth(table: KeyedTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
@@ -79,7 +94,10 @@ def recorded_depth(table: KeyedTable) -> AutoDepth | None:
     """Return the threshold that a table records, or None. A malformed property counts as none."""
     try:
         value = json.loads(table.iceberg.properties.get(DEPTH_PROPERTY, "null"))
-        depth, at = parse_number(value["depth"]), parse_iso_time(value["at"])
+        depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
+        since, at = parse_iso_time(value["since"]), parse_iso_time(value["at"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return None if depth is None or depth < 1 else AutoDepth(depth, at)
+    if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
+        return None
+    return AutoDepth(depth, since, at, rewriting)

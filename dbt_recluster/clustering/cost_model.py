@@ -58,15 +58,16 @@ class Week:
 
     def __init__(self, table: KeyedTable, now: datetime | None = None) -> None:
         self.now = parse_since(now) or datetime.now(timezone.utc)
-        self.parents = {snapshot.id: snapshot.parent for snapshot in table.snapshots()}
+        snapshots = table.snapshots()
+        self._first = snapshots[0].at if snapshots else self.now
+        self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
         self.entries = table_history(table, self.now - timedelta(days=DAYS))
         self.rounds = [entry for entry in self.entries if entry.is_recluster]
 
     @cached_property
     def days(self) -> float:
-        """The days that the snapshots cover, at least one."""
-        first = self.entries[0].at if self.entries else self.now
-        return max(1.0, (self.now - first).total_seconds() / 86400)
+        """The days that the snapshots cover, from one to seven."""
+        return min(float(DAYS), max(1.0, (self.now - self._first).total_seconds() / 86400))
 
     @cached_property
     def loads(self) -> list[HistoryEntry]:
@@ -108,7 +109,7 @@ class CostEstimate:
         seconds_per_day: Likewise, by the least and the greatest speed.
         actual_bytes_per_day: Bytes that reclustering read in these days; None under another key than the table's own,
             or if nothing was reclustered.
-        saved_bytes_per_day: Bytes that known reads did not open because of it; None also if no read is known.
+        saved_bytes_per_day: Bytes that known reads did not open because of it; None also without loads or known reads.
     """
 
     table: str
@@ -156,6 +157,7 @@ class CostModel:
         week = self._week
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
         is_actual = bool(week.rounds) and is_cluster_key(table.iceberg, table.key)
+        balance = self.balance() if is_actual and items is None else None
         return CostEstimate(
             table=table.name,
             cluster_key=str(table.key),
@@ -169,7 +171,7 @@ class CostModel:
             bytes_per_day=per_day,
             seconds_per_day=_seconds(per_day, speeds),
             actual_bytes_per_day=week.rewritten_bytes_per_day if is_actual else None,
-            saved_bytes_per_day=balance.saved if is_actual and (balance := self.balance()) else None,
+            saved_bytes_per_day=None if balance is None else balance.saved,
         )
 
     def balance(self) -> Balance | None:
@@ -180,9 +182,11 @@ class CostModel:
         in later weeks does not count.
 
         Returns:
-            None if no read of the key is known, or nothing was reclustered.
+            None under another key than the table's own, or if no read of the key is known, or nothing was loaded or
+            reclustered.
         """
-        if self._table.reads is None or not self._week.rounds or not self._replayed:
+        is_own_key = is_cluster_key(self._table.iceberg, self._table.key)
+        if not is_own_key or self._table.reads is None or not self._week.rounds or not self._replayed:
             return None
         loads = {snapshot for entry in self._replayed for snapshot in entry.snapshot_ids}
         unmerged = np.isin(self._added.added_by, list(loads))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.query_scans import is_query, scan_predicates
-from dbt_recluster.iceberg.read_boxes import box_predicate, predicate_boxes
+from dbt_recluster.iceberg.query_scans import is_query, query_boxes
+from dbt_recluster.iceberg.read_boxes import box_predicate
 from dbt_recluster.iceberg.value_types import value_types
 
-# Of known reads; for each, some of the table's rows are read.
-_MOST_READS = 20
+# Each of them costs a query of the table.
+_MOST_DEMANDS = 20
 
 
 @dataclass(frozen=True)
@@ -30,44 +30,55 @@ class Demand:
     weight: float = 1.0
 
 
-def demands_of(table: KeyedTable, queries: Sequence[str] | Mapping[str, str]) -> list[Demand]:
+def demands_of(
+    table: KeyedTable, queries: Sequence[str] | Mapping[str, str]
+) -> tuple[list[Demand], list[str]]:
     """Return the demands on a table.
 
     Args:
         table: The table; its own key does not matter.
         queries: Predicates and whole queries, or whole queries by name; none stands for the most frequent known reads.
-            A whole query that cannot be planned, or that restricts no column, makes no demand if it has a name: under
-            any key it opens the same blocks.
+            A query with a name that restricts no column makes no demand: under any key it opens the same blocks. If
+            none makes a demand, the known reads do.
+
+    Returns:
+        The demands, and the named queries that are left out, a line for each.
 
     Raises:
-        PredicateError: A query without a name cannot be planned.
+        PredicateError: A query without a name cannot be planned, or restricts no column.
     """
-    if isinstance(queries, Mapping):
-        return [
-            Demand(name, predicate)
-            for name, query in queries.items()
-            if (predicate := _predicate_or_none(table, query))
-        ]
-    if queries:
-        return [Demand(query, _predicate(table, query) if is_query(query) else query) for query in queries]
-    known = sorted(table.known_reads, key=lambda read: -read.weight)[:_MOST_READS]
-    predicates = [box_predicate(table.columns.types, read.box) for read in known]
-    return [Demand(text, text, read.weight) for text, read in zip(predicates, known, strict=True)]
+    named = queries if isinstance(queries, Mapping) else {}
+    if queries and not named:
+        return [Demand(query, _given(table, query) if is_query(query) else query) for query in queries], []
+    demands, left_out = [], []
+    for name, query in named.items():
+        try:
+            predicate = _predicate(table, query)
+        except PredicateError as e:
+            left_out.append(f"{name}: {e}")
+            continue
+        if predicate:
+            demands.append(Demand(name, predicate))
+    if not demands:
+        known = sorted(table.known_reads, key=lambda read: -read.weight)
+        texts = [box_predicate(table.columns.types, read.box) for read in known]
+        demands = [Demand(text, text, read.weight) for text, read in zip(texts, known, strict=True)]
+    if len(demands) > _MOST_DEMANDS:
+        left_out.append(
+            f"{len(demands) - _MOST_DEMANDS} of {len(demands)} queries: {_MOST_DEMANDS} are tried"
+        )
+    return demands[:_MOST_DEMANDS], left_out
+
+
+def _given(table: KeyedTable, query: str) -> str:
+    predicate = _predicate(table, query)
+    if not predicate:
+        beginning = " ".join(query.split())[:60]
+        raise PredicateError(f"{beginning!r} restricts no column of {table.name}, so no key can help it")
+    return predicate
 
 
 def _predicate(table: KeyedTable, query: str) -> str:
     """Return the predicate of a whole query: empty if it restricts no column of the table."""
-    kinds = value_types(table.columns.types)
-    boxes = [
-        box
-        for scan in scan_predicates(table.iceberg, query)
-        for box in predicate_boxes(table.iceberg, kinds, scan)
-    ]
+    _, boxes = query_boxes(table.iceberg, value_types(table.columns.types), query)
     return " or ".join(f"({box_predicate(table.columns.types, box)})" for box in boxes)
-
-
-def _predicate_or_none(table: KeyedTable, query: str) -> str | None:
-    try:
-        return _predicate(table, query)
-    except PredicateError:
-        return None

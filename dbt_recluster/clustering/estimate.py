@@ -13,7 +13,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.planner import clustering_information
 from dbt_recluster.planner.simulation import simulate_final
 
-# Of a simulation.
+# Most rounds of a simulation.
 MOST_ROUNDS = 100
 
 

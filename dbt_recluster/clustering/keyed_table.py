@@ -99,6 +99,7 @@ class KeyedTable:
         """Return the same loaded table under another key."""
         other = type(self).__new__(type(self))
         other._attach(self.iceberg, cluster_by)
+        other._known_reads = self._known_reads
         return other
 
     @property

@@ -11,7 +11,7 @@ from dbt_recluster.clustering.recorded_reads import RecordedReads
 from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError, PredicateError
 from dbt_recluster.iceberg.key_ranges import key_ranges
-from dbt_recluster.iceberg.query_scans import is_query, scan_predicates
+from dbt_recluster.iceberg.query_scans import is_query, query_boxes
 from dbt_recluster.iceberg.read_boxes import Box, box_of_json, predicate_boxes
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.planner import Reads
@@ -37,7 +37,7 @@ class KnownRead:
 
     Attributes:
         text: A whole query, or a predicate on the table's columns.
-        weight: How often the query runs, relative to the others.
+        weight: How often the query runs in a day. Only costs depend on more than the ratio of weights.
         is_query: Whether the text is a whole query; None decides by its first word.
     """
 
@@ -154,15 +154,12 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
     for read in reads:
         try:
             if read.is_query:
-                predicates = scan_predicates(table.iceberg, read.text)
-                if not predicates:
+                scans, boxes = query_boxes(table.iceberg, kinds, read.text)
+                if not scans:
                     beginning = " ".join(read.text.split())[:60]
                     left_out.append(f"reads: left out, {beginning!r} does not read {table.name}")
             else:
-                predicates = [table.predicate(read.text)]
-            boxes = [
-                box for predicate in predicates for box in predicate_boxes(table.iceberg, kinds, predicate)
-            ]
+                boxes = predicate_boxes(table.iceberg, kinds, table.predicate(read.text))
         except PredicateError as e:
             left_out.append(f"reads: left out, {str(e).removeprefix('where: ')}")
             continue

@@ -21,8 +21,8 @@ from dbt_recluster.columns import name_parts
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_logs import EventLogs
 from dbt_recluster.iceberg.logged_filters import logged_boxes
-from dbt_recluster.iceberg.query_scans import scan_predicates
-from dbt_recluster.iceberg.read_boxes import Box, box_as_json, predicate_boxes
+from dbt_recluster.iceberg.query_scans import query_boxes
+from dbt_recluster.iceberg.read_boxes import Box, box_as_json
 from dbt_recluster.iceberg.value_types import value_types
 
 if TYPE_CHECKING:
@@ -80,15 +80,12 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
     scans, left_out = 0, []
     for name, query in queries.items():
         try:
-            predicates = scan_predicates(table.iceberg, query)
-            of_query = [
-                box for predicate in predicates for box in predicate_boxes(table.iceberg, kinds, predicate)
-            ]
+            of_query, boxes_of_query = query_boxes(table.iceberg, kinds, query)
         except PredicateError as e:
             left_out.append(f"{name}: {e}")
             continue
-        scans += len(predicates)
-        boxes += [(box, 1.0) for box in of_query]
+        scans += of_query
+        boxes += [(box, 1.0) for box in boxes_of_query]
     state = {PROJECT: _digest(queries)}
     recorded = _record(table, PROJECT, boxes, state, datetime.now(timezone.utc), keep=not scans)
     return LearnedReads(table.name, PROJECT, scans, len(boxes), len(recorded.reads), left_out)
@@ -116,7 +113,7 @@ def import_event_logs(
     log = f"{EVENT_LOG} {_digest({'directory': directory, 'name': name})}"
     known = RecordedReads.of(table.iceberg.properties)
     logs = EventLogs(table.iceberg.spark, directory)
-    start = max(since or now - DEFAULT_SPAN, _next_import(known, log))
+    start = max(since or now - DEFAULT_SPAN, _time_of_state(known, log, _START_OF_TIME))
     boxes: list[tuple[Box, float]] = []
     scans, first, last, elsewhere = 0, now, None, set()
     for scan in logs.scans(start):
@@ -136,7 +133,7 @@ def import_event_logs(
         return LearnedReads(table.name, EVENT_LOG, 0, 0, len(known.reads), left_out)
     state = {
         log: (last + timedelta(milliseconds=1)).isoformat(),
-        EVENT_LOG: known.state.get(EVENT_LOG, first.isoformat(timespec="seconds")),
+        EVENT_LOG: min(first, _time_of_state(known, EVENT_LOG, now)).isoformat(timespec="seconds"),
     }
     recorded = _record(table, EVENT_LOG, boxes, state, now)
     return LearnedReads(table.name, EVENT_LOG, scans, len(boxes), len(recorded.reads), left_out)
@@ -172,12 +169,11 @@ def _record(
     return learned
 
 
-def _next_import(known: RecordedReads, log: str) -> datetime:
-    """Return the time from which a log has not been imported."""
+def _time_of_state(known: RecordedReads, name: str, default: datetime) -> datetime:
     try:
-        return parse_iso_time(known.state[log])
+        return parse_iso_time(known.state[name])
     except (KeyError, ValueError):
-        return _START_OF_TIME
+        return default
 
 
 def _digest(queries: Mapping[str, str]) -> str:

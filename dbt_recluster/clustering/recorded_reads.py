@@ -27,6 +27,8 @@ _MOST_CHARACTERS = 3_500
 # Of one read. Longer ones hold a long text or conditions on many columns.
 _MOST_CHARACTERS_OF_READ = 400
 _MOST_CHARACTERS_OF_SOURCE = 40
+# Of an entry of the state; longer ones are not ours.
+_MOST_CHARACTERS_OF_STATE = 100
 # Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
 _MOST_LOGS = 20
 # The sum of many must stay finite.
@@ -74,7 +76,11 @@ class RecordedReads:
         try:
             value = json.loads(text or "{}")
             at = {source: parse_iso_time(when) for source, when in value.get("at", {}).items()}
-            state = {source: str(what) for source, what in value.get("state", {}).items()}
+            state = {
+                name: text
+                for name, text in value.get("state", {}).items()
+                if isinstance(text, str) and len(name) + len(text) <= _MOST_CHARACTERS_OF_STATE
+            }
             reads = tuple(map(_parse_read, value.get("reads", ())))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             return cls()
@@ -122,11 +128,11 @@ class RecordedReads:
         if read.source != EVENT_LOG or EVENT_LOG not in self.at:
             return read.weight
         try:
-            observed = max(timedelta(), self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG]))
+            logged = max(timedelta(), self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG]))
         except (KeyError, ValueError):
             return read.weight
         # Days fade as the reads in them do.
-        faded_days = (1 - 0.5 ** (observed / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
+        faded_days = (1 - 0.5 ** (logged / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
         return read.weight / max(1.0, float(faded_days))
 
 

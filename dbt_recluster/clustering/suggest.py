@@ -6,68 +6,25 @@ many parts as the table would have blocks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.cost_model import CostModel
-from dbt_recluster.clustering.demands import Demand, demands_of
+from dbt_recluster.clustering.demands import demands_of
+from dbt_recluster.clustering.key_trial import KeyCandidate, KeyTrial
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.iceberg.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.rows import matching_rows, sample_rows
-from dbt_recluster.planner import Blocks
-from dbt_recluster.planner.depth import Sweep
 
-SAMPLE_ROWS = 50_000
-MATCHING_ROWS = 10_000
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
 _MOST_COLUMNS = 12
 _MOST_PAIRED = 4
-# Beside the one that serves all best, the queries that would open this many times as much as under their own best key.
+# A query dissents if it opens more than this many times the blocks of its own best key.
 _DISSENT = 2
-
-# Values as their rank among the distinct values of a column, NULL 0.
-Ranks = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class KeyCandidate:
-    """A key and its effect on queries.
-
-    Attributes:
-        cluster_by: Its columns.
-        distinct: Distinct values of its first column in the sample.
-        skipped_now: Share of blocks that the queries skip today, 0 to 1, averaged over the queries.
-        skipped_then: Share of blocks that they would skip under this key.
-        opened: Blocks that each query would open under this key.
-        first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
-        bytes_per_day: Bytes that keeping it would read per day, least and most, likewise; None if the snapshots hold no
-            load of the past seven days.
-    """
-
-    cluster_by: tuple[str, ...]
-    distinct: int
-    skipped_now: float
-    skipped_then: float
-    opened: tuple[int, ...]
-    first_bytes: int
-    bytes_per_day: tuple[int, int] | None
-
-    @property
-    def gain(self) -> float:
-        """Share of blocks that would be skipped and are not skipped today."""
-        return self.skipped_then - self.skipped_now
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -85,6 +42,7 @@ class Suggestion:
         advice: What to do, in one sentence.
         dissent: Queries that would open much less under another key, a line for each.
         not_tried: Columns that cannot be a key, and their types.
+        left_out: Queries that were not tried, a line for each.
     """
 
     table: str
@@ -96,6 +54,7 @@ class Suggestion:
     advice: str
     dissent: tuple[str, ...] = ()
     not_tried: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them."""
@@ -117,7 +76,7 @@ def suggest_key(
         PredicateError: A query cannot choose blocks.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    demands = demands_of(table, [queries] if isinstance(queries, str) else queries or ())
+    demands, left_out = demands_of(table, [queries] if isinstance(queries, str) else queries or ())
     named = [table.predicate(demand.predicate).columns(table.iceberg) for demand in demands]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if demands else None)
     names = tuple(demand.name for demand in demands)
@@ -126,8 +85,10 @@ def suggest_key(
     rows = int(metadata.rows.sum())
     if not rows or len(metadata) < LEAST_BLOCKS:
         few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
-        return Suggestion(table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried)
-    trial = _Trial(table, demands, named, options)
+        return Suggestion(
+            table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried, left_out=tuple(left_out)
+        )
+    trial = KeyTrial(table, demands, named, options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if demands else []
@@ -142,84 +103,8 @@ def suggest_key(
         _advice(candidates[0], has_queries=bool(demands)),
         _dissent(candidates, names),
         not_tried,
+        tuple(left_out),
     )
-
-
-class _Trial:
-    """A sample of a table, on which keys are tried.
-
-    Args:
-        table: The table under the key of all columns that may be part of a key.
-        demands: Queries.
-        named: The columns that each of them names.
-        options: For the cost.
-
-    Attributes:
-        sampled: Rows of the sample.
-        opened_now: Blocks that each query opens today.
-    """
-
-    def __init__(
-        self,
-        table: KeyedTable,
-        demands: Sequence[Demand],
-        named: Sequence[set[str]],
-        options: ReclusterOptions,
-    ) -> None:
-        self._columns = [field.column for field in table.key.fields]
-        self._metadata = table.metadata()
-        self._weights = [demand.weight for demand in demands]
-        rows = int(self._metadata.rows.sum())
-        sample = sample_rows(table.iceberg, self._columns, rows, SAMPLE_ROWS)
-        matches = [
-            matching_rows(table.iceberg, self._columns, demand.predicate, MATCHING_ROWS) for demand in demands
-        ]
-        ranks = [_ranks(sample, matches, f"column_{item}") for item in range(len(self._columns))]
-        self.sampled = len(sample)
-        self._sample = [column[0] for column in ranks]
-        # Per query, the values that its rows have in the columns that it names.
-        self._values = [
-            {
-                item: np.unique(ranks[item][number + 1])
-                for item, name in enumerate(self._columns)
-                if name in names
-            }
-            for number, names in enumerate(named)
-        ]
-        blocks = min(-(-rows // options.block_rows), self.sampled)
-        self._parts = max(2, blocks, min(len(self._metadata), self.sampled // 20))
-        predicates = [table.predicate(demand.predicate) for demand in demands]
-        opened = [p.may_match(table.iceberg, self._metadata).mean() for p in predicates]
-        self.opened_now = self._blocks(opened)
-        self._skipped_now = 1 - float(np.average(opened, weights=self._weights)) if opened else 0.0
-        self._costs = CostModel(table, options.policy)
-
-    def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
-        """Try the key of the columns at these positions."""
-        parts = _parts([self._sample[item] for item in items], self._parts)
-        opened: list[float] = []
-        if self._weights:
-            ranges = [_ranges(parts, column, self._parts) for column in self._sample]
-            opened = [_opened_by_query(ranges, values, self._parts) for values in self._values]
-            then = 1 - float(np.average(opened, weights=self._weights))
-            now = self._skipped_now
-        else:
-            first = self._sample[items[0]]
-            then = _skipped_by_value(*_ranges(parts, first, self._parts), first)
-            now = _skipped_by_bounds(self._metadata, items[0])
-        cost = self._costs.estimate(items)
-        return KeyCandidate(
-            tuple(self._columns[item] for item in items),
-            len(np.unique(self._sample[items[0]])),
-            round(now, 4),
-            round(then, 4),
-            self._blocks(opened),
-            cost.first_bytes,
-            cost.bytes_per_day if cost.loads else None,
-        )
-
-    def _blocks(self, shares: Sequence[float]) -> tuple[int, ...]:
-        return tuple(math.ceil(len(self._metadata) * share) for share in shares)
 
 
 def _advice(best: KeyCandidate, has_queries: bool) -> str:
@@ -234,13 +119,16 @@ def _advice(best: KeyCandidate, has_queries: bool) -> str:
 
 def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str]) -> tuple[str, ...]:
     """Name the queries that the best key for all serves badly."""
+    if candidates[0].gain < LEAST_GAIN:
+        return ()
     lines = []
     for place, name in enumerate(names):
         own = min(candidates, key=lambda key: key.opened[place])
         best = candidates[0]
         if best.opened[place] > _DISSENT * max(1, own.opened[place]):
+            short = " ".join(name.split())[:_LONGEST_NAME]
             lines.append(
-                f"{name} opens {best.opened[place]:,} blocks by {', '.join(best.cluster_by)}, and "
+                f"{short} opens {best.opened[place]:,} blocks by {', '.join(best.cluster_by)}, and "
                 f"{own.opened[place]:,} by {', '.join(own.cluster_by)}"
             )
     return tuple(lines)
@@ -263,55 +151,3 @@ def _key_columns(table: KeyedTable, named: set[str] | None) -> tuple[list[str], 
         among = " among those that the queries name" if named else ""
         raise ClusterKeyError(f"{table.name} has no column to cluster by{among}")
     return columns[:_MOST_COLUMNS], tuple(not_tried)
-
-
-def _ranks(sample: pa.Table, matches: Sequence[pa.Table], name: str) -> list[Ranks]:
-    """Rank the values of a column, NULL first: those of the sample, then those of each query's rows."""
-    tables = [sample, *matches]
-    values = pa.concat_arrays([chunk for table in tables for chunk in table.column(name).chunks])
-    encoded = values.dictionary_encode()
-    rank = np.empty(len(encoded.dictionary), np.int64)
-    rank[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(1, len(rank) + 1)
-    places = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-    ranks = np.where(places < 0, 0, rank[places] if len(rank) else 0)
-    return np.split(ranks, np.cumsum([len(table) for table in tables])[:-1])
-
-
-def _parts(columns: Sequence[Ranks], parts: int) -> Ranks:
-    """Sort the sampled rows by these columns, split them evenly, and return each row's part."""
-    order = np.lexsort(columns[::-1])
-    part = np.empty(len(order), np.int64)
-    part[order] = np.arange(len(order)) * parts // len(order)
-    return part
-
-
-def _ranges(part: Ranks, ranks: Ranks, parts: int) -> tuple[Ranks, Ranks]:
-    """Return the least and the greatest value of each part."""
-    lower, upper = np.full(parts, np.iinfo(np.int64).max), np.full(parts, -1)
-    np.minimum.at(lower, part, ranks)
-    np.maximum.at(upper, part, ranks)
-    return lower, upper
-
-
-def _opened_by_query(ranges: Sequence[tuple[Ranks, Ranks]], values: Mapping[int, Ranks], parts: int) -> float:
-    """Return the share of parts whose bounds admit the query: in every column they hold one of its values."""
-    opened = np.ones(parts, np.bool_)
-    for item, wanted in values.items():
-        lower, upper = ranges[item]
-        opened &= np.searchsorted(wanted, lower) < np.searchsorted(wanted, upper, side="right")
-    return float(opened.mean())
-
-
-def _skipped_by_value(lower: Ranks, upper: Ranks, ranks: Ranks) -> float:
-    """Return the share of parts whose range does not hold a value, averaged over the sampled values."""
-    depth = Sweep.over(lower, upper, int(ranks.max()) + 1).point_depth()
-    return 1 - float(depth[ranks].mean()) / len(lower)
-
-
-def _skipped_by_bounds(metadata: BlockMetadata, item: int) -> float:
-    """Return the share of blocks that do not cover a key, averaged over the blocks' own bounds."""
-    blocks = Blocks.build(
-        lower=metadata.lower[item], upper=metadata.upper[item], unbounded=metadata.unbounded[item]
-    )
-    depth = Sweep.over(blocks.lower, blocks.upper, blocks.points).point_depth()
-    return 1 - float(depth.mean()) / len(blocks)

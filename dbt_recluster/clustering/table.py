@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from dbt_recluster.clustering.auto_depth import with_depth
+from dbt_recluster.clustering.auto_depth import recorded_depth, with_depth
 from dbt_recluster.clustering.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
 from dbt_recluster.clustering.history import HistoryEntry, table_history
@@ -28,6 +29,7 @@ from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.suspension import resume, suspend
+from dbt_recluster.clustering.values import AUTO
 
 _DEFAULTS = ReclusterOptions()
 
@@ -77,7 +79,10 @@ class ClusteredTable(KeyedTable):
     def suggest(
         self, queries: Sequence[str] | Mapping[str, str] = (), options: ReclusterOptions = _DEFAULTS
     ) -> Suggestion:
-        """Suggest a cluster key for queries."""
+        """Suggest a cluster key for queries; ``auto`` stands for the threshold that the table records."""
+        recorded = recorded_depth(self)
+        if options.depth == AUTO and recorded is not None:
+            options = replace(options, depth=recorded.depth)
         return suggest_key(self, queries, options)
 
     def report_data(self, options: ReclusterOptions = _DEFAULTS) -> ReportData:

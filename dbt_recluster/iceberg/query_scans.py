@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import activate, java_items, jvm
 from dbt_recluster.iceberg.predicates import Predicate
+from dbt_recluster.iceberg.read_boxes import Box, predicate_boxes
+from dbt_recluster.iceberg.value_types import ValueType
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -47,6 +50,21 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
         if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation" and _is_scan_of(table, leaf)
         if (filters := _filters(table, leaf.scan())) is not None
     ]
+
+
+def query_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], query: str) -> tuple[int, list[Box]]:
+    """Return how many scans of a table a query makes, and the boxes of their filters.
+
+    Args:
+        table: The table.
+        kinds: The types of its columns.
+        query: A query that may read other tables too.
+
+    Raises:
+        PredicateError: The query cannot be planned.
+    """
+    scans = scan_predicates(table, query)
+    return len(scans), [box for scan in scans for box in predicate_boxes(table, kinds, scan)]
 
 
 def _planned(table: IcebergTable, query: str) -> Any:

@@ -8,7 +8,7 @@ from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import STRATEGIES, Policy
 from dbt_recluster.planner.read_costs import ReadCosts, read_costs
 from dbt_recluster.planner.reads import Reads
-from dbt_recluster.planner.thresholds import best_threshold, costs_by_threshold
+from dbt_recluster.planner.thresholds import best_threshold, costs_by_threshold, relative_rewriting
 
 __all__ = [
     "STRATEGIES",
@@ -31,4 +31,5 @@ __all__ = [
     "plan",
     "read_costs",
     "read_depth",
+    "relative_rewriting",
 ]

@@ -131,6 +131,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']}: {values['blocks']:,} blocks"
     not_tried = ", ".join(f"{name} ({kind})" for name, kind in values["not_tried"])
     ending = f"\nNot tried, because they cannot be a key: {not_tried}." if not_tried else ""
+    ending += "".join(f"\nLeft out, {line}." for line in values["left_out"])
     if not values["candidates"]:
         return f"{heading}\n{values['advice']}.{ending}"
     queries = values["queries"]

@@ -118,12 +118,11 @@ def best_unit(count: int) -> tuple[str, int]:
 
 
 def balance_text(rewritten: int, saved: int) -> str:
-    """Return what reclustering costs and saves in a day, and by how much it costs more, if it does."""
+    """Return the cost and the benefit of a day, and by how much the cost is greater, if it is."""
     text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
     if rewritten <= saved:
         return text
-    loss = f"it costs {size(rewritten - saved)} a day more than it saves"
-    return f"{text}: {loss}; raise recluster_depth, or set it to auto"
+    return f"{text}: it costs {size(rewritten - saved)} a day more than it saves"
 
 
 def count_noun(count: int, noun: str) -> str:

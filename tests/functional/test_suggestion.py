@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from operations import PLAIN, Operations, operate, operate_json
 
-from dbt_recluster.maintenance import blocks_opened, estimate_clustering_cost, recluster, suggest_cluster_by
+from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.maintenance import (
+    blocks_opened,
+    estimate_clustering_cost,
+    forget_reads,
+    import_reads,
+    recluster,
+    suggest_cluster_by,
+)
 from dbt_recluster.report.text import size
 
 EVENTS = """
@@ -61,6 +69,22 @@ class TestSuggestion(Operations):
         assert best.cluster_by[0] == "shop"
         (line,) = found.dissent
         assert line.startswith(f"three opens {best.opened[2]} blocks by {', '.join(best.cluster_by)}, and ")
+
+    def test_queries_that_restrict_nothing(self, project: Any, table: str, spark: Any) -> None:
+        with pytest.raises(PredicateError, match="restricts no column of"):
+            suggest_cluster_by(spark, table, [f"select count(*) from {table}"])
+        nothing = {"all": f"select count(v) from {table}", "broken": "select * from nowhere"}
+        found = suggest_cluster_by(spark, table, nothing, block_rows=500)
+        assert found.queries == ()
+        assert "give the predicates" in found.advice
+        (line,) = found.left_out
+        assert line.startswith("broken: a query cannot be planned")
+        # The known reads count then.
+        import_reads(spark, table, queries={"of a dashboard": f"select * from {table} where shop = 7"})
+        assert suggest_cluster_by(spark, table, nothing, block_rows=500).queries == (
+            "`shop` = cast('7' as int)",
+        )
+        forget_reads(spark, table)
 
     @pytest.mark.exhaustive
     def test_what_it_says_comes_true(self, project: Any, table: str, spark: Any) -> None:
@@ -138,7 +162,7 @@ class TestSuggestion(Operations):
         [
             ("{}", "needs a table"),
             ("{table: no.table}", "no.table cannot be loaded"),
-            ("{table: events, queries: 3}", "queries must be a SQL predicate or a list of them"),
+            ("{table: events, queries: 3}", "queries must be a SQL predicate, a query or a list of them"),
             ("{table: events, queries: nope = 1}", "'nope = 1' cannot choose blocks"),
             ("{table: events, queries: flag}", "no column to cluster by among those that the queries name"),
         ],

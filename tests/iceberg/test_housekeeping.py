@@ -155,6 +155,7 @@ def aged(directory: Path) -> None:
         os.utime(file, (LONG_AGO, LONG_AGO))
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "clauses",
     [

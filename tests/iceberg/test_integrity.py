@@ -141,6 +141,7 @@ def test_a_set_of_which_no_row_is_left(spark: Any, schema: str) -> None:
     assert clustering_information(spark, name)["total_rows"] == before[0]
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("key", "message"),
     [

@@ -215,6 +215,7 @@ def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) 
     assert ClusteredTable(spark, table, "k").recluster(options).blocks_in == 2
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_file_that_was_removed_and_added_again_has_changed(spark: Any, schema: str, version: int) -> None:
     table = make(spark, schema, **{"format-version": str(version)})

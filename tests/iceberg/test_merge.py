@@ -117,9 +117,9 @@ def typed(spark: Any) -> Iterator[tuple[str, Any]]:
     spark.sql(f"drop schema {schema} cascade")
 
 
-COLUMNS = ["i", "d", "s", "n", "ts", "flag", "st.x"]
-# Spark and Iceberg treat each of these like one above.
-SIMILAR_COLUMNS = ["l", "f", "b", "w", "day", "tz"]
+COLUMNS = ["i", "d", "s", "ts"]
+# Spark and Iceberg treat most of these like one above.
+SIMILAR_COLUMNS = ["n", "flag", "st.x", "l", "f", "b", "w", "day", "tz"]
 EXPRESSIONS = [
     ("hours(ts)", "floor(unix_micros(ts) / 3600000000)"),
     ("days(ts)", "floor(unix_micros(ts) / 86400000000)"),

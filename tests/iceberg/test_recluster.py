@@ -52,6 +52,7 @@ def test_the_rows_stay_and_the_depth_falls(spark: Any, schema: str) -> None:
     assert min(levels(spark, name)) > 0
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_comes_to_rest(spark: Any, schema: str, strategy: str) -> None:
     name = make_table(spark, schema)

@@ -28,6 +28,7 @@ def add_column(spark: Any, name: str, column: str, kind: str) -> None:
     table.java.updateSchema().addColumn(column, iceberg_type).commit()
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("key", ["d", "ts", "days(d)", "days(ts)", "hours(ts)", "months(d)", "years(ts)"])
 def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
     """Python's dates end with the year 9999, Spark's do not."""
@@ -118,6 +119,7 @@ def test_a_column_with_dots_in_its_name(spark: Any, schema: str) -> None:
     assert checksum(spark, name) == rows
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize(
     ("properties", "key", "named"),
     [

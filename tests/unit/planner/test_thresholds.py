@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold
+from dbt_recluster.planner import best_threshold, costs_by_threshold, relative_rewriting
 from dbt_recluster.planner.thresholds import REWRITTEN, SCAN, THRESHOLDS
 
 FRONTIER = Path(__file__).parents[3] / "benchmarks" / "results" / "frontier.json"
@@ -30,21 +29,19 @@ def test_the_curve_is_the_measured_one() -> None:
         assert max(of[threshold][1] for of in workloads) < 4 * work
 
 
-@given(
-    loaded=BYTES, rewritten=BYTES, in_vain=BYTES, more=st.floats(1, 1e6), current=st.sampled_from(THRESHOLDS)
-)
+@given(loaded=BYTES, rewriting=st.floats(0.1, 4), in_vain=BYTES, more=st.floats(1, 1e6))
 def test_more_reads_want_a_lower_threshold_and_more_loads_a_higher(
-    loaded: float, rewritten: float, in_vain: float, more: float, current: float
+    loaded: float, rewriting: float, in_vain: float, more: float
 ) -> None:
-    best = best_threshold(costs_by_threshold(loaded, rewritten, in_vain, current))
-    assert best_threshold(costs_by_threshold(loaded, rewritten, more * in_vain, current)) <= best
-    assert best_threshold(costs_by_threshold(more * loaded, more * rewritten, in_vain, current)) >= best
+    best = best_threshold(costs_by_threshold(loaded, rewriting, in_vain))
+    assert best_threshold(costs_by_threshold(loaded, rewriting, more * in_vain)) <= best
+    assert best_threshold(costs_by_threshold(more * loaded, rewriting, in_vain)) >= best
     assert best in THRESHOLDS
 
 
 @given(loaded=BYTES, in_vain=BYTES, current=st.sampled_from(THRESHOLDS))
 def test_a_threshold_moves_only_for_a_tenth(loaded: float, in_vain: float, current: float) -> None:
-    costs = costs_by_threshold(loaded, 0, in_vain, current)
+    costs = costs_by_threshold(loaded, 1, in_vain)
     kept = best_threshold(costs, current)
     least = min(costs.values())
     assert costs[kept] == least or (kept == current and costs[kept] <= least / 0.9 * 1.0001)
@@ -53,16 +50,11 @@ def test_a_threshold_moves_only_for_a_tenth(loaded: float, in_vain: float, curre
 
 
 def test_the_history_places_a_table_beside_the_curve() -> None:
-    usual = costs_by_threshold(100, 145, 10, 4)
-    assert usual[4] == pytest.approx(145 + 10 * 2.25)
-    assert usual == pytest.approx(costs_by_threshold(100, 0, 10, 4))
-    assert costs_by_threshold(100, 290, 10, 4)[2] - 8.2 == pytest.approx(2 * (usual[2] - 8.2))
+    assert costs_by_threshold(100, 1, 10)[4] == pytest.approx(145 + 10 * 2.25)
+    assert costs_by_threshold(100, 2, 10)[4] == pytest.approx(290 + 10 * 2.25)
+    assert relative_rewriting(100, 145, 4) == pytest.approx(1)
+    assert relative_rewriting(100, 70, 4) == pytest.approx(70 / 145)
+    assert relative_rewriting(100, 1.25, 40) == 0.1
     # A first clustering of all that was loaded before is not what each day costs.
-    assert costs_by_threshold(100, 1e9, 10, 4) == pytest.approx(costs_by_threshold(100, 580, 10, 4))
-
-
-def test_without_costs_nothing_moves() -> None:
-    assert best_threshold({}) == Policy().depth
-    assert best_threshold({}, 12.0) == 12.0
-    assert best_threshold(costs_by_threshold(0, 0, 0, 4)) == Policy().depth
-    assert math.isfinite(sum(costs_by_threshold(5, 5, 0, 40).values()))
+    assert relative_rewriting(100, 1e9, 4) == 4
+    assert relative_rewriting(0, 7, 4) == 1
