@@ -96,6 +96,19 @@ class TestReadsOfProjects:
         )
         assert "nothing of this project that reads it" in operation("import_reads", fails=True, table="one")
 
+    def test_a_key_for_what_the_project_reads(self, project: Any) -> None:
+        suggestion = as_json("suggest_cluster_by", table="events")
+        names = [name.rpartition(".")[2] for name in suggestion["queries"]]
+        assert sorted(names) == ["late", "mart", "other"]
+        keys = {
+            tuple(key["cluster_by"]): dict(zip(names, key["opened"], strict=True))
+            for key in suggestion["candidates"]
+        }
+        assert keys["k",]["late"] < keys["k",]["mart"] < suggestion["blocks"]
+        text = operation("suggest_cluster_by", table="events")
+        assert re.search(r"blocks opened by  now  by ", text)
+        assert re.search(r"model\.test\.mart +\d+ +\d+", text)
+
     def test_bad_arguments(self, project: Any, tmp_path: Path) -> None:
         for arguments, message in [
             ({}, "import_reads needs a table"),
