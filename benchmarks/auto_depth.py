@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import command
-from tpch_reads import KEY, QUERIES, of_table
+from tpch_reads import KEY, QUERIES, of_table, start
 
 from dbt_recluster.planner.thresholds import THRESHOLDS
 
-TABLES = ("lineitem", "orders", "customer", "part", "supplier", "partsupp", "nation", "region")
 TIMES_A_DAY = (1, 10, 100, 1000)
 LOADS_OF_A_CHOICE = 5
 
@@ -46,16 +43,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return the megabytes of each threshold and of the choice, for each number of reads a day."""
-    from dbt_recluster.adapter import embedded
-
-    source = directory / "tpch"
-    generator = Path(sys.executable).with_name("tpchgen-cli")
-    made = [str(generator), "parquet", "-s", f"{options.scale:g}", "--tables", ",".join(TABLES)]
-    subprocess.run([*made, "--output-dir", str(source)], check=True, capture_output=True)
-    spark = embedded.start(str(directory / "lake"))
-    spark.sql("create schema if not exists db")
-    for name in TABLES[1:]:
-        spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
+    spark, source = start(options, directory)
     megabytes: dict[str, list[float]] = {}
     for threshold in THRESHOLDS:
         # The weights of all reads are equal, so how large they are makes no difference to a fixed threshold.

@@ -103,26 +103,16 @@ def main() -> None:
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return the figures of every table."""
-    from dbt_recluster.adapter import embedded
     from dbt_recluster.maintenance import ClusteredTable
 
-    source = directory / "tpch"
-    generator = Path(sys.executable).with_name("tpchgen-cli")
-    made = [str(generator), "parquet", "-s", f"{options.scale:g}", "--tables", ",".join(TABLES)]
-    subprocess.run([*made, "--output-dir", str(source)], check=True, capture_output=True)
     log = directory / "events"
     log.mkdir()
-    spark = embedded.start(
-        str(directory / "lake"),
-        {
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": log.as_uri(),
-            "spark.eventLog.compress": "false",
-        },
-    )
-    spark.sql("create schema if not exists db")
-    for name in TABLES[1:]:
-        spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": log.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    spark, source = start(options, directory, settings)
     tables = {kind: load(spark, kind, options, source) for kind in KINDS}
     begin = time.time()
     times: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in QUERIES} for kind in KINDS}
@@ -151,6 +141,23 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             "in_vain": sum(read.weight * (read.blocks_in_vain or 0) for read in reads.reads),
         }
     return {"tables": tables, "same_reads": same_reads(spark, log, begin, options.rounds)}
+
+
+def start(
+    options: argparse.Namespace, directory: Path, settings: dict[str, str] | None = None
+) -> tuple[Any, Path]:
+    """Generate TPC-H and return a Spark with views of its smaller tables, and the directory of all of them."""
+    from dbt_recluster.adapter import embedded
+
+    source = directory / "tpch"
+    generator = Path(sys.executable).with_name("tpchgen-cli")
+    made = [str(generator), "parquet", "-s", f"{options.scale:g}", "--tables", ",".join(TABLES)]
+    subprocess.run([*made, "--output-dir", str(source)], check=True, capture_output=True)
+    spark = embedded.start(str(directory / "lake"), settings)
+    spark.sql("create schema if not exists db")
+    for name in TABLES[1:]:
+        spark.read.parquet(str(source / f"{name}.parquet")).createOrReplaceTempView(name)
+    return spark, source
 
 
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:

@@ -88,7 +88,8 @@ def recluster(
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
         max_bytes: The most bytes to rewrite in this call, over all rounds.
         depth: The average depth up to which the table counts as well clustered; below 1, a share of the number of
-            blocks; ``auto`` follows what its rewriting and its known reads cost. None is the planner's default.
+            blocks; ``auto`` is the depth at which rewriting and known reads cost least together. None is the planner's
+            default.
         strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
         block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.

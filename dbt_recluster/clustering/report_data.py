@@ -60,7 +60,7 @@ class ReportData:
         now: Its blocks.
         before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
             expired.
-        balance: What reclustering cost and saved in the past week, or None if no reads are known or it did nothing.
+        balance: Cost and benefit of the past week's reclustering, or None (:meth:`CostModel.balance`).
         labels: Positions on the axis and the keys there; empty with several partitions, which follow one another.
         partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
     """

@@ -107,7 +107,7 @@ def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> Non
 
 
 def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
-    """Against the bytes that the reads opened before the recluster and open after it, of Iceberg's own planning."""
+    """Twin: the bytes of the blocks whose bounds hold a key of a read, before the recluster and after it."""
     spark.sql(
         f"""alter table {table} set tblproperties ('recluster.option.reads' = '{json.dumps(reads(2))}')"""
     )
