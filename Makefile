@@ -63,14 +63,10 @@ catalogs: $(READY) ## dbt's own tests of an adapter, in a JDBC catalog on Postgr
 	  $(RUN)/pytest tests/official -n $(PROCESSES) --dist loadscope $(PYTEST_ARGS) || exit 1; \
 	done
 
-# Without the JVM's second compiler and its parallel collector, as in tests/conftest.py; for every Spark that a test starts.
-JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-
 processes: $(READY) ## Tests that start Spark, servers and processes of their own, or kill them; and the wheel
 	@echo "== tests that start processes, $(PROCESSES) at a time"
 	@mkdir -p build
-	@SPARK_SUBMIT_OPTS="$(JAVA_OPTIONS)" SPARK_DAEMON_JAVA_OPTS="$(JAVA_OPTIONS)" \
-	TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" \
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" \
 	$(RUN)/pytest tests -m processes -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
@@ -78,7 +74,8 @@ coverage: $(READY) ## The tests of `make spark`, with the lines of the package t
 
 project: $(READY) ## Run the integration project: 20 loads, every model and every data test
 	@echo "== integration project"
-	@cd integration_tests && ../$(RUN)/python loads.py --build --lakehouse lakehouse-test
+	@# A fifth of the demo's rows, in as many blocks: every load is compared with its source, row by row.
+	@cd integration_tests && ../$(RUN)/python loads.py --build --scale 0.02 --block-rows 2000 --lakehouse lakehouse-test
 
 writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
 	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json

@@ -8,6 +8,7 @@ each (`make test`).
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections import Counter
@@ -17,16 +18,16 @@ from typing import Any
 
 import postgres
 import pytest
-from runtime import iceberg_jar
+from dbt_common.behavior_flags import BehaviorFlagRendered
+from runtime import JAVA_OPTIONS, iceberg_jar
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
 SPARK_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "2",
-    # The test processes share the cores, and their jobs are short: without the JVM's second compiler and its parallel
-    # collector the tests take half of the processor time. The metastore of a test need not survive a power cut.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.durability=test",
+    # The metastore of a test need not survive a power cut.
+    "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.durability=test",
 }
 # The driver of PostgreSQL is for tests/official in a JDBC catalog; Java passes over a jar that is not there.
 SPARK_SETTINGS["spark.driver.extraClassPath"] = f"{iceberg_jar()}:{postgres.DRIVER}"
@@ -75,6 +76,16 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
         "threads": 2,
         "server_side_parameters": SPARK_SETTINGS,
     }
+
+
+def pytest_configure() -> None:
+    """Take from dbt, Python and Java what only tests notice: each has many commands, or many processes."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+    os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", JAVA_OPTIONS)
+    # For each of its flags dbt looks for its caller's module, through the source of the whole stack: pytest's is deep.
+    BehaviorFlagRendered._default_source = staticmethod(lambda: "dbt.adapters.base.impl")
+    # dbt makes many objects that stay for the whole command; each is looked at again and again.
+    gc.set_threshold(200_000, 50, 100)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -36,7 +36,6 @@ class Server(NamedTuple):
         return {
             "spark.master": "local[2]",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.driver.extraClassPath": str(postgres.DRIVER),
             **thrift_server.catalog(catalog, self.url, self.directory / "warehouse"),
             f"spark.sql.catalog.{catalog}.jdbc.password": PASSWORD,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runtime import iceberg_jar
+from runtime import JAVA_OPTIONS, iceberg_jar
 
 import dbt_recluster
 from dbt_recluster.java import find_java_home
@@ -80,7 +80,7 @@ class Jobs:
         self.settings = {
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
             "spark.driver.extraClassPath": str(iceberg_jar()),
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",

@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from ports import HOST
-from runtime import iceberg_jar
+from runtime import JAVA_OPTIONS, iceberg_jar
 from sessions import of_rest
 
 from dbt_recluster.java import find_java_home
@@ -309,7 +309,7 @@ def _main(warehouse: Path) -> None:
     jars = Path(pyspark.__file__).parent / "jars"
     port = launch_gateway(
         classpath=f"{iceberg_jar()}:{jars}/*",
-        javaopts=["-Xmx512m", "-XX:TieredStopAtLevel=1"],
+        javaopts=["-Xmx512m", *JAVA_OPTIONS.split()],
         java_path=os.path.join(find_java_home(), "bin", "java"),
         jarpath=str(next(jars.glob("py4j-*.jar"))),
         die_on_exit=True,
