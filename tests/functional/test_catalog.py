@@ -14,6 +14,8 @@ from dbt_recluster.maintenance import clustering_information, recluster
 
 
 class TestCatalog(Operations):
+    LOADS = 2
+
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
         return {"events.sql": EVENTS, "other.sql": EVENTS.replace("'k'", "['id', 'k']"), "plain.sql": PLAIN}

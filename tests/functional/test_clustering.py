@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from operations import operate
 from tables import make_table
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -457,9 +458,8 @@ class TestRunOperation(Clustering):
             "plain.sql": config(materialized="table") + "select 1 as id",
         }
 
-    def operate(self, arguments: str, **options: Any) -> str:
-        _, log = run_dbt_and_capture(["run-operation", "recluster", "--args", arguments], **options)
-        return log
+    def operate(self, arguments: str, *, passes: bool = True) -> str:
+        return operate("recluster", arguments, passes=passes)
 
     def test_by_hand(self, project: Any, sql: Any, spark: Any) -> None:
         assert f"1 of 2 {project.test_schema}.events: not built yet" in self.operate("{}")
@@ -495,19 +495,19 @@ class TestRunOperation(Clustering):
         ],
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
-        assert message in self.operate(arguments, expect_pass=False)
+        assert message in self.operate(arguments, passes=False)
 
     def test_a_key_for_a_table_that_has_none(self, project: Any, sql: Any, spark: Any) -> None:
         """A table that dbt did not build gets its key here; a model's key is its model's business."""
         table = make_table(spark, project.test_schema, name="raw_trips", files=4)
-        message = self.operate(f"{{table: {table}}}", expect_pass=False)
+        message = self.operate(f"{{table: {table}}}", passes=False)
         assert f"{table} has no sort order; name a cluster key with cluster_by" in message
 
         log = self.operate(f"{{table: {table}, cluster_by: k, depth: 1, dry_run: true}}")
         assert f"{table}: would recluster" in log
         assert self.order(sql, "raw_trips") == ""
 
-        log = self.operate(f"{{table: {table}, cluster_by: [k, to_date(v)]}}", expect_pass=False)
+        log = self.operate(f"{{table: {table}, cluster_by: [k, to_date(v)]}}", passes=False)
         assert "days(v): v is string, and this expression needs date or timestamp" in log
         assert self.order(sql, "raw_trips") == ""
 
@@ -520,11 +520,11 @@ class TestRunOperation(Clustering):
     def test_a_key_that_is_not_its_models(self, project: Any, sql: Any) -> None:
         run_load(9)
         before = self.order(sql, "events"), self.order(sql, "plain")
-        message = self.operate("{table: events, cluster_by: ts}", expect_pass=False)
+        message = self.operate("{table: events, cluster_by: ts}", passes=False)
         assert "events has cluster_by k; change it there instead of naming ts here" in message
         assert "events: nothing to do" in self.operate("{table: events, cluster_by: K}")
-        message = self.operate("{table: [events, others], cluster_by: k}", expect_pass=False)
+        message = self.operate("{table: [events, others], cluster_by: k}", passes=False)
         assert "cluster_by is for a single table: name it with table" in message
-        message = self.operate("{cluster_by: k}", expect_pass=False)
+        message = self.operate("{cluster_by: k}", passes=False)
         assert "cluster_by is for a single table: name it with table" in message
         assert (self.order(sql, "events"), self.order(sql, "plain")) == before

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dbt.tests.util import run_dbt, run_dbt_and_capture
+from dbt.tests.util import run_dbt
+from operations import operate, operate_json
 
 # Each load covers all keys, in ten files.
 EVENTS = """
@@ -25,15 +26,11 @@ ONE = "{{ config(materialized='table') }} select 1 as one"
 
 
 def operation(name: str, fails: bool = False, **arguments: Any) -> str:
-    command = ["run-operation", name, "--args", json.dumps(arguments)]
-    return run_dbt_and_capture(command, expect_pass=not fails)[1]
+    return operate(name, json.dumps(arguments), passes=not fails)
 
 
 def as_json(name: str, **arguments: Any) -> Any:
-    log = run_dbt_and_capture(
-        ["--quiet", "run-operation", name, "--args", json.dumps({**arguments, "format": "json"})]
-    )[1]
-    return json.loads(log)
+    return operate_json(name, json.dumps({**arguments, "format": "json"}))
 
 
 class TestReadsOfProjects:
