@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,6 +45,8 @@ class ReclusterConnectionManager(SparkConnectionManager):
         super().__init__(*args, **kwargs)
         # What runs beside connections to recluster their tables, by the names of the connections.
         self._beside: dict[str, Cancellable] = {}
+        # The thread that cancelled the connections of all others.
+        self._cancelled_by: int | None = None
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
@@ -99,7 +102,9 @@ class ReclusterConnectionManager(SparkConnectionManager):
             isinstance(connection.credentials, ReclusterCredentials)
             and connection.credentials.method.in_process
         ):
-            with job_group(spark, connection.handle.jobs.group):
+            jobs = connection.handle.jobs
+            self._refuse_cancelled()
+            with job_group(spark, jobs.group):
                 yield
             return
         jobs = CancellableJobs(spark, f"dbt-recluster {connection.name} {id(connection):x}")
@@ -112,10 +117,38 @@ class ReclusterConnectionManager(SparkConnectionManager):
         name = str(self.get_thread_connection().name)
         self._beside[name] = work
         try:
+            self._refuse_cancelled()
             yield
         finally:
             self._beside.pop(name, None)
             work.close()
+
+    def add_query(self, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
+        """Run a statement, as dbt-spark does, but none that comes after a cancel."""
+        # A cancel sees this connection open, or this thread sees the cancel; so the connection is opened first.
+        _ = self.get_thread_connection().handle
+        self._refuse_cancelled()
+        ran: tuple[Connection, Any] = super().add_query(*args, **kwargs)
+        return ran
+
+    def cancel_open(self) -> list[str]:
+        """Cancel the connections of all other threads, and what they would run later; return their names.
+
+        dbt calls this on Ctrl-C, and then waits for the nodes that have begun. Its own method opens connections that are
+        not open yet, and a node that runs its first statement a moment later would run it to the end.
+        """
+        self._cancelled_by = threading.get_ident()
+        own = self.get_if_exists()
+        with self.lock:
+            others = [connection for connection in self.thread_connections.values() if connection is not own]
+        for connection in others:
+            if connection.state == ConnectionState.OPEN:
+                self.cancel(connection)
+        return [connection.name for connection in others if connection.name is not None]
+
+    def _refuse_cancelled(self) -> None:
+        if self._cancelled_by not in (None, threading.get_ident()):
+            raise DbtRuntimeError("not run: dbt has cancelled its connections")
 
     def cancel(self, connection: Connection) -> None:
         """Cancel what runs over ``connection``, and what reclusters its table meanwhile."""

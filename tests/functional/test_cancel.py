@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.session import SessionHandle
@@ -32,3 +34,34 @@ def test_the_next_job_of_a_cancelled_connection_is_cancelled_too(
                 thread.join(timeout=10)
                 assert not thread.is_alive()
         assert spark.sql("select count(*) from range(10)").first()[0] == 10
+
+
+class TestCancelledConnections:
+    def test_what_runs_and_what_would_run_next(self, project: Any) -> None:
+        """dbt cancels on Ctrl-C and waits for the nodes that have begun; one may not have run a statement yet."""
+        adapter = project.adapter
+        opened, begun, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+        def in_a_statement() -> None:
+            with adapter.connection_named("model.p.one"):
+                adapter.execute("select 1")
+                opened.set()
+                adapter.execute(LONG, fetch=True)
+
+        def before_its_first() -> None:
+            with adapter.connection_named("model.p.two"):
+                begun.set()
+                assert cancelled.wait(60)
+                adapter.execute(LONG, fetch=True)
+
+        with adapter.connection_named("master"), ThreadPoolExecutor() as threads:
+            one, two = threads.submit(in_a_statement), threads.submit(before_its_first)
+            assert opened.wait(60) and begun.wait(60)
+            assert sorted(adapter.cancel_open_connections()) == ["model.p.one", "model.p.two"]
+            cancelled.set()
+            with pytest.raises(DbtRuntimeError, match="cancelled"):
+                one.result(60)
+            with pytest.raises(DbtRuntimeError, match="not run: dbt has cancelled its connections"):
+                two.result(60)
+            # The hooks at the end of a run that failed fast are this thread's.
+            assert adapter.execute("select 1 as n", fetch=True)[1].rows[0].values() == (1,)

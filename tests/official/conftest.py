@@ -1,14 +1,12 @@
-"""dbt's own tests run in the embedded session catalog, or in the catalog that RECLUSTER_TEST_CATALOG names.
+"""dbt's own tests run three times: in the embedded session catalog, and in two catalogs beside it.
 
-``jdbc`` is Iceberg's JdbcCatalog on PostgreSQL, ``rest`` its REST catalog: a catalog ``lake`` beside the session's,
-which the profile names, so that relations have three parts.
+``jdbc`` is Iceberg's JdbcCatalog on PostgreSQL, ``rest`` its REST catalog; the profile names them, so that relations
+there have three parts.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +15,54 @@ import pytest
 import rest_server
 import thrift_server
 
-CATALOG = "lake"
-VARIABLE = "RECLUSTER_TEST_CATALOG"
-KINDS = ("session", "jdbc", "rest")
+SESSION_CATALOG = "spark_catalog"
 
 
 @pytest.fixture(scope="session")
-def catalog_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The settings of the catalog; empty for the session catalog."""
-    kind = os.environ.get(VARIABLE, "session")
-    assert kind in KINDS, f"{VARIABLE} is one of {KINDS}, not {kind}"
-    with ExitStack() as servers:
-        warehouse: Path = tmp_path_factory.mktemp("warehouse")
-        if kind == "jdbc":
-            url = servers.enter_context(postgres.server_or_skip())
-            yield thrift_server.catalog(CATALOG, url, warehouse)
-        elif kind == "rest":
-            yield servers.enter_context(rest_server.server(warehouse)).settings(CATALOG)
-        else:
-            yield {}
+def jdbc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The settings of a catalog `jdbc`."""
+    with postgres.server_or_skip() as url:
+        yield thrift_server.catalog("jdbc", url, tmp_path_factory.mktemp("jdbc"))
 
 
 @pytest.fixture(scope="session")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The settings of a catalog `rest`."""
+    with rest_server.server(tmp_path_factory.mktemp("rest")) as server:
+        yield server.settings("rest")
+
+
+@pytest.fixture(scope="class", params=[SESSION_CATALOG, "jdbc", "rest"])
+def catalog(request: pytest.FixtureRequest) -> str:
+    """The catalog that a class runs in."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="class")
 def dbt_profile_target(
-    catalog_settings: dict[str, str], spark: Any, dbt_profile_target: dict[str, Any]
+    catalog: str, request: pytest.FixtureRequest, spark: Any, dbt_profile_target: dict[str, Any]
 ) -> dict[str, Any]:
-    for name, value in catalog_settings.items():
+    if catalog == SESSION_CATALOG:
+        spark.catalog.setCurrentCatalog(catalog)  # the profile names none, and keeps the one before
+        return {**dbt_profile_target}
+    for name, value in request.getfixturevalue(catalog).items():
         spark.conf.set(name, value)
-    return {**dbt_profile_target, **({"catalog": CATALOG} if catalog_settings else {})}
+    return {**dbt_profile_target, "catalog": catalog}
+
+
+# Not those of the class in the catalog before.
+
+
+@pytest.fixture(scope="class")
+def unique_schema(catalog: str, unique_schema: str) -> str:
+    return f"{unique_schema}_{catalog}"
+
+
+@pytest.fixture(scope="class")
+def project_root(catalog: str, tmpdir_factory: Any) -> Any:
+    return tmpdir_factory.mktemp("project")
+
+
+@pytest.fixture(scope="class")
+def profiles_root(catalog: str, tmpdir_factory: Any) -> Any:
+    return tmpdir_factory.mktemp("profile")

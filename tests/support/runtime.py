@@ -1,4 +1,4 @@
-"""The Iceberg runtime and the Java that the tests run with."""
+"""The Iceberg runtime and the Java that the tests run with; as a program it prints the options of Java."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ JAVA_OPTIONS = (
 def iceberg_jar() -> Path:
     """Return the jar that the environment names, to try another Spark and Iceberg, or the one of the package."""
     return Path(jar).resolve() if (jar := os.environ.get(VARIABLE)) else embedded.iceberg_jar()
+
+
+if __name__ == "__main__":
+    print(JAVA_OPTIONS)
