@@ -134,8 +134,8 @@ class ReclusterConnectionManager(SparkConnectionManager):
     def cancel_open(self) -> list[str]:
         """Cancel the connections of all other threads, and what they would run later; return their names.
 
-        dbt calls this on Ctrl-C, and then waits for the nodes that have begun. Its own method opens connections that are
-        not open yet, and a node that runs its first statement a moment later would run it to the end.
+        dbt calls this on Ctrl-C, and then waits for the nodes that have begun. Its own method opens connections that
+        are not open yet, and a node that runs its first statement a moment later would run it to the end.
         """
         self._cancelled_by = threading.get_ident()
         own = self.get_if_exists()

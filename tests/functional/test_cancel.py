@@ -56,7 +56,8 @@ class TestCancelledConnections:
 
         with adapter.connection_named("master"), ThreadPoolExecutor() as threads:
             one, two = threads.submit(in_a_statement), threads.submit(before_its_first)
-            assert opened.wait(60) and begun.wait(60)
+            assert opened.wait(60)
+            assert begun.wait(60)
             assert sorted(adapter.cancel_open_connections()) == ["model.p.one", "model.p.two"]
             cancelled.set()
             with pytest.raises(DbtRuntimeError, match="cancelled"):

@@ -7,7 +7,6 @@ there have three parts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import postgres
