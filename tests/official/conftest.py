@@ -40,13 +40,14 @@ def catalog(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="class")
 def dbt_profile_target(
     catalog: str, request: pytest.FixtureRequest, spark: Any, dbt_profile_target: dict[str, Any]
-) -> dict[str, Any]:
+) -> Iterator[dict[str, Any]]:
     if catalog == SESSION_CATALOG:
-        spark.catalog.setCurrentCatalog(catalog)  # the profile names none, and keeps the one before
-        return {**dbt_profile_target}
+        yield {**dbt_profile_target}
+        return
     for name, value in request.getfixturevalue(catalog).items():
         spark.conf.set(name, value)
-    return {**dbt_profile_target, "catalog": catalog}
+    yield {**dbt_profile_target, "catalog": catalog}
+    spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # other profiles name none, and would keep this one
 
 
 # Not those of the class in the catalog before.
