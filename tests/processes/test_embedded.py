@@ -95,11 +95,8 @@ def contents(lake: Path) -> dict[str, str]:
 
 def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(project: Project) -> None:
     project.run("run")
-    slow = '{{ config(pre_hook="select count(*) from range(1000000000000000L) where id % 7 = 3") }} select 1 as n'
-    (project.root / "models" / "slow.sql").write_text(slow)
-    first = project.start("run", "--select", "slow")
+    first = start_slow_model(project)
     lake = project.root / "the lake"
-    wait_until_running(lake, first.pid)
     before = contents(lake / "warehouse")
     code, out, _ = project.run("run", "--target-path", "target2", "--log-path", "logs2")
     assert code != 0
@@ -113,15 +110,19 @@ def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(proj
     assert code == 0, out
 
 
-def wait_until_running(lake: Path, pid: int) -> None:
-    deadline = time.monotonic() + 60
-    owner = lake / ".owner.json"
-    while time.monotonic() < deadline:
-        if owner.exists() and str(pid) in owner.read_text():
-            time.sleep(3)
-            return
+def start_slow_model(project: Project) -> subprocess.Popen[str]:
+    """Run a model that goes on until the process ends, and return once it has begun."""
+    slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
+    (project.root / "models" / "slow.sql").write_text(slow)
+    process = project.start("run", "--select", "slow")
+    log = project.root / "logs" / "dbt.log"
+    deadline = time.monotonic() + 120
+    while not (log.exists() and "START sql table model analytics.slow" in log.read_text()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
         time.sleep(0.2)
-    raise AssertionError("dbt did not start")
+    time.sleep(3)  # dbt says so before it sends the statement
+    return process
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
@@ -138,11 +139,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
 
 
 def test_ctrl_c_ends_soon_and_leaves_the_lake_usable(project: Project) -> None:
-    slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
-    (project.root / "models" / "slow.sql").write_text(slow)
-    process = project.start("run", "--select", "slow")
-    wait_until_running(project.root / "the lake", process.pid)
-    time.sleep(5)
+    process = start_slow_model(project)
     interrupt(process)
     code, out, _ = project.run("run", "--select", "events")
     assert code == 0, out
