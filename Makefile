@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := build/spark.jsa
 PYTEST_ARGS ?=
 # Three on two cores took as long, 833 s against 840, and more memory.
 PROCESSES ?= 2
@@ -21,8 +22,8 @@ demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the
 test: lint spark ## Lint, types and this project's tests that share a Spark, in two processes
 	@cat build/tests.txt
 
-test-all: lint docs spark more processes project ## Everything that CI checks
-	@cat build/tests.txt && echo "documentation and integration project built"
+test-all: lint docs spark more ## Everything that CI checks
+	@cat build/tests.txt
 
 ##@ For contributors
 
@@ -50,26 +51,16 @@ spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt
 	@mkdir -p build && rm -f build/tests.txt
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-more: $(READY) ## dbt's own tests of an adapter, in three catalogs, and more cases of what `make spark` tests
-	@echo "== dbt's own tests of an adapter in three catalogs, and more cases"
+more: $(READY) $(CLASSES) ## dbt's own tests in three catalogs, the integration project, what starts or kills processes, more cases
+	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="more of them" $(RUN)/pytest tests -m "official or exhaustive" -n $(PROCESSES) --dist loadscope $(PYTEST_ARGS)
-
-processes: $(READY) ## Tests that start Spark, servers and processes of their own, or kill them; and the wheel
-	@echo "== tests that start processes, $(PROCESSES) at a time"
-	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="in processes of their own" \
-	$(RUN)/pytest tests -m processes -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "official or exhaustive or processes" -n $(PROCESSES) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 project: $(READY) ## Run the integration project: 10 loads, every model and every data test
-	@echo "== integration project"
-	@# Half of the demo's loads, with a fifth of their rows in as many blocks: each is compared with its source, row by row.
-	@# Java as in the tests: what runs here is mostly new code, and the first compiler takes half of the time for it.
-	@cd integration_tests && SPARK_SUBMIT_OPTS="$$(../$(RUN)/python ../tests/support/runtime.py)" \
-	../$(RUN)/python loads.py --build --loads 10 --scale 0.01 --block-rows 2000 --lakehouse lakehouse-test
+	@cd integration_tests && ../$(RUN)/python loads.py --build --loads 10 --scale 0.01 --block-rows 2000 --lakehouse lakehouse-test
 
 writers: $(READY) ## Ten minutes beside a busy writer, over a catalog in PostgreSQL (installs it where it can)
 	@$(RUN)/python benchmarks/other_writers.py --json benchmarks/results/other_writers.json
@@ -93,4 +84,8 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --use-pep517 -r requirements-dev.txt
 	@touch $@
 
-.PHONY: help demo test test-all install lint docs unit spark more processes coverage project writers cluster memory merge clean
+$(CLASSES): $(READY)
+	@echo "writing Spark's classes into $@, which starts it in two thirds of the time"
+	@$(RUN)/python tests/support/class_archive.py $@
+
+.PHONY: help demo test test-all install lint docs unit spark more coverage project writers cluster memory merge clean

@@ -2,13 +2,14 @@
 
 What tests/processes and tests/package hold starts processes of its own, and is marked `processes`. tests/official is
 dbt's own suite for adapters, marked `official`; `exhaustive` tests are more cases of another test, and so is all but
-the first case of a test marked `alike`. `make test-all` runs all of them. All else runs in two processes with a Spark
-each (`make test`).
+the first case of a test marked `alike`. `make more` runs these, `make test` all else, in two processes with a Spark
+each.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import uuid
 from collections import Counter
@@ -18,8 +19,11 @@ from typing import Any
 
 import postgres
 import pytest
+from dbt.artifacts.schemas import base as artifacts
 from dbt_common.behavior_flags import BehaviorFlagRendered
+from dbt_common.utils.encoding import JSONEncoder
 from runtime import JAVA_OPTIONS, iceberg_jar
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
@@ -29,8 +33,7 @@ SPARK_SETTINGS = {
     # The metastore of a test need not survive a power cut.
     "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.durability=test",
 }
-# The driver of PostgreSQL is for tests/official in a JDBC catalog; Java passes over a jar that is not there.
-SPARK_SETTINGS["spark.driver.extraClassPath"] = f"{iceberg_jar()}:{postgres.DRIVER}"
+SPARK_SETTINGS["spark.driver.extraClassPath"] = str(iceberg_jar())
 if "PYTEST_XDIST_WORKER" in os.environ:
     SPARK_SETTINGS["spark.master"] = "local[1]"
 
@@ -78,14 +81,38 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
     }
 
 
+def write_json(path: str, data: Any) -> None:
+    """Write an artifact as dbt does, but through the encoder in C, which `json.dump` does not use."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(json.dumps(data, cls=JSONEncoder), encoding="utf-8")
+
+
 def pytest_configure() -> None:
     """Take from dbt, Python and Java what only tests notice: each has many commands, or many processes."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+    os.environ.setdefault("SPARK_DIST_CLASSPATH", str(postgres.DRIVER))
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", JAVA_OPTIONS)
+    artifacts.write_json = write_json
     # For each of its flags dbt looks for its caller's module, through the source of the whole stack: pytest's is deep.
     BehaviorFlagRendered._default_source = staticmethod(lambda: "dbt.adapters.base.impl")
     # dbt makes many objects that stay for the whole command; each is looked at again and again.
     gc.set_threshold(200_000, 50, 100)
+
+
+class Scopes(LoadScopeScheduling):
+    """Keeps the tests of a module or class together, but those in tests/processes that share no server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        if "/processes/" in module and not module.endswith(("_thrift.py", "_rest.py", "_pyiceberg.py")):
+            return nodeid
+        scope: str = super()._split_scope(nodeid)
+        return scope
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Use ours for `--dist loadscope`."""
+    return Scopes(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -100,6 +127,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("processes")
         if item.path.parent.name == "official":
             item.add_marker("official")
+    # The longest first: the short ones fill the end.
+    items.sort(
+        key=lambda item: (not item.get_closest_marker("processes"), "integration_project" not in item.nodeid)
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

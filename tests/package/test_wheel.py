@@ -121,7 +121,6 @@ def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
         "smoke:\n  target: dev\n  outputs:\n"
         "    dev: {type: recluster, method: embedded, path: lakehouse, schema: analytics}\n"
     )
-    dbt("parse")
     dbt("run")
     assert "(reclustered" in dbt("run")
     assert "analytics.events: " in dbt("run-operation", "recluster", "--args", "{dry_run: true}")

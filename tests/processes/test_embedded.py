@@ -94,10 +94,10 @@ def contents(lake: Path) -> dict[str, str]:
 
 
 def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(project: Project) -> None:
-    project.run("run")
     first = start_slow_model(project)
     lake = project.root / "the lake"
     before = contents(lake / "warehouse")
+    assert before
     code, out, _ = project.run("run", "--target-path", "target2", "--log-path", "logs2")
     assert code != 0
     assert f"process {first.pid} works in the lake {lake}" in out
@@ -111,10 +111,10 @@ def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(proj
 
 
 def start_slow_model(project: Project) -> subprocess.Popen[str]:
-    """Run a model that goes on until the process ends, and return once it has begun."""
+    """Run `events` and then a model that goes on until the process ends, and return once that one has begun."""
     slow = "{{ config(materialized='table') }} select count(*) as n from range(1000000000000000L) where id % 7 = 3"
-    (project.root / "models" / "slow.sql").write_text(slow)
-    process = project.start("run", "--select", "slow")
+    (project.root / "models" / "slow.sql").write_text(f"-- depends_on: {{{{ ref('events') }}}}\n{slow}")
+    process = project.start("run")
     log = project.root / "logs" / "dbt.log"
     deadline = time.monotonic() + 120
     while not (log.exists() and "START sql table model analytics.slow" in log.read_text()):

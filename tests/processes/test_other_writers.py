@@ -13,7 +13,7 @@ def test_nothing_is_lost_next_to_another_writer(catalog: str, tmp_path: Path) ->
     """`make writers` does the same for ten minutes and 500 commits."""
     options = [
         "--seconds",
-        "30",
+        "20",
         "--commits",
         "20",
         "--alone",

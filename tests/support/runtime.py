@@ -10,12 +10,21 @@ from dbt_recluster.adapter import embedded
 VARIABLE = "RECLUSTER_TEST_ICEBERG_JAR"
 # The test processes share the cores, and their jobs are short: without the JVM's second compiler and its parallel
 # collector the tests take half of the processor time. The first compiler alone has room for 48 MB of code, and once
-# that is full, of Spark's generated classes, a fifth of the time goes into clearing it out. To verify the classes of
-# Spark's jars takes a sixth of each start.
-JAVA_OPTIONS = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+# that is full, of Spark's generated classes, a fifth of the time goes into clearing it out.
+PLAIN_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m"
+# `make` writes it, by class_archive.py, for the tests that start many processes.
+ARCHIVE = Path(__file__).resolve().parents[2] / "build" / "spark.jsa"
+
+
+def _java_options() -> str:
+    """Return options for short lives: classes from the archive where there is one, and none verified."""
+    archived = (
+        f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off" if ARCHIVE.exists() else ""
+    )
+    return f"{PLAIN_JAVA_OPTIONS} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote{archived}"
+
+
+JAVA_OPTIONS = _java_options()
 
 
 def iceberg_jar() -> Path:

@@ -28,12 +28,13 @@ def open_session(
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ.setdefault("SPARK_DIST_CLASSPATH", str(postgres.DRIVER))
     of_embedded = spark_settings(directory / f"spark-{os.getpid()}")
     named = {f"spark.sql.catalog.lake{name}": value for name, value in catalog.items()}
     chosen = {
         **{k: v for k, v in of_embedded.items() if not k.startswith(("spark.sql.catalog", "spark.hadoop"))},
         "spark.driver.memory": "1500m",
-        "spark.driver.extraClassPath": f"{iceberg_jar()}:{postgres.DRIVER}",
+        "spark.driver.extraClassPath": str(iceberg_jar()),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.defaultCatalog": "lake",

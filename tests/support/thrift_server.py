@@ -55,7 +55,7 @@ def server(lake: Path, settings: Mapping[str, str]) -> Iterator[int]:
         "spark.driver.memory": "1g",
         "spark.master": "local[2]",
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraClassPath": f"{iceberg_jar()}:{postgres.DRIVER}",
+        "spark.driver.extraClassPath": str(iceberg_jar()),
         **settings,
     }
     command = [str(home / "bin" / "spark-submit"), "--class", SERVER]
@@ -64,6 +64,7 @@ def server(lake: Path, settings: Mapping[str, str]) -> Iterator[int]:
     command += ["spark-internal", "--hiveconf", f"hive.server2.thrift.port={port}"]
     command += ["--hiveconf", f"hive.server2.thrift.bind.host={HOST}"]
     environment = {**os.environ, "JAVA_HOME": str(find_java_home()), "SPARK_HOME": str(home)}
+    environment.setdefault("SPARK_DIST_CLASSPATH", str(postgres.DRIVER))
     log = lake / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=lake)
