@@ -40,7 +40,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.fixture(scope="session")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lake")
+    return tmp_path_factory.mktemp("the lake")
 
 
 @pytest.fixture(scope="session")

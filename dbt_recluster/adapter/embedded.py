@@ -109,7 +109,7 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog.type": "hive",
         # With the cache on, tables that were dropped and made again keep answering as they were.
         "spark.sql.catalog.spark_catalog.cache-enabled": "false",
-        "spark.sql.warehouse.dir": (lake / "warehouse").as_uri(),
+        "spark.sql.warehouse.dir": f"file://{lake / 'warehouse'}",
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={lake / 'metastore'};create=true",
         "spark.hadoop.datanucleus.schema.autoCreateAll": "true",
         "spark.hadoop.hive.metastore.schema.verification": "false",

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,14 @@ LOOK = """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path) -> Iterator[Project]:
     made = Project(
         tmp_path / "a project", {"method": "embedded", "path": "the lake"}, {"events.sql": EVENTS % "a"}
     )
     (made.root / "macros").mkdir()
     (made.root / "macros" / "ask.sql").write_text(ASK)
-    return made
+    yield made
+    made.stop()
 
 
 def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) -> None:

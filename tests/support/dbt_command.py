@@ -22,6 +22,7 @@ class Project:
             (root / "models" / name).write_text(text)
         flags = {"send_anonymous_usage_stats": False}
         self.write("dbt_project.yml", {"name": "p", "version": "1.0", "profile": "p", "flags": flags})
+        self._started: list[subprocess.Popen[str]] = []
         target = {"type": "recluster", "schema": "analytics", "threads": 1, **profile}
         self.write("profiles.yml", {"p": {"target": "dev", "outputs": {"dev": target}}})
 
@@ -30,7 +31,7 @@ class Project:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         dbt = Path(sys.executable).with_name("dbt")
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [str(dbt), "--no-use-colors", *arguments, "--profiles-dir", "."],
             cwd=self.root,
             env={**os.environ, **environment},
@@ -40,6 +41,15 @@ class Project:
             # A shell that starts the tests in the background has them ignore Ctrl-C, and dbt would inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
+        self._started.append(process)
+        return process
+
+    def stop(self) -> None:
+        """Kill what was started and has not ended, as after a test that failed: its Spark would work on."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """Return exit code, standard output and standard error."""
