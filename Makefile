@@ -22,7 +22,9 @@ demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the
 test: lint spark ## Lint, types and this project's tests that share a Spark, in two processes
 	@cat build/tests.txt
 
-test-all: lint docs spark more ## Everything that CI checks
+test-all: ## Everything that CI checks
+	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
+	@$(MAKE) --no-print-directory docs spark more
 	@cat build/tests.txt
 
 ##@ For contributors
@@ -51,7 +53,7 @@ spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt
 	@mkdir -p build && rm -f build/tests.txt
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-more: $(READY) $(CLASSES) ## dbt's own tests in three catalogs, the integration project, what starts or kills processes, more cases
+more: $(READY) $(CLASSES) ## All other tests: dbt's own in three catalogs, what starts processes or kills them, more cases
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "official or exhaustive or processes" -n $(PROCESSES) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
