@@ -56,7 +56,7 @@ spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt
 more: $(READY) $(CLASSES) ## All other tests: dbt's own in three catalogs, what starts processes or kills them, more cases
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "official or exhaustive or processes" -n $(PROCESSES) --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "official or exhaustive or processes" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
@@ -87,7 +87,7 @@ $(READY): pyproject.toml constraints.txt requirements-dev.txt
 	@touch $@
 
 $(CLASSES): $(READY)
-	@echo "writing Spark's classes into $@, which starts it in two thirds of the time"
+	@echo "writing Spark's classes into $@, for the processes that the tests start"
 	@$(RUN)/python tests/support/class_archive.py $@
 
 .PHONY: help demo test test-all install lint docs unit spark more coverage project writers cluster memory merge clean

@@ -23,7 +23,6 @@ from dbt.artifacts.schemas import base as artifacts
 from dbt_common.behavior_flags import BehaviorFlagRendered
 from dbt_common.utils.encoding import JSONEncoder
 from runtime import JAVA_OPTIONS, iceberg_jar
-from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
@@ -99,22 +98,6 @@ def pytest_configure() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
-class Scopes(LoadScopeScheduling):
-    """Keeps the tests of a module or class together, but those in tests/processes that share no server."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.partition("::")[0]
-        if "/processes/" in module and not module.endswith(("_thrift.py", "_rest.py", "_pyiceberg.py")):
-            return nodeid
-        scope: str = super()._split_scope(nodeid)
-        return scope
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Use ours for `--dist loadscope`."""
-    return Scopes(config, log) if config.getoption("dist") == "loadscope" else None
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start processes, dbt's own, and all but the first of cases that are alike."""
     seen: set[str] = set()
@@ -125,9 +108,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen.add(test)
         if item.path.parent.name in ("processes", "package"):
             item.add_marker("processes")
+        elif not item.get_closest_marker("xdist_group"):
+            # A module or class may share fixtures; what starts processes runs wherever there is room.
+            item.add_marker(pytest.mark.xdist_group(test.rpartition("::")[0]))
         if item.path.parent.name == "official":
             item.add_marker("official")
-    # The longest first: the short ones fill the end.
+    # The longest first, the integration project before all: the short ones fill the end.
     items.sort(
         key=lambda item: (not item.get_closest_marker("processes"), "integration_project" not in item.nodeid)
     )

@@ -33,6 +33,8 @@ ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7
 
 _INSTALL = "pip install 'dbt-recluster[embedded]'"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Derby's addresses end at the first two, Java's options at the next, and Hive puts variables in.
+_NOT_IN_PATHS = (":", ";", '"', "\\", "\n", "${")
 logger = AdapterLogger("Recluster")
 _start_lock = threading.Lock()
 _running: Lake | None = None
@@ -208,6 +210,10 @@ def _directory(path: str) -> Path:
             f"path: {path!r} is not a local directory. The embedded method keeps its lake on the local disk."
         )
     lake = Path(path).expanduser().resolve()
+    if special := next((text for text in _NOT_IN_PATHS if text in str(lake)), None):
+        raise OptionError(
+            f"path: {str(lake)!r} has {special!r} in it, with which Spark and its metastore cannot start."
+        )
     if lake.exists() and not lake.is_dir():
         raise OptionError(f"path: {lake} is a file; the embedded method needs a directory for its lake.")
     return lake

@@ -14,6 +14,7 @@ import yaml
 from jobs import Jobs
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("the wheel")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import thrift_server
 from dbt_recluster.maintenance import clustering_information, recluster
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
+pytestmark = pytest.mark.xdist_group("catalogs of pyiceberg")
 
 
 @pytest.fixture(scope="module", params=["rest", "jdbc"])

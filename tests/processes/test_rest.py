@@ -17,6 +17,8 @@ from sessions import checksum
 from dbt_recluster.exceptions import CommitStateUnknownError
 from dbt_recluster.maintenance import ReclusterResult, clustering_history, recluster
 
+pytestmark = pytest.mark.xdist_group("the REST catalog")
+
 
 def use(spark: Any, server: RestServer) -> str:
     """Make a catalog of the server, and return its name."""

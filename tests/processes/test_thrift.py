@@ -14,6 +14,7 @@ import thrift_server
 from dbt_command import Project
 
 pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
+pytestmark = pytest.mark.xdist_group("the thrift server")
 
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
 select id, pmod(hash(id), 100) as k from range(1000)"""

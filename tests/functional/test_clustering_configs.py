@@ -1,0 +1,179 @@
+"""Configs of clustered models: what is recorded, refused and warned of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from clustered_models import Clustering, config
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.sort_order import sort_order_text
+
+
+class TestRecordedOptions(Clustering):
+    """Options are recorded in the table for jobs without dbt, by one statement and only when they change."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', none), "
+            "recluster_where=var('where', none)) }} select id, id % 7 as k, concat('v', id) as v from range(100)",
+            "replaced.sql": "{{ config(materialized='table', cluster_by='k', block_rows=var('rows', none)) }} "
+            "select 1 as k",
+        }
+
+    def test_a_change_is_one_statement(self, project: Any, sql: Any) -> None:
+        def run(**variables: Any) -> list[str]:
+            command = ["run", "--vars", json.dumps(variables), "--log-level", "debug"]
+            _, log = run_dbt_and_capture(command)
+            return [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
+
+        def options(table: str) -> dict[str, str]:
+            rows = (tuple(row) for row in sql(f"show tblproperties {{schema}}.{table}"))
+            prefix = "recluster.option."
+            return {name.removeprefix(prefix): value for name, value in rows if name.startswith(prefix)}
+
+        assert all(" write ordered by " in statement for statement in run(depth=2, rows=500))
+        assert (options("events"), options("replaced")) == ({"depth": "2"}, {"block_rows": "500"})
+        events = f"alter table {project.test_schema}.events"
+        assert not [each for each in run(depth=2, rows=500) if each.startswith(events)]
+        changed = [each for each in run(depth=3, where="v <> 'it\\'s'") if each.startswith(events)]
+        assert len(changed) == 1
+        assert options("events") == {"depth": "3", "where": "v <> 'it\\'s'"}
+        assert options("replaced") == {}
+        removed = [each for each in run() if each.startswith(events)]
+        assert len(removed) == 1
+        assert options("events") == {}
+
+
+class TestHiddenValues(Clustering):
+    """Spark shows ********* for a property whose name or value contains ``url``, ``token``, ``secret``..."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select concat('u', id) as url, id % 7 as `api token` from range(100)"
+        options = {"materialized": "incremental", "recluster_where": "url <> 'u1'"}
+        return {
+            "pages.sql": config(cluster_by=["truncate(2, url)", "`api token`"], **options) + rows,
+            "replaced.sql": config(materialized="table") + rows,
+        }
+
+    @pytest.mark.usefixtures("project")
+    def test_they_are_compared_nevertheless(self, sql: Any, spark: Any, project: Any) -> None:
+        run_dbt(["run"])
+        shown = dict(tuple(row) for row in sql("show tblproperties {schema}.pages"))
+        assert "redacted" in shown["sort-order"]  # otherwise this test shows nothing
+        sql("alter table {schema}.replaced write ordered by url desc nulls last, truncate(2, `api token`)")
+        _, log = run_dbt_and_capture(["run", "--log-level", "debug"])
+        changed = [line.strip() for line in log.splitlines() if line.strip().startswith("alter table")]
+        assert len(changed) == 1
+        assert changed[0].endswith(
+            ".replaced write locally ordered by `url` DESC NULLS LAST, truncate(2, `api token`) ASC NULLS FIRST"
+        )
+        table = IcebergTable.load(spark, f"{project.test_schema}.replaced")
+        assert sort_order_text(table) == "url DESC NULLS LAST, truncate(api token, 2) ASC NULLS FIRST"
+
+
+class TestWrongConfigs(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select 1 as id, timestamp '2026-01-01' as ts"
+        configs: dict[str, dict[str, Any]] = {
+            "wrong_type": {"cluster_by": {"a": 1}},
+            "unknown_column": {"cluster_by": "nope"},
+            "unsupported": {"cluster_by": "bucket(4, id)"},
+            "wrong_column_type": {"cluster_by": "days(id)"},
+            "wrong_depth": {"cluster_by": "id", "recluster_depth": "deep"},
+            "misspelt": {"cluster_by": "id", "recluster_depht": 3},
+            "wrong_where": {"cluster_by": "id", "recluster_where": "nope > 1"},
+            "where_too_clever": {"cluster_by": "id", "recluster_where": "id % 2 = 1"},
+            "dotted": {"cluster_by": "`a.b`"},
+        }
+        return {f"{name}.sql": config(materialized="table", **each) + rows for name, each in configs.items()}
+
+    def test_an_error_before_any_data_is_written(self, project: Any, sql: Any) -> None:
+        results = run_dbt(["run"], expect_pass=False)
+        messages = {result.node.name: result.message for result in results}
+        for name, text in {
+            "wrong_type": "cluster_by must be a string or a list of strings, not {'a': 1}",
+            "unknown_column": "nope: there is no column 'nope'; the columns are id, ts",
+            "unsupported": "cluster_by item 'bucket(4, id)' is not supported. An item is a column, days(ts)",
+            "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
+            "wrong_depth": "recluster_depth must be a number of at least 1",
+            "misspelt": "recluster_depht is not a config of dbt-recluster",
+            "wrong_where": "where: 'nope > 1' cannot choose blocks of the model",
+            "where_too_clever": "where: 'id % 2 = 1' cannot choose blocks of the model",
+            "dotted": "a column with a dot in its name cannot be clustered by",
+        }.items():
+            assert text in messages[name], messages[name]
+            assert name in messages[name]  # the model
+        assert [row for row in sql("show tables in {schema}") if not row.isTemporary] == []
+
+
+class TestColumnsOfTheModelAndOfTheTable(Clustering):
+    """The key is checked against what the table has, and against what the model is about to add."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {}
+
+    @staticmethod
+    def run(project: Any, sql: str, *, expect_pass: bool = True, **items: Any) -> str:
+        text = config(materialized="incremental", **items) + sql
+        write_file(text, project.project_root, "models", "m.sql")
+        (result,) = run_dbt(["run"], expect_pass=expect_pass)
+        return str(result.message)
+
+    def test_another_spelling_of_a_column(self, project: Any, sql: Any) -> None:
+        self.run(project, "select 1 as userid, 2 as b", cluster_by="userid")
+        self.run(project, "select 2 as UserId, 2 as b", cluster_by="USERID")
+        assert self.order(sql, "m") == "userid ASC NULLS FIRST"
+        assert sql("select count(*) from {schema}.m")[0][0] == 2
+
+    def test_a_key_on_a_new_column(self, project: Any, sql: Any) -> None:
+        query = "select 3 as userid, 2 as b, 1 as c"
+        message = self.run(project, query, expect_pass=False, cluster_by=["c", "b"])
+        assert "cluster_by names c, which the model selects and its table does not have yet" in message
+        self.run(project, query, cluster_by=["c", "b"], on_schema_change="append_new_columns")
+        assert self.order(sql, "m") == "c ASC NULLS FIRST, b ASC NULLS FIRST"
+        assert sql("select count(*), count(c) from {schema}.m")[0][:] == (3, 1)
+
+    def test_a_query_that_needs_its_hook(self, project: Any, sql: Any) -> None:
+        hook = "create or replace temporary view made_by_hook as select 7 as code"
+        options = {"materialized": "table", "pre_hook": hook}
+        text = config(cluster_by="truncate(2, code)", **options) + "select code from made_by_hook"
+        write_file(text, project.project_root, "models", "hooked.sql")
+        run_dbt(["run", "--select", "hooked"])
+        assert self.order(sql, "hooked") == "truncate(code, 2) ASC NULLS FIRST"
+        text = config(cluster_by="nope", **options) + "select code from made_by_hook"
+        write_file(text, project.project_root, "models", "hooked.sql")
+        (result,) = run_dbt(["run", "--select", "hooked"], expect_pass=False)
+        assert "cluster_by item nope: there is no column 'nope'" in result.message
+
+
+class TestNoEffect(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "inline.sql": config(materialized="ephemeral", cluster_by="id") + "select 1 as id",
+            "a_view.sql": config(materialized="view", cluster_by="id") + "select * from {{ ref('inline') }}",
+            "files.sql": config(materialized="table", file_format="parquet", cluster_by="id")
+            + "select * from {{ ref('inline') }}",
+        }
+
+    def test_one_warning_each(self, project: Any) -> None:
+        results, log = run_dbt_and_capture(["run"])
+        assert {result.status for result in results} == {"success"}
+        for text in (
+            "cluster_by has no effect on inline: an ephemeral model has no table",
+            "cluster_by has no effect on a_view: a view has no data of its own to cluster",
+            "cluster_by has no effect on files: its file_format is parquet, and only Iceberg tables can be clustered",
+        ):
+            assert log.count(text) == 1, text
+
+    def test_warnings_can_be_errors(self, project: Any) -> None:
+        results = run_dbt(["--warn-error", "run"], expect_pass=False)
+        assert "no effect" in str(next(result.message for result in results if result.node.name == "a_view"))

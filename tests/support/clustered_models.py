@@ -1,0 +1,43 @@
+"""Clustered models, and what a test asks about their tables."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from dbt.tests.util import run_dbt_and_capture
+
+from dbt_recluster.maintenance import clustering_information
+
+EVENTS = """
+{{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=500) }}
+select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, timestamp_seconds(id * 1000) as ts, concat('v', id) as v
+from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
+"""
+
+
+def config(**items: Any) -> str:
+    return "{{ config(" + ", ".join(f"{key}={value!r}" for key, value in items.items()) + ") }}\n"
+
+
+def run_load(load: int, *more: str) -> tuple[Any, str]:
+    results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load}), *more])
+    return results, log
+
+
+class Clustering:
+    """What the test classes of clustered models inherit."""
+
+    @pytest.fixture
+    def sql(self, project: Any) -> Any:
+        return lambda statement: project.run_sql(statement.format(schema=project.test_schema), fetch="all")
+
+    @staticmethod
+    def order(sql: Any, table: str) -> str:
+        rows = dict(tuple(row) for row in sql(f"show tblproperties {{schema}}.{table}"))
+        return str(rows.get("sort-order", ""))
+
+    @staticmethod
+    def depth(project: Any, spark: Any, table: str) -> float:
+        return float(clustering_information(spark, f"{project.test_schema}.{table}")["average_depth"])
