@@ -212,7 +212,8 @@ def _directory(path: str) -> Path:
     lake = Path(path).expanduser().resolve()
     if special := next((text for text in _NOT_IN_PATHS if text in str(lake)), None):
         raise OptionError(
-            f"path: {str(lake)!r} has {special!r} in it, with which Spark and its metastore cannot start."
+            f"path: {str(lake)!r} has {special!r} in it, with which Spark and its metastore cannot start. "
+            "Choose a directory without it."
         )
     if lake.exists() and not lake.is_dir():
         raise OptionError(f"path: {lake} is a file; the embedded method needs a directory for its lake.")
