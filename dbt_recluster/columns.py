@@ -95,12 +95,6 @@ def unquote(name: str) -> str:
     return name[1:-1].replace("``", "`") if quoted else name
 
 
-def name_parts(name: str) -> list[str]:
-    """Return the parts of a table's name as SQL writes it, without their quotes."""
-    parts = re.findall(r"`((?:[^`]|``)+)`|(\w+)", name)
-    return [(quoted or plain).replace("``", "`") for quoted, plain in parts]
-
-
 def quote_path(column: str) -> str:
     """Return a column, or a struct field written ``column.field``, with each part in backquotes."""
     return ".".join(map(quote, column.split(".")))

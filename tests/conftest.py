@@ -69,6 +69,17 @@ def hadoop_catalog(spark: Any, tmp_path: Path) -> str:
     return name
 
 
+@pytest.fixture
+def broken_catalog(spark: Any) -> Iterator[str]:
+    """A catalog that does not start."""
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "nonsense"}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.broken{name}", value)
+    yield "broken"
+    for name in settings:
+        spark.conf.unset(f"spark.sql.catalog.broken{name}")
+
+
 @pytest.fixture(scope="session")
 def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
     return {

@@ -18,6 +18,8 @@ from dbt_recluster.iceberg.environment import ICEBERG_CATALOG
 
 # The name of Spark's session catalog, whatever its class.
 _SESSION_CATALOG_NAME = "spark_catalog"
+# What SET answers about a setting that is not there.
+_UNDEFINED = "<undefined>"
 _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not exist", "NoSuchDatabase")
 # What show views says in a catalog without any; most have an empty list instead.
 _NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
@@ -61,6 +63,10 @@ class Catalogs:
     def is_session_catalog(self, catalog: str | None) -> bool:
         """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""
         return (catalog or self.current).lower() == _SESSION_CATALOG_NAME
+
+    def is_catalog(self, name: str) -> bool:
+        """Whether there is a catalog of this name."""
+        return name.lower() == _SESSION_CATALOG_NAME or self._class(name) != _UNDEFINED
 
     def relations(self, catalog: str, schema: str) -> list[Listed]:
         """List the tables and views of a schema; none if it does not exist.

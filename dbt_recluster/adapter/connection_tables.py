@@ -19,9 +19,9 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import name_parts, quote_if_needed
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError
 from dbt_recluster.iceberg.directories import without_scheme
+from dbt_recluster.table_names import join_parts, name_parts
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.table import ClusteredTable
@@ -139,7 +139,7 @@ class ConnectionTables:
         catalog, *rest = name_parts(name)
         if len(rest) < 2 or catalog != self._catalog:
             return name
-        return ".".join(map(quote_if_needed, (self.session.catalog, *rest)))
+        return join_parts((self.session.catalog, *rest))
 
     def _metadata_log(self, name: str) -> MetadataLog:
         try:

@@ -79,7 +79,7 @@ class ReclusterAdapter(ModelMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._runner = OperationRunner(self._open, self._exists, self._selected, self._queries)
+        self._runner = OperationRunner(self._open, self._exists, self._selected, self._names, self._queries)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
         self._submitted = SubmittedTables(self.credentials, self.connections)
 

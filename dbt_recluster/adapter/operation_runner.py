@@ -13,6 +13,7 @@ from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.targets import CLUSTERED, Choice, Eligible, Node, Target, targets
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.table_names import NameResolution
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.table import ClusteredTable
@@ -75,12 +76,14 @@ class OperationRunner:
         open: Opens a table.
         exists: Tells whether a table is built.
         selected: Resolves dbt's selectors.
+        names: Which table a name means.
         queries: Returns the project's queries of a table.
     """
 
     open: Open
     exists: Exists
     selected: Selected
+    names: NameResolution
     queries: Queries = _no_queries
 
     def choice(self, table: Any, select: list[str] | None, exclude: list[str] | None) -> Choice:
@@ -94,6 +97,10 @@ class OperationRunner:
         if table is not None:
             raise OptionError("name tables, or choose them by select and exclude, not both")
         return Choice(selected=self.selected(select, exclude))
+
+    def targets(self, choice: Choice, nodes: Iterable[Node], eligible: Eligible = CLUSTERED) -> list[Target]:
+        """Return the tables that an operation works on (:func:`dbt_recluster.adapter.targets.targets`)."""
+        return targets(choice, nodes, self.names, eligible)
 
     def run(self, name: str, operation: Operation, given: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
         """Run an operation on every table that it names. A table that fails does not stop the others.
@@ -115,7 +122,7 @@ class OperationRunner:
             project = self.queries(target.unique_id) if target.unique_id else {}
             return operation.run(self.open, target, **arguments, project=project)
 
-        answers, failures = self.for_all(targets(choice, nodes, operation.eligible), run)
+        answers, failures = self.for_all(self.targets(choice, nodes, operation.eligible), run)
         if output == "json":
             single = choice.is_single and len(answers) == 1
             text = json.dumps(answers[0] if single else answers, indent=2, ensure_ascii=False)
@@ -134,7 +141,7 @@ class OperationRunner:
         from dbt_recluster.report.html import write_report
 
         data, failures = self.for_all(
-            targets(choice, nodes),
+            self.targets(choice, nodes),
             lambda target: self.open(target.relation, target.config.cluster_by).report_data(
                 target.config.options()
             ),

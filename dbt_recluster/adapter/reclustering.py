@@ -16,7 +16,7 @@ from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, RECLUSTER_ARGUMENT
 from dbt_recluster.adapter.config import ClusteringConfig, run_budget
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.operation_runner import OperationRunner
-from dbt_recluster.adapter.targets import Choice, Node, Target, targets
+from dbt_recluster.adapter.targets import Choice, Node, Target
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.values import Depth
 from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError, ReclusterError
@@ -187,7 +187,7 @@ class TableReclusterer:
         self, nodes: Iterable[Node], arguments: OperationArguments, variables: Mapping[str, Any]
     ) -> list[Target]:
         """Return the tables to work on; under a budget, those that gain most for each byte come first."""
-        selected = targets(arguments.choice, nodes)
+        selected = self._runner.targets(arguments.choice, nodes)
         if arguments.cluster_by is not None and (arguments.choice.table is None or len(selected) != 1):
             raise OptionError("cluster_by is for a single table: name it with table")
         if run_budget(variables) is None or len(selected) < 2:

@@ -18,7 +18,9 @@ from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import Columns, name_parts
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import NotAnIcebergTableError
+from dbt_recluster.table_names import NameResolution, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,6 +106,17 @@ class SessionMethods(SparkAdapter):
         from dbt_recluster.clustering.table import ClusteredTable
 
         return ClusteredTable(self.spark, relation, cluster_by)
+
+    @property
+    def _names(self) -> NameResolution:
+        """Which table a name means to this connection."""
+        return NameResolution(lambda: self.catalogs.current, self.catalogs.is_catalog, self._is_one_table)
+
+    def _is_one_table(self, one: str, other: str) -> bool:
+        try:
+            return self._open(one, None).iceberg.uuid == self._open(other, None).iceberg.uuid
+        except NotAnIcebergTableError:
+            return False
 
     def _exists(self, relation: str) -> bool:
         *catalog, schema, identifier = name_parts(relation)

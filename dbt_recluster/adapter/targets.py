@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dbt_recluster.adapter.config import ClusteringConfig
-from dbt_recluster.columns import name_parts
 from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.table_names import NameResolution, Parts, join_parts, name_parts
 
 # The materializations that make tables; ephemeral models and views have no blocks.
 _TABLES = ("table", "incremental", "snapshot", "seed")
@@ -79,12 +79,15 @@ EVERY_TABLE = Eligible(
 CLUSTERED = Eligible(lambda node: bool(node["config"].get("cluster_by")), "has cluster_by")
 
 
-def targets(choice: Choice, nodes: Iterable[Node], eligible: Eligible = CLUSTERED) -> list[Target]:
+def targets(
+    choice: Choice, nodes: Iterable[Node], names: NameResolution, eligible: Eligible = CLUSTERED
+) -> list[Target]:
     """Return the tables that an operation works on: those chosen, or all of the project that it is for.
 
     Args:
         choice: What the user chose.
         nodes: The project's nodes, as in dbt's ``graph``.
+        names: Which table a name means.
         eligible: Which tables the operation is for.
 
     Raises:
@@ -93,13 +96,13 @@ def targets(choice: Choice, nodes: Iterable[Node], eligible: Eligible = CLUSTERE
     built = [node for node in nodes if node["config"].get("materialized") in _TABLES]
     if choice.table is None:
         return _eligible_targets(choice, built, eligible)
-    names = [choice.table] if isinstance(choice.table, str) else choice.table
-    is_list = isinstance(names, list) and bool(names)
-    if not is_list or not all(isinstance(name, str) and name.strip() for name in names):
+    given = [choice.table] if isinstance(choice.table, str) else choice.table
+    is_list = isinstance(given, list) and bool(given)
+    if not is_list or not all(isinstance(name, str) and name.strip() for name in given):
         raise OptionError(
             f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
         )
-    return [_named_target(name.strip(), built) for name in names]
+    return [_named_target(parts, built, names) for parts in map(name_parts, given)]
 
 
 def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> list[Target]:
@@ -121,20 +124,21 @@ def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> 
     return sorted((_target(node, required=False) for node in found), key=lambda target: target.relation)
 
 
-def _named_target(name: str, nodes: list[Node]) -> Target:
-    if "." in name:
-        matches = [node for node in nodes if _same_table(_relation(node), name)]
+def _named_target(parts: Parts, nodes: list[Node], names: NameResolution) -> Target:
+    name = join_parts(parts)
+    if len(parts) > 1:
+        matches = [node for node in nodes if names.is_same(_relation(node), parts)]
         if not matches:
             return Target(name, ClusteringConfig(), required=True)
     else:
-        matches = [node for node in nodes if name in (node["name"], node["alias"])]
+        matches = [node for node in nodes if parts[0] in (node["name"], node["alias"])]
     if not matches:
         known = ", ".join(sorted(node["name"] for node in nodes))
         raise OptionError(
             f"{name} is no model, seed or snapshot of this project with a table; there are {known}"
         )
     if len(matches) > 1:
-        relations = " or ".join(_relation(node) for node in matches)
+        relations = " or ".join(join_parts(_relation(node)) for node in matches)
         raise OptionError(f"{name} may be {relations}; name one of them")
     return _target(matches[0], required=True)
 
@@ -145,15 +149,10 @@ def _target(node: Node, *, required: bool) -> Target:
         parsed, error = ClusteringConfig.parse(config.get, config), None
     except ReclusterError as e:
         parsed, error = ClusteringConfig(), f"the configuration of its model is wrong: {e}"
-    return Target(_relation(node), parsed, required, error, node.get("unique_id"))
+    return Target(join_parts(_relation(node)), parsed, required, error, node.get("unique_id"))
 
 
-def _relation(node: Node) -> str:
-    return str(node.get("relation_name") or f"{node['schema']}.{node['alias']}")
-
-
-def _same_table(relation: str, name: str) -> bool:
-    """Whether two names may mean one table: they differ at most in that one of them names no catalog."""
-    parts = [[part.lower() for part in name_parts(text)] for text in (relation, name)]
-    shorter = min(map(len, parts))
-    return parts[0][-shorter:] == parts[1][-shorter:]
+def _relation(node: Node) -> Parts:
+    # Not from relation_name, where a part that needs backquotes may have none.
+    catalog = node.get("database")
+    return (*([catalog] if catalog else []), node["schema"], node["alias"])

@@ -17,13 +17,13 @@ from dbt_recluster.clustering.recorded_reads import (
     faded,
 )
 from dbt_recluster.clustering.values import parse_iso_time
-from dbt_recluster.columns import name_parts
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.event_logs import EventLogs
 from dbt_recluster.iceberg.logged_filters import logged_boxes
 from dbt_recluster.iceberg.query_scans import query_boxes
 from dbt_recluster.iceberg.read_boxes import Box, box_as_json
 from dbt_recluster.iceberg.value_types import value_types
+from dbt_recluster.table_names import name_parts
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.keyed_table import KeyedTable

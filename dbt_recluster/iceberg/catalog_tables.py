@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.columns import quote_if_needed
 from dbt_recluster.exceptions import CatalogError, CatalogNotFoundError
-from dbt_recluster.iceberg.java_errors import is_caused_by, short_message
-from dbt_recluster.iceberg.jvm import activate, java_array, java_class, jvm
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jvm import activate, java_array, java_class, java_list, jvm
+from dbt_recluster.table_names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,47 +43,74 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
         name: ``catalog.namespace``, or a namespace of the current catalog.
 
     Raises:
+        OptionError: It is not the name of a namespace.
         CatalogNotFoundError: There is no such namespace, or its catalog is not one of Iceberg's.
-        CatalogError: The catalog does not answer.
+        CatalogError: The catalog does not start or answer.
     """
     activate(spark)
-    catalog, namespace = _catalog_and_namespace(spark, name)
-    plugin = _iceberg_catalog(spark, catalog)
+    parts = name_parts(name, "namespace")
+    # Spark resolves names of tables only; the table's name is dropped again.
+    resolved = resolve(spark, (*parts, "t"))
+    plugin, namespace = resolved.catalog(), tuple(resolved.identifier().namespace())
+    catalog = str(plugin.name())
     try:
-        exists = plugin.namespaceExists(_java_namespace(spark, namespace))
-        tables = _tables(spark, catalog, plugin, namespace) if exists else []
+        if plugin.namespaceExists(_java_namespace(spark, namespace)):
+            return _tables(spark, catalog, _check_is_iceberg(spark, plugin), namespace)
+    except CatalogNotFoundError:
+        raise
     except Exception as e:
         raise CatalogError(f"the tables of {name} cannot be listed: {short_message(e)}") from e
-    if not exists:
-        raise CatalogNotFoundError(f"there is no namespace {'.'.join(namespace)} in catalog {catalog}")
-    return tables
+    text = f"there is no namespace {join_parts(namespace)} in catalog {catalog}"
+    if len(parts) > 1 and namespace == parts:
+        text = f"{no_catalog(parts[0])}; and {text}, the current one"
+    raise CatalogNotFoundError(text)
 
 
-def _catalog_and_namespace(spark: SparkSession, name: str) -> tuple[str, Namespace]:
-    """Return the catalog and the namespace that a name means, by Spark's own rules."""
+def no_catalog(name: str) -> str:
+    """Return the sentence that says that there is no catalog of this name, and what to do."""
+    return (
+        f"Spark has no catalog {name}: set spark.sql.catalog.{name} to org.apache.iceberg.spark.SparkCatalog"
+    )
+
+
+def resolve(spark: SparkSession, parts: Parts) -> Any:
+    """Return the catalog of a table's name and the identifier in it, by Spark's rule.
+
+    Iceberg takes a catalog that does not start for one that is not there, and then looks in the current one.
+
+    Raises:
+        CatalogError: The catalog does not start.
+    """
+    if len(parts) > 1:
+        has_catalog(spark, parts[0])
+    return jvm(spark).org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
+        spark._jsparkSession, java_list(spark, parts)
+    )
+
+
+def has_catalog(spark: SparkSession, name: str) -> bool:
+    """Whether Spark has a catalog of this name.
+
+    Raises:
+        CatalogError: It does not start.
+    """
     try:
-        # Spark resolves names of tables only; the table's name is dropped again.
-        resolved = jvm(spark).org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
-            spark._jsparkSession, f"{name}.t"
-        )
+        return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
     except Exception as e:
-        raise CatalogNotFoundError(f"{name} is not a namespace: {short_message(e)}") from e
-    return str(resolved.catalog().name()), tuple(resolved.identifier().namespace())
+        raise CatalogError(f"catalog {name} does not start: {short_message(e)}") from e
 
 
 def _iceberg_catalog(spark: SparkSession, name: str) -> Any:
     """Return Spark's plugin of a catalog."""
-    try:
-        plugin = spark._jsparkSession.sessionState().catalogManager().catalog(name)
-    except Exception as e:
-        if is_caused_by(e, "org.apache.spark.sql.connector.catalog.CatalogNotFoundException"):
-            raise CatalogNotFoundError(
-                f"Spark has no catalog {name}: set spark.sql.catalog.{name} to org.apache.iceberg.spark.SparkCatalog"
-            ) from e
-        raise CatalogError(f"catalog {name} does not answer: {short_message(e)}") from e
+    if not has_catalog(spark, name):
+        raise CatalogNotFoundError(no_catalog(name))
+    return _check_is_iceberg(spark, spark._jsparkSession.sessionState().catalogManager().catalog(name))
+
+
+def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:
     if not java_class(spark, "org.apache.iceberg.spark.source.HasIcebergCatalog").isInstance(plugin):
         raise CatalogNotFoundError(
-            f"catalog {name} is not one of Iceberg's but {plugin.getClass().getName()}"
+            f"catalog {plugin.name()} is not one of Iceberg's but {plugin.getClass().getName()}"
         )
     return plugin
 
@@ -102,7 +129,7 @@ def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Namespace
     levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_namespace(spark, namespace))
     tables = plugin.icebergCatalog().listTables(levels)
     names = sorted(str(tables.get(position).name()) for position in range(tables.size()))
-    return [".".join(map(quote_if_needed, (catalog, *namespace, name))) for name in names]
+    return [join_parts((catalog, *namespace, name)) for name in names]
 
 
 def _java_namespace(spark: SparkSession, namespace: Namespace) -> Any:

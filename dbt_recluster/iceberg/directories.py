@@ -6,11 +6,11 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from dbt_recluster.columns import name_parts
 from dbt_recluster.exceptions import HousekeepingError, NotAnIcebergTableError
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.locks import canonical_name
+from dbt_recluster.table_names import name_parts
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 _NAMED_HOST = re.compile(r"(?:hdfs|viewfs|webhdfs)://[^/]", re.IGNORECASE)

@@ -10,11 +10,18 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.columns import Columns, quote
-from dbt_recluster.exceptions import NotAnIcebergTableError, UnsupportedTableError
+from dbt_recluster.exceptions import (
+    CatalogError,
+    NotAnIcebergTableError,
+    OptionError,
+    UnsupportedTableError,
+)
+from dbt_recluster.iceberg.catalog_tables import has_catalog, no_catalog, resolve
 from dbt_recluster.iceberg.environment import check_version
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import JavaNames, activate, java_class, java_items, java_map, jvm
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
+from dbt_recluster.table_names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,23 +87,27 @@ class IcebergTable:
         Raises:
             NotAnIcebergTableError: There is no such table; it is a view or has another format; or the name is that of
                 a branch, a tag, an older snapshot, the change log or a metadata table.
+            CatalogError: The catalog of the name does not start.
             SparkEnvironmentError: This version of Spark is not supported.
         """
-        if not isinstance(name, str):
-            raise NotAnIcebergTableError(f"a table name is a string such as 'schema.table', not {name!r}")
         check_version(spark)
         activate(spark)
-        spark3_util = jvm(spark).org.apache.iceberg.spark.Spark3Util
         try:
-            resolved = spark3_util.catalogAndIdentifier(spark._jsparkSession, name)
-            parts = [*resolved.identifier().namespace(), resolved.identifier().name()]
+            given = name_parts(name)
+        except OptionError as e:
+            raise NotAnIcebergTableError(str(e)) from None
+        try:
+            resolved = resolve(spark, given)
             loaded = resolved.catalog().loadTable(resolved.identifier())
+        except CatalogError:
+            raise
         except Exception as e:
-            raise NotAnIcebergTableError(_load_error(name, short_message(e))) from e
-        _check_is_main_branch(spark, name, parts, loaded)
+            raise NotAnIcebergTableError(_load_error(spark, given, short_message(e).rstrip("."))) from e
+        _check_is_main_branch(spark, given, loaded)
+        parts = (*resolved.identifier().namespace(), resolved.identifier().name())
         if any("/" in part for part in parts):
             raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
-        table = cls(spark, name, ".".join(map(quote, [resolved.catalog().name(), *parts])), loaded.table())
+        table = cls(spark, name, ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table())
         table.refresh()
         return table
 
@@ -288,21 +299,22 @@ def _primitive_fields(struct: Mapping[str, Any], prefix: str) -> Iterator[tuple[
             yield from _primitive_fields(field["type"], f"{path}.")
 
 
-def _load_error(name: str, message: str) -> str:
-    base, _, last = name.rpartition(".")
-    hint = ""
-    if base and _TIME_TRAVEL.fullmatch(last.strip("`")):
-        hint = f". Only the main branch of a table can be reclustered: name {base}"
-    return f"{name} cannot be loaded: {message.rstrip('.')}{hint}"
+def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
+    *base, last = parts
+    if base and _TIME_TRAVEL.fullmatch(last):
+        message += f". Only the main branch of a table can be reclustered: name {join_parts(base)}"
+    if len(base) > 1 and not has_catalog(spark, base[0]):
+        message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
+    return f"{join_parts(parts)} cannot be loaded: {message}"
 
 
-def _check_is_main_branch(spark: SparkSession, name: str, parts: list[str], loaded: Any) -> None:
+def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
     """Refuse everything that is not the main branch of an Iceberg table.
 
     Raises:
         NotAnIcebergTableError: With the name to use instead.
     """
-    base, last = ".".join(parts[:-1]), parts[-1]
+    name, base, last = join_parts(parts), join_parts(parts[:-1]), parts[-1]
     package = "org.apache.iceberg.spark.source"
     if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
         what = "the change log of a table"

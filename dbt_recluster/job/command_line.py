@@ -19,6 +19,7 @@ from dbt_recluster.clustering.values import (
 )
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.planner import STRATEGIES
+from dbt_recluster.table_names import name_parts
 
 PROGRAM = "dbt-recluster"
 # Exit codes.
@@ -174,9 +175,12 @@ class _Version(argparse.Action):
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     which = parser.add_argument_group("which tables")
-    which.add_argument("tables", nargs="*", metavar="TABLE", help=_TABLES)
+    which.add_argument("tables", nargs="*", type=_value(_name_of("table")), metavar="TABLE", help=_TABLES)
     which.add_argument(
-        "--namespace", metavar="NAME", help="every table of a namespace that has a cluster key: lake.sales"
+        "--namespace",
+        type=_value(_name_of("namespace")),
+        metavar="NAME",
+        help="every table of a namespace that has a cluster key: lake.sales",
     )
     which.add_argument("--catalog", metavar="NAME", help="every table of a catalog that has a cluster key")
     parser.add_argument(
@@ -289,6 +293,14 @@ def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(e)) from None
 
     return convert
+
+
+def _name_of(kind: str) -> Callable[[str, str], str]:
+    def check(_: str, text: str) -> str:
+        name_parts(text, kind)
+        return text
+
+    return check
 
 
 def _setting(text: str) -> tuple[str, str]:

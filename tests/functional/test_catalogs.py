@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture
-from operations import operate_json
+from operations import operate, operate_json
+
+from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 CATALOG = "beside"
 EVENTS = """{{ config(materialized='incremental', database='beside', cluster_by='k', recluster_depth=1,
@@ -99,12 +102,20 @@ class TestCatalogBeside:
         compiled = (Path(project.project_root) / "target/compiled/test/models/here.sql").read_text()
         assert f"from {CATALOG}.{project.test_schema}.events e" in compiled
 
-    def test_operations_take_names_of_three_parts(self, project: Any) -> None:
-        for name in ("events", f"{CATALOG}.{project.test_schema}.events", f"{project.test_schema}.events"):
+    def test_operations_take_names_of_three_parts(self, project: Any, spark: Any) -> None:
+        for name in ("events", f"{CATALOG}.{project.test_schema}.events"):
             information = operate_json(
                 "clustering_information", json.dumps({"table": name, "format": "json"})
             )
             assert information["total_block_count"] >= 1
+        # Two parts are a name of the current catalog, whatever this project has in another one.
+        name = f"{project.test_schema}.events"
+        assert f"{name} cannot be loaded" in operate("suspend_recluster", f"{{table: {name}}}", passes=False)
+        spark.sql(f"create table {name} (id int) using iceberg")
+        assert f"{name}: suspended since " in operate("suspend_recluster", f"{{table: {name}}}")
+        assert suspended_since(IcebergTable.load(spark, name)) is not None
+        assert suspended_since(IcebergTable.load(spark, f"{CATALOG}.{name}")) is None
+        spark.sql(f"drop table {name}")
 
     def test_docs_describe_both_catalogs(self, project: Any) -> None:
         run_dbt(["docs", "generate"])

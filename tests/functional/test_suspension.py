@@ -9,7 +9,8 @@ import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
-from dbt_recluster.clustering.suspension import PROPERTY
+from dbt_recluster.clustering.suspension import PROPERTY, suspended_since
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import clustering_depth, recluster
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
@@ -92,6 +93,13 @@ class TestSuspension(Operations):
     )
     def test_bad_input(self, project: Any, name: str, arguments: str, message: str) -> None:
         assert message in operate(name, arguments, passes=False)
+
+    def test_a_table_that_was_not_chosen(self, project: Any, table: str, spark: Any) -> None:
+        operate("resume_recluster", "{table: events}")
+        for name in (f"arch.{table}", f"[{table}, foo-{table}]", f"'{table}; drop table x'"):
+            operate("suspend_recluster", f"{{table: {name}}}", passes=False)
+        assert suspended_since(IcebergTable.load(spark, table)) is None
+        assert f"{table}: suspended since " in operate("suspend_recluster", f"{{table: {table.upper()}}}")
 
 
 class TestBudget(Operations):

@@ -233,7 +233,11 @@ def test_tables_without_a_key_and_without_existence(spark: Any, sales: str, run:
     ("arguments", "message"),
     [
         (("--namespace", "{catalog}.nowhere"), "there is no namespace nowhere in catalog {catalog}"),
-        (("--namespace", "a b"), "a b is not a namespace: "),
+        (
+            ("--namespace", "nocat.sales"),
+            "Spark has no catalog nocat: set spark.sql.catalog.nocat to org.apache.iceberg.spark.SparkCatalog; and "
+            "there is no namespace nocat.sales in catalog spark_catalog, the current one",
+        ),
         (
             ("--catalog", "nowhere"),
             "Spark has no catalog nowhere: set spark.sql.catalog.nowhere to org.apache",
@@ -248,6 +252,14 @@ def test_places_that_do_not_exist_are_wrong_usage(
     assert (code, out) == (2, "")
     assert err.startswith(f"dbt-recluster: {message.format(catalog=catalog)}")
     assert len(err.splitlines()) == 1
+
+
+def test_a_catalog_that_does_not_start_is_blamed(broken_catalog: str, run: Run) -> None:
+    error = f"catalog {broken_catalog} does not start: Unknown catalog type: nonsense\n"
+    for place in (("--catalog", broken_catalog), ("--namespace", f"{broken_catalog}.sales")):
+        assert run("information", *place) == (1, "", f"dbt-recluster: {error}")
+    name = f"{broken_catalog}.sales.orders"
+    assert run("information", name) == (1, "", f"{name}: {error}")
 
 
 def test_the_session_catalog_holds_other_tables_too(spark: Any, schema: str, as_json: Any) -> None:

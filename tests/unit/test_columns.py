@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.columns import Columns, name_parts, quote, quote_if_needed, unquote
+from dbt_recluster.columns import Columns, quote, quote_if_needed, unquote
 
 TYPES = {
     "k": "int",
@@ -48,4 +48,3 @@ def test_names_in_and_out_of_quotes() -> None:
     for name in ("tabelle_\u00fc", "2x", "a b", "a`b", ""):
         assert quote_if_needed(name) == quote(name)
         assert unquote(quote(name)) == name
-    assert name_parts("lake.`odd.name`.`a``b`") == ["lake", "odd.name", "a`b"]

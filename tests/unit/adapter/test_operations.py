@@ -12,6 +12,7 @@ from dbt_recluster.adapter.reclustering import OperationArguments, RunBudget, Ta
 from dbt_recluster.adapter.targets import Choice, Target
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import BudgetSpentError, ClusterKeyError, OptionError
+from dbt_recluster.table_names import NameResolution
 
 
 def never_opened(relation: str, key: Any) -> Any:
@@ -22,7 +23,8 @@ def selected(select: list[str] | None, exclude: list[str] | None) -> frozenset[s
     return frozenset({*(select or []), *(f"not {word}" for word in exclude or [])})
 
 
-RUNNER = OperationRunner(never_opened, lambda relation: relation != "s.unbuilt", selected)
+NAMES = NameResolution(lambda: "spark_catalog", lambda _: False, lambda *_: False)
+RUNNER = OperationRunner(never_opened, lambda relation: relation != "s.unbuilt", selected, NAMES)
 RECLUSTERER = TableReclusterer(RUNNER, RunBudget())
 
 

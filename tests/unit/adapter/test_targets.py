@@ -5,17 +5,24 @@ from typing import Any
 import pytest
 
 from dbt_recluster.adapter.housekeeping_operations import MAINTAINED
-from dbt_recluster.adapter.targets import EVERY_TABLE, Choice, Eligible, targets
+from dbt_recluster.adapter.targets import EVERY_TABLE, Choice, Eligible, Target, targets
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.table_names import NameResolution
 
 
-def node(name: str, materialized: str = "table", schema: str = "analytics", **config: Any) -> dict[str, Any]:
+def node(
+    name: str,
+    materialized: str = "table",
+    schema: str = "analytics",
+    database: str | None = None,
+    **config: Any,
+) -> dict[str, Any]:
     return {
         "unique_id": f"model.{schema}.{name}",
         "name": name,
         "alias": config.pop("alias", name),
+        "database": database,
         "schema": schema,
-        "relation_name": None,
         "config": {"materialized": materialized, **config},
     }
 
@@ -32,21 +39,31 @@ NODES = [
 ]
 
 
-def relations(table: Any) -> list[str]:
-    return [target.relation for target in targets(Choice(table), NODES)]
+# The session catalog is the current one, and there are two more. Upper and lower case are one.
+NAMES = NameResolution(
+    lambda: "spark_catalog", lambda name: name in ("spark_catalog", "arch", "lake"), lambda *_: True
+)
+
+
+def find(choice: Choice, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[Target]:
+    return targets(choice, nodes, NAMES, *eligible)
+
+
+def relations(table: Any, nodes: list[dict[str, Any]] = NODES) -> list[str]:
+    return [target.relation for target in find(Choice(table), nodes)]
 
 
 def test_none_means_every_clustered_model() -> None:
     assert relations(None) == ["analytics.days", "analytics.events", "analytics.users"]
-    assert not any(target.required for target in targets(Choice(), NODES))
+    assert not any(target.required for target in find(Choice(), NODES))
 
 
 def test_names_and_relations() -> None:
     assert relations("events") == ["analytics.events"]
     assert relations(["plain", "elsewhere.t"]) == ["analytics.plain", "elsewhere.t"]
-    found = targets(Choice("`Analytics`.EVENTS"), NODES)[0]
+    found = find(Choice("`Analytics`.EVENTS"), NODES)[0]
     assert (found.relation, found.config.block_rows, found.required) == ("analytics.events", 500, True)
-    assert targets(Choice("elsewhere.t"), NODES)[0].config.cluster_by is None
+    assert find(Choice("elsewhere.t"), NODES)[0].config.cluster_by is None
 
 
 @pytest.mark.parametrize(
@@ -64,52 +81,68 @@ def test_names_and_relations() -> None:
 )
 def test_names_that_cannot_be(table: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        targets(Choice(table), NODES)
+        find(Choice(table), NODES)
 
 
 def test_a_project_without_clustering() -> None:
     with pytest.raises(OptionError, match="No model of this project has cluster_by"):
-        targets(Choice(), [node("plain")])
+        find(Choice(), [node("plain")])
 
 
 def test_a_broken_model_does_not_keep_the_others_from_their_turn() -> None:
-    found = targets(Choice(), [*NODES, node("broken", cluster_by="bucket(3, id)")])
+    found = find(Choice(), [*NODES, node("broken", cluster_by="bucket(3, id)")])
     assert [target.relation for target in found if target.error] == ["analytics.broken"]
     assert "cluster_by item 'bucket(3, id)' is not supported" in str(found[0].error)
 
 
-def test_names_of_three_parts() -> None:
+def test_a_name_is_of_the_table_that_spark_resolves_it_to() -> None:
     nodes = [
-        {**node("orders", cluster_by="id"), "relation_name": "lake.sales.orders"},
-        {**node("orders", cluster_by="id"), "relation_name": "other.sales.orders"},
-        {**node("events", cluster_by="ts"), "relation_name": "lake.sales.events"},
+        node("events", "incremental", "an", cluster_by="ts"),
+        node("ev", schema="an", database="arch", cluster_by="ts"),
+        node("orders", schema="sales", database="lake", cluster_by="id"),
+        node("orders", schema="sales", database="spark_catalog", cluster_by="id"),
+        node("odd name", schema="my-schema", cluster_by="id"),
     ]
 
-    def named(name: str) -> list[str]:
-        return [target.relation for target in targets(Choice(name), nodes)]
+    def of_project(name: str) -> str | None:
+        (target,) = find(Choice(name), nodes)
+        return target.unique_id and target.relation
 
-    assert named("Other.sales.`orders`") == ["other.sales.orders"]
-    assert named("sales.events") == ["lake.sales.events"]
-    assert named("third.sales.events") == ["third.sales.events"]
-    with pytest.raises(
-        OptionError, match=r"may be lake\.sales\.orders or other\.sales\.orders; name one of them"
-    ):
-        named("sales.orders")
+    assert of_project("an.events") == of_project("`an`.EVENTS") == "an.events"
+    assert of_project("spark_catalog.an.events") == of_project("SPARK_CATALOG.an.events") == "an.events"
+    assert of_project("arch.an.events") is None
+    assert of_project("an.ev") is None  # of the current catalog, where the project has none
+    assert of_project("arch.an.ev") == "arch.an.ev"
+    assert of_project("sales.orders") == "spark_catalog.sales.orders"
+    assert of_project("lake.sales.orders") == "lake.sales.orders"
+    assert of_project("third.sales.orders") is None
+    assert of_project("x.lake.sales.orders") is None
+    assert of_project("`my-schema`.`odd name`") == of_project("`odd name`") == "`my-schema`.`odd name`"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["an.other, an.events", "an.events; drop table an.other", "foo-an.events", "events.*", "an.", "e v"],
+)
+def test_a_name_that_is_none_chooses_nothing(name: str) -> None:
+    for table in (name, ["events", name]):
+        with pytest.raises(OptionError, match="is not the name of a table"):
+            relations(table)
 
 
 def test_selected_models_are_those_that_an_operation_is_for() -> None:
     chosen = Choice(selected=frozenset({"model.analytics.plain", "model.analytics.users"}))
-    assert [target.relation for target in targets(chosen, NODES)] == ["analytics.users"]
+    assert [target.relation for target in find(chosen, NODES)] == ["analytics.users"]
     every = ["analytics.plain", "analytics.users"]
-    assert [target.relation for target in targets(chosen, NODES, EVERY_TABLE)] == every
+    assert [target.relation for target in find(chosen, NODES, EVERY_TABLE)] == every
     old = Eligible(lambda node: bool(node["config"].get("old")), "is old", by_default=True)
-    assert [target.relation for target in targets(chosen, NODES, old)] == every
+    assert [target.relation for target in find(chosen, NODES, old)] == every
     with pytest.raises(OptionError, match=r"No model of this project is old"):
-        targets(Choice(), NODES, old)
+        find(Choice(), NODES, old)
     with pytest.raises(OptionError, match="nothing that is selected has cluster_by"):
-        targets(Choice(selected=frozenset({"model.analytics.plain"})), NODES)
+        find(Choice(selected=frozenset({"model.analytics.plain"})), NODES)
     with pytest.raises(OptionError, match="nothing that is selected is a table"):
-        targets(Choice(selected=frozenset({"model.analytics.a_view"})), NODES, EVERY_TABLE)
+        find(Choice(selected=frozenset({"model.analytics.a_view"})), NODES, EVERY_TABLE)
 
 
 def test_maintained_models_are_those_that_say_so() -> None:
@@ -120,6 +153,6 @@ def test_maintained_models_are_those_that_say_so() -> None:
         node("unset"),
         node("wrong", recluster_maintain="perhaps"),
     ]
-    found = targets(Choice(), nodes, MAINTAINED)
+    found = find(Choice(), nodes, MAINTAINED)
     assert [target.relation for target in found] == ["analytics.on", "analytics.word", "analytics.wrong"]
     assert "recluster_maintain must be true or false" in str(found[2].error)

@@ -1,0 +1,80 @@
+"""Names of tables: how they are written, and which of them mean the same table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dbt_recluster.columns import quote_if_needed
+from dbt_recluster.exceptions import OptionError
+
+_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*")
+
+Parts = tuple[str, ...]
+
+
+def name_parts(name: Any, of: str = "table") -> Parts:
+    """Return the parts of a name such as ``lake.sales.orders``, without their backquotes.
+
+    Args:
+        name: The name.
+        of: What it should be the name of, for the error.
+
+    Raises:
+        OptionError: It is no such name. Nothing in it is passed over.
+    """
+    parts: list[str] = []
+    place = 0
+    while isinstance(name, str) and (match := _PART.match(name, place)):
+        quoted, plain = match.groups()
+        parts.append(plain or quoted.replace("``", "`"))
+        if match.end() == len(name):
+            return tuple(parts)
+        if name[match.end()] != ".":
+            break
+        place = match.end() + 1
+    raise OptionError(
+        f"{name!r} is not the name of a {of}: its parts are joined by dots, and a part with other characters than "
+        "letters, digits and _ stands in backquotes"
+    )
+
+
+def join_parts(parts: Sequence[str]) -> str:
+    """Return the name with these parts, with backquotes where they are needed."""
+    return ".".join(map(quote_if_needed, parts))
+
+
+@dataclass(frozen=True)
+class NameResolution:
+    """Which table a name means to a connection, by Spark's rule.
+
+    The first of several parts is a catalog if there is one of that name. Otherwise the name belongs to the current
+    catalog. Whether upper and lower case differ depends on the catalog.
+
+    Attributes:
+        current_catalog: Returns the current catalog.
+        is_catalog: Whether there is a catalog of a name.
+        is_one_table: Whether two names that differ in case mean one table.
+    """
+
+    current_catalog: Callable[[], str]
+    is_catalog: Callable[[str], bool]
+    is_one_table: Callable[[str, str], bool]
+
+    def is_same(self, one: Parts, other: Parts) -> bool:
+        """Whether two names of a namespace and a table, and perhaps a catalog, mean the same table."""
+        shorter, longer = sorted((one, other), key=len)
+        full = shorter
+        if len(longer) == len(shorter) + 1 and _folded(longer[1:]) == _folded(shorter):
+            if self.is_catalog(shorter[0]):
+                return False
+            full = (self.current_catalog(), *shorter)
+        if full == longer:
+            return True
+        return _folded(full) == _folded(longer) and self.is_one_table(join_parts(one), join_parts(other))
+
+
+def _folded(parts: Parts) -> Parts:
+    return tuple(part.casefold() for part in parts)
