@@ -67,14 +67,15 @@ class NameResolution:
         """Whether two names of a namespace and a table, and perhaps a catalog, mean the same table."""
         shorter, longer = sorted((one, other), key=len)
         full = shorter
-        if len(longer) == len(shorter) + 1 and _folded(longer[1:]) == _folded(shorter):
+        if len(longer) == len(shorter) + 1 and folded(longer[1:]) == folded(shorter):
             if self.is_catalog(shorter[0]):
                 return False
             full = (self.current_catalog(), *shorter)
         if full == longer:
             return True
-        return _folded(full) == _folded(longer) and self.is_one_table(join_parts(one), join_parts(other))
+        return folded(full) == folded(longer) and self.is_one_table(join_parts(one), join_parts(other))
 
 
-def _folded(parts: Parts) -> Parts:
+def folded(parts: Parts) -> Parts:
+    """Return the parts as a catalog compares them that takes upper and lower case for one."""
     return tuple(part.casefold() for part in parts)

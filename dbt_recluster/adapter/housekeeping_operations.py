@@ -12,6 +12,7 @@ from dbt_recluster.adapter.operation_runner import Open, Operation
 from dbt_recluster.adapter.targets import EVERY_TABLE, Eligible, Node, Target
 from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.report import housekeeping_text
 
 
@@ -53,12 +54,19 @@ def parse_orphans_dry_run(value: Any) -> bool:
 def _operation(task: str, **parsers: Parser) -> Operation:
     """Return the operation that calls the method of `Housekeeping` of this name with its arguments."""
 
-    def run(open_table: Open, target: Target, **arguments: Any) -> dict[str, Any]:
-        result = getattr(open_table(target.relation, None).housekeeping(), task)(**arguments)
+    def run(open_table: Open, target: Target, catalog: CatalogFiles, **arguments: Any) -> dict[str, Any]:
+        result = getattr(open_table(target.relation, None).housekeeping(catalog), task)(**arguments)
         values: dict[str, Any] = result.as_dict()
         return values
 
-    return Operation(run, housekeeping_text.done, needs_choice=True, eligible=EVERY_TABLE, parsers=parsers)
+    return Operation(
+        run,
+        housekeeping_text.done,
+        needs_choice=True,
+        eligible=EVERY_TABLE,
+        parsers=parsers,
+        shared=lambda: {"catalog": CatalogFiles()},
+    )
 
 
 HOUSEKEEPING: dict[str, Operation] = {

@@ -53,6 +53,7 @@ class Operation:
         eligible: Which of the project's tables it is for.
         parsers: The arguments besides those that choose tables, and ``format``.
         takes_project: Whether ``run`` takes the project's queries of the table by name, as ``project``.
+        shared: Returns further arguments of ``run``, once for all tables.
     """
 
     run: Callable[..., Any]
@@ -61,6 +62,7 @@ class Operation:
     eligible: Eligible = CLUSTERED
     parsers: Mapping[str, Parser] = field(default_factory=dict)
     takes_project: bool = False
+    shared: Callable[[], Mapping[str, Any]] = dict
 
     @property
     def arguments(self) -> dict[str, Parser]:
@@ -111,6 +113,7 @@ class OperationRunner:
         arguments = parse_arguments(name, operation.arguments, given)
         choice = self.choice(*map(arguments.pop, CHOICE_ARGUMENTS))
         output = arguments.pop("format")
+        arguments |= operation.shared()
         if operation.needs_choice and not choice.is_given:
             raise OptionError(
                 f"{name} needs a table: --args '{{table: schema.name}}', or a selector: --args '{{select: tag:name}}'"

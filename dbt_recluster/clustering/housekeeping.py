@@ -20,7 +20,8 @@ from dbt_recluster.clustering.housekeeping_result import (
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import HousekeepingError, OptionError, ReclusterError
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
-from dbt_recluster.iceberg.directories import directories, neighbour
+from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.directories import directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import short_message
 
@@ -43,12 +44,16 @@ class Housekeeping:
 
     Args:
         table: The table.
-        now: The current time, UTC.
+        now: The time to take for the current one, UTC; None is that of each call.
+        catalog: The files of the catalog's tables, which a call on many tables reads once for all of them.
     """
 
-    def __init__(self, table: IcebergTable, now: datetime | None = None) -> None:
+    def __init__(
+        self, table: IcebergTable, now: datetime | None = None, catalog: CatalogFiles | None = None
+    ) -> None:
         self._table = table
-        self._now = now or datetime.now(timezone.utc)
+        self._fixed_now = now
+        self._catalog = CatalogFiles() if catalog is None else catalog
         self._actions = IcebergActions(table)
 
     def expire_snapshots(
@@ -98,8 +103,9 @@ class Housekeeping:
 
         Raises:
             OptionError: ``older_than`` lies in the future.
-            HousekeepingError: ``older_than`` is too young; another table writes into the same directories; files may
-                belong to other tables (``gc.enabled``); or Iceberg fails.
+            CatalogError: The catalog does not list its tables.
+            HousekeepingError: ``older_than`` is too young; another table writes into the same directories, or cannot be
+                read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
         """
         older_than = self._past(older_than)
         least = self._now - LEAST_ORPHAN_AGE
@@ -183,39 +189,38 @@ class Housekeeping:
             return None, None
 
     def _remove_orphans(self, older_than: datetime, force: bool, dry_run: bool) -> OrphansRemoved:
-        own = self._own_directories(force)
-        if not force:
-            self._check_metadata_is_its_own(own)
-        files = self._actions.remove_orphans(own, older_than, dry_run=dry_run)
-        return OrphansRemoved(
-            self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
-        )
-
-    def _own_directories(self, force: bool) -> Sequence[str]:
-        """Return the directories that the table writes to, if it alone does."""
         own = directories(self._table)
         if own is None:
             raise HousekeepingError(
                 f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
                 "knows which files are its own"
             )
-        if other := neighbour(self._table, own, pass_over_unreadable=force):
-            raise HousekeepingError(
-                f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so its files "
-                "would be deleted as orphans"
-            )
-        return own
-
-    def _check_metadata_is_its_own(self, own: Sequence[str]) -> None:
-        """Refuse directories with the metadata of a table that the catalog does not list."""
+        files: list[str] = []
         # Of another table there may be young files only, so whose they are is asked of files of any age.
-        unknown = self._actions.remove_orphans(own, self._now, dry_run=True)
-        if foreign := self._actions.foreign_metadata(unknown):
+        if unknown := sorted(self._actions.unknown_files(own, self._now)):
+            unused = self._unused(own, unknown, force)
+            files = sorted(self._actions.unknown_files(own, older_than).intersection(unused))
+        if files and not dry_run:
+            self._actions.delete_files(files)
+        return OrphansRemoved(
+            self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
+        )
+
+    def _unused(self, own: Sequence[str], unknown: Sequence[str], force: bool) -> list[str]:
+        """Return the files that no table uses, if the directories are this table's alone."""
+        if other := self._catalog.neighbour(self._table, own):
+            raise HousekeepingError(
+                f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so it is "
+                "not known whose the files there are"
+            )
+        unused = self._catalog.unused(self._table, unknown)
+        if not force and (foreign := self._actions.foreign_metadata(unused)):
             raise HousekeepingError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
                 "--full-refresh drops one, force: true removes its files too"
             )
+        return unused
 
     def _rewrite_manifests(self, dry_run: bool) -> ManifestsRewritten:
         if dry_run:
@@ -243,6 +248,10 @@ class Housekeeping:
         if self._actions.joinable_position_deletes() < _FEW_DELETE_FILES:
             return PositionDeletesRewritten(self._table.name, dry_run, 0, 0)
         return self._rewrite_deletes(dry_run)
+
+    @property
+    def _now(self) -> datetime:
+        return self._fixed_now or datetime.now(timezone.utc)
 
     def _past(self, older_than: datetime | None) -> datetime | None:
         moment = parse_moment("older_than", older_than)

@@ -30,6 +30,7 @@ from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.suspension import resume, suspend
 from dbt_recluster.clustering.values import AUTO
+from dbt_recluster.iceberg.catalog_files import CatalogFiles
 
 _DEFAULTS = ReclusterOptions()
 
@@ -96,9 +97,9 @@ class ClusteredTable(KeyedTable):
         """
         return Recluster(self, options).run()
 
-    def housekeeping(self) -> Housekeeping:
-        """Return what cleans up after the table's commits."""
-        return Housekeeping(self.iceberg)
+    def housekeeping(self, catalog: CatalogFiles | None = None) -> Housekeeping:
+        """Return what cleans up after the table's commits; ``catalog`` is what a call on many tables shares."""
+        return Housekeeping(self.iceberg, catalog=catalog)
 
     def clustering_reads(self, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
         """Return the known reads and the blocks that each opens; ``declared`` as in :meth:`know`."""

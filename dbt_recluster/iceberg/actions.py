@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.iceberg.block_metadata import DELETED_BLOCK
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
 from dbt_recluster.iceberg.java_functions import JavaFunctions
-from dbt_recluster.iceberg.jvm import java_items, jvm
+from dbt_recluster.iceberg.jvm import java_items, java_list, jvm
 from dbt_recluster.iceberg.locks import table_lock
 
 if TYPE_CHECKING:
@@ -123,16 +123,22 @@ class IcebergActions:
         result = self._execute(self._configured(action, older_than, retain_last))
         return sum(int(getattr(result, count)()) for count in _COUNTS)
 
-    def remove_orphans(self, directories: Sequence[str], older_than: datetime, *, dry_run: bool) -> list[str]:
-        """Delete files in some directories that no snapshot knows, or only list them."""
+    def unknown_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
+        """Return the files in some directories that the table does not know, last changed before a time."""
         files: set[str] = set()
         for directory in filter(self._exists, directories):
             action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
-            action = action.olderThan(_millis(older_than))
-            if dry_run:
-                action = action.deleteWith(JavaFunctions(self._table.spark).no_consumer())
+            # What it finds is held against other tables before any of it is deleted.
+            action = action.olderThan(_millis(older_than)).deleteWith(
+                JavaFunctions(self._table.spark).no_consumer()
+            )
             files |= set(map(str, java_items(_as_list(self._table, action.execute().orphanFileLocations()))))
-        return sorted(files)
+        return files
+
+    def delete_files(self, files: Sequence[str]) -> None:
+        """Delete files; one that cannot be deleted stays."""
+        table = self._table
+        table.iceberg.CatalogUtil.deleteFiles(table.java.io(), java_list(table.spark, files), "orphan", True)
 
     def rewrite_manifests(self) -> tuple[int, int]:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""

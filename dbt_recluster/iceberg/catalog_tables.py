@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import CatalogError, CatalogNotFoundError
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import activate, java_array, java_class, java_list, jvm
+from dbt_recluster.iceberg.java_errors import is_caused_by, short_message
+from dbt_recluster.iceberg.jvm import activate, java_array, java_class, java_items, java_list, jvm
 from dbt_recluster.table_names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Namespace = tuple[str, ...]
+
+_HADOOP = "org.apache.iceberg.hadoop.HadoopCatalog"
+# How catalogs say that no table is without a namespace.
+_NO_ROOT = (
+    "java.lang.IllegalArgumentException",
+    "java.lang.UnsupportedOperationException",
+    "org.apache.iceberg.exceptions.BadRequestException",
+    "org.apache.iceberg.exceptions.NoSuchNamespaceException",
+    "org.apache.iceberg.exceptions.ValidationException",
+)
 
 
 def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
@@ -26,11 +36,9 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
     activate(spark)
     plugin = _iceberg_catalog(spark, catalog)
     try:
-        return [
-            table
-            for namespace in _namespaces(spark, plugin, ())
-            for table in _tables(spark, catalog, plugin, namespace)
-        ]
+        namespaces = list(_namespaces(spark, plugin, ()))
+        tables = [table for namespace in namespaces for table in _tables(spark, catalog, plugin, namespace)]
+        return list(dict.fromkeys([*_root_tables(spark, catalog, plugin, namespaces), *tables]))
     except Exception as e:
         raise CatalogError(f"the tables of catalog {catalog} cannot be listed: {short_message(e)}") from e
 
@@ -54,7 +62,7 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
     plugin, namespace = resolved.catalog(), tuple(resolved.identifier().namespace())
     catalog = str(plugin.name())
     try:
-        if plugin.namespaceExists(_java_namespace(spark, namespace)):
+        if plugin.namespaceExists(_java_strings(spark, namespace)):
             return _tables(spark, catalog, _check_is_iceberg(spark, plugin), namespace)
     except CatalogNotFoundError:
         raise
@@ -116,7 +124,7 @@ def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:
 
 
 def _namespaces(spark: SparkSession, plugin: Any, parent: Namespace) -> Iterator[Namespace]:
-    for parts in plugin.listNamespaces(_java_namespace(spark, parent)) if parent else plugin.listNamespaces():
+    for parts in plugin.listNamespaces(_java_strings(spark, parent)) if parent else plugin.listNamespaces():
         namespace = tuple(parts)
         if namespace == parent:
             continue  # a catalog without namespaces in namespaces may answer with the one it was asked for
@@ -126,11 +134,36 @@ def _namespaces(spark: SparkSession, plugin: Any, parent: Namespace) -> Iterator
 
 def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Namespace) -> list[str]:
     # Iceberg's catalog and not Spark's, which also lists views and tables of other formats.
-    levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_namespace(spark, namespace))
+    levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_strings(spark, namespace))
     tables = plugin.icebergCatalog().listTables(levels)
-    names = sorted(str(tables.get(position).name()) for position in range(tables.size()))
-    return [join_parts((catalog, *namespace, name)) for name in names]
+    # Asked for the tables of its root, a catalog may list those of its namespaces too.
+    names = sorted((*found.namespace().levels(), str(found.name())) for found in java_items(tables))
+    return [join_parts((catalog, *name)) for name in names]
 
 
-def _java_namespace(spark: SparkSession, namespace: Namespace) -> Any:
-    return java_array(spark, jvm(spark).java.lang.String, list(namespace))
+def _root_tables(
+    spark: SparkSession, catalog: str, plugin: Any, namespaces: Sequence[Namespace]
+) -> list[str]:
+    """Return the tables in no namespace, which most catalogs do not have."""
+    try:
+        return _tables(spark, catalog, plugin, ())
+    except Exception as e:
+        if not is_caused_by(e, *_NO_ROOT):
+            raise
+    kind = spark.conf.get(f"spark.sql.catalog.{catalog}.type", None)
+    if kind != "hadoop" and spark.conf.get(f"spark.sql.catalog.{catalog}.catalog-impl", None) != _HADOOP:
+        return []
+    # Iceberg's HadoopCatalog has such tables, and lists them nowhere.
+    warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"spark.sql.catalog.{catalog}.warehouse"))
+    files = warehouse.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    found = {
+        str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()
+    }
+    names = sorted((name,) for name in found if (name,) not in namespaces)
+    of = jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of
+    exists = plugin.icebergCatalog().tableExists
+    return [join_parts((catalog, *name)) for name in names if exists(of(_java_strings(spark, name)))]
+
+
+def _java_strings(spark: SparkSession, parts: Parts) -> Any:
+    return java_array(spark, jvm(spark).java.lang.String, list(parts))

@@ -1,16 +1,11 @@
-"""The directories that a table writes to, and which other tables write there."""
+"""The directories that a table writes to."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
 
-from dbt_recluster.exceptions import HousekeepingError, NotAnIcebergTableError
-from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.locks import canonical_name
-from dbt_recluster.table_names import name_parts
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 _NAMED_HOST = re.compile(r"(?:hdfs|viewfs|webhdfs)://[^/]", re.IGNORECASE)
@@ -28,38 +23,6 @@ def directories(table: IcebergTable) -> tuple[str, str] | None:
     data = next((properties[name] for name in names if properties.get(name)), f"{location}/data")
     metadata = properties.get("write.metadata.path") or f"{location}/metadata"
     return data.rstrip("/"), metadata.rstrip("/")
-
-
-def neighbour(table: IcebergTable, own: Sequence[str], *, pass_over_unreadable: bool) -> str | None:
-    """Return another table of the catalog that writes into one of these directories, or around them.
-
-    Tables of other catalogs are not known.
-
-    Args:
-        table: The table.
-        own: Its directories.
-        pass_over_unreadable: Whether to pass over tables that cannot be loaded.
-
-    Raises:
-        CatalogError: The catalog does not list its tables.
-        HousekeepingError: A table cannot be loaded, so where it writes is unknown.
-    """
-    for name in tables_of_catalog(table.spark, name_parts(table.identifier)[0]):
-        try:
-            other = IcebergTable.load(table.spark, name)
-        except NotAnIcebergTableError as e:
-            if pass_over_unreadable:
-                continue
-            raise HousekeepingError(
-                f"whether {name} writes into the directories of {table.name} is unknown: {e}. Drop it from the catalog "
-                "if it is broken; force: true passes over it"
-            ) from e
-        if canonical_name(other.identifier) == canonical_name(table.identifier) and other.uuid == table.uuid:
-            continue
-        theirs = directories(other) or (str(other.java.location()),)
-        if any(overlap(path, their) for path in own for their in theirs):
-            return name
-    return None
 
 
 def without_scheme(path: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_settings import KEY_PROPERTY, TableSettings
 from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError, ReclusterError
+from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.sort_order import table_cluster_key
@@ -45,10 +46,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Target:
-    """A table to work on, under the key to use."""
+    """A table to work on, under the key to use, and what the command knows of the other tables of its catalog."""
 
     table: ClusteredTable
     settings: TableSettings
+    catalog: CatalogFiles
 
 
 def run(request: Request) -> int:
@@ -80,6 +82,7 @@ class _Job:
         self._answers: list[dict[str, Any]] = []
         self._failed = 0
         self._left_out = 0
+        self._catalog = CatalogFiles()
 
     def run(self, spark: SparkSession, interrupted: Event) -> int:
         """Work on every table until an interruption; print what came of each."""
@@ -139,7 +142,7 @@ class _Job:
                 f"{name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
                 "--cluster-by"
             )
-        return _Target(table if key is None else table.under(key), settings)
+        return _Target(table if key is None else table.under(key), settings, self._catalog)
 
     def _is_included(self, table: ClusteredTable, settings: TableSettings) -> bool:
         """Whether a table that nobody named is worked on."""
@@ -230,7 +233,8 @@ def _estimate(target: _Target, request: Request) -> Answer:
 
 def _maintain(target: _Target, request: Request) -> Answer:
     dry_run = bool(request.options.get("dry_run"))
-    values = target.table.housekeeping().maintain(orphans=request.orphans, dry_run=dry_run).as_dict()
+    housekeeping = target.table.housekeeping(target.catalog)
+    values = housekeeping.maintain(orphans=request.orphans, dry_run=dry_run).as_dict()
     return Answer(values, housekeeping_text.maintained(values))
 
 

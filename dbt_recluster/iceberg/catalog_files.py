@@ -1,0 +1,131 @@
+"""The files that the tables of a catalog use: none of them is an orphan, wherever it lies.
+
+Files are told apart by their names alone. Iceberg's writers give each file a name of its own, and the name stays the
+same however the directory is reached: by another scheme or host, through a symbolic link or a mount. Where two files
+have one name after all, an orphan stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dbt_recluster.exceptions import HousekeepingError
+from dbt_recluster.iceberg.block_metadata import IntArray, collect_arrow
+from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
+from dbt_recluster.iceberg.directories import directories, overlap
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.java_functions import JavaFunctions, split_lines
+from dbt_recluster.table_names import Parts, folded, join_parts, name_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A million names take 8 MB. Of two names with one hash, which nobody will see, an orphan stays.
+_HASH = "cast(conv(substr(sha1(encode(substring_index(path, '/', -1), 'UTF-8')), 1, 15), 16, 10) as bigint)"
+
+
+def _hash(path: str) -> int:
+    name = path.rpartition("/")[2].encode()
+    return int(hashlib.sha1(name, usedforsecurity=False).hexdigest()[:15], 16)
+
+
+@dataclass(frozen=True)
+class _ListedTable:
+    """A table of the catalog.
+
+    Attributes:
+        parts: The parts of its name, as the catalog lists it.
+        directories: Where it writes today.
+        files: Hashes of the names of the files of all its snapshots, metadata included: int64 (n,).
+    """
+
+    parts: Parts
+    directories: Sequence[str]
+    files: IntArray
+
+
+class CatalogFiles:
+    """The files of all tables of a catalog, read once: make one object for each call, on however many tables."""
+
+    def __init__(self) -> None:
+        self._catalogs: dict[str, list[_ListedTable]] = {}
+
+    def unused(self, table: IcebergTable, paths: Sequence[str]) -> list[str]:
+        """Return those paths whose file no table in the catalog of ``table`` uses.
+
+        Tables of other catalogs are not known.
+
+        Raises:
+            CatalogError: The catalog does not list its tables.
+            HousekeepingError: One of them cannot be read.
+        """
+        hashes = np.array([_hash(path) for path in paths], dtype=np.int64)
+        is_used = np.zeros(len(paths), dtype=bool)
+        for listed in self._tables(table):
+            is_used |= np.isin(hashes, listed.files)
+        return [path for path, used in zip(paths, is_used.tolist(), strict=True) if not used]
+
+    def neighbour(self, table: IcebergTable, own: Sequence[str]) -> str | None:
+        """Return another table of the catalog that writes into the directories ``own`` of a table, or around them.
+
+        Raises:
+            CatalogError, HousekeepingError: See :meth:`unused`.
+        """
+        parts, tables = name_parts(table.identifier), self._tables(table)
+        # Only in some catalogs upper and lower case differ.
+        itself = [listed for listed in tables if listed.parts == parts] or [
+            listed for listed in tables if folded(listed.parts) == folded(parts)
+        ]
+        for listed in tables:
+            if listed not in itself and any(overlap(path, d) for path in own for d in listed.directories):
+                return join_parts(listed.parts)
+        return None
+
+    def _tables(self, table: IcebergTable) -> list[_ListedTable]:
+        catalog = name_parts(table.identifier)[0]
+        if catalog not in self._catalogs:
+            names = tables_of_catalog(table.spark, catalog)
+            self._catalogs[catalog] = [_read(table.spark, name) for name in names]
+        return self._catalogs[catalog]
+
+
+def _read(spark: SparkSession, name: str) -> _ListedTable:
+    try:
+        table = IcebergTable.load(spark, name)
+        writes_to = directories(table) or (str(table.java.location()),)
+        return _ListedTable(name_parts(name), writes_to, _file_hashes(table))
+    except Exception as e:
+        raise HousekeepingError(
+            f"nothing was removed: the files of {name} cannot be read, and some may lie in the same directories: "
+            f"{short_message(e)}. Drop it from the catalog if it is broken"
+        ) from e
+
+
+def _file_hashes(table: IcebergTable) -> IntArray:
+    from pyspark.sql import DataFrame
+
+    iceberg, session = table.iceberg, table.spark._jsparkSession
+    kinds = iceberg.MetadataTableType
+    files, manifests = (
+        DataFrame(iceberg.spark.SparkTableUtil.loadMetadataTable(session, table.java, kind), table.spark)
+        for kind in (kinds.ALL_FILES, kinds.ALL_MANIFESTS)
+    )
+    paths = files.selectExpr("file_path as path").unionAll(manifests.select("path"))
+    in_manifests = collect_arrow(paths.selectExpr(f"{_HASH} as hash"))["hash"].to_numpy()
+    reachable, java = iceberg.ReachableFileUtil, table.java
+    metadata = [str(reachable.versionHintLocation(java))]
+    for locations in (
+        reachable.metadataFileLocations(java, True),
+        reachable.manifestListLocations(java),
+        reachable.statisticsFilesLocations(java),
+    ):
+        metadata += split_lines(JavaFunctions(table.spark).lines_of(locations))
+    return np.unique(
+        np.concatenate([in_manifests, np.array([_hash(path) for path in metadata], dtype=np.int64)])
+    )
