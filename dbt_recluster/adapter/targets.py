@@ -102,7 +102,7 @@ def targets(
         raise OptionError(
             f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
         )
-    return [_named_target(parts, built, names) for parts in map(name_parts, given)]
+    return [_named_target(_parts(name.strip(), built), built, names) for name in given]
 
 
 def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> list[Target]:
@@ -122,6 +122,12 @@ def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> 
             f"No model of this project {eligible.trait}; name a table: --args '{{table: schema.name}}'"
         )
     return sorted((_target(node, required=False) for node in found), key=lambda target: target.relation)
+
+
+def _parts(name: str, nodes: list[Node]) -> Parts:
+    # dbt allows names of models that SQL does not.
+    is_model = "." not in name and any(name in (node["name"], node["alias"]) for node in nodes)
+    return (name,) if is_model else name_parts(name)
 
 
 def _named_target(parts: Parts, nodes: list[Node], names: NameResolution) -> Target:

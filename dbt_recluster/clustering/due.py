@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from dbt_recluster.clustering.due_conditions import After, DueConditions, When
-from dbt_recluster.clustering.history import PREFIX
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import reads_information
+from dbt_recluster.clustering.recorded_changes import known_changes
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.query_scans import run_query, scan_predicates
 from dbt_recluster.iceberg.scan import file_paths
 
@@ -45,8 +43,8 @@ def block_count(table: KeyedTable) -> int:
 
 
 def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
-    changes = _changes(table.snapshots())
-    rows = sum(_changed_rows(snapshot) for snapshot in changes)
+    changes = known_changes(table)
+    rows = changes.rows
     current = table.iceberg.current_snapshot()
     total = max(1, (current.count("total-records") or 0) if current else 0)
     checks = []
@@ -54,26 +52,13 @@ def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
         checks.append((rows >= after.rows, f"{rows:,} of {after.rows:,.0f} rows changed"))
     if after.commits is not None:
         checks.append(
-            (len(changes) >= after.commits, f"{len(changes)} of {math.ceil(after.commits)} commits")
+            (changes.commits >= after.commits, f"{changes.commits} of {math.ceil(after.commits)} commits")
         )
     if after.share is not None:
         checks.append(
             (rows / total >= after.share, f"{rows / total:.1%} of {after.share:.1%} of the rows changed")
         )
     return checks
-
-
-def _changes(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """Return the commits since the last recluster that changed rows."""
-    ours = [place for place, snapshot in enumerate(snapshots) if f"{PREFIX}sets" in snapshot.summary]
-    return [snapshot for snapshot in snapshots[ours[-1] + 1 if ours else 0 :] if _changed_rows(snapshot)]
-
-
-def _changed_rows(snapshot: Snapshot) -> int:
-    if snapshot.operation == "replace":
-        return 0
-    names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
-    return sum(snapshot.count(name) or 0 for name in names)
 
 
 def _when(table: KeyedTable, when: When) -> list[tuple[bool, str]]:

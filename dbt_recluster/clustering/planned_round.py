@@ -10,6 +10,7 @@ import numpy as np
 
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
+from dbt_recluster.clustering.recorded_changes import NO_CHANGES
 from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.commit import Properties
 from dbt_recluster.iceberg.recorded_levels import obsolete_properties
@@ -69,13 +70,16 @@ class PlannedRound:
         ]
 
     def look_properties(self, merged: Sequence[RewrittenGroup]) -> Properties:
-        """Return what a commit of these groups records of the look, so that the next one reads less."""
+        """Return what a commit of these groups records of the look, so that the next one reads less.
+
+        It also forgets the changes before it.
+        """
         leaves_nothing = self.look.leaves_nothing(self.blocks.blocks, self.plan)
         files = [group.source.files[0].task.file() for group in merged]
 
         def properties(snapshots: Sequence[int], levels: Mapping[int, int]) -> Mapping[str, str | None]:
             if not leaves_nothing:
-                return NOTHING_KNOWN
-            return self.look.properties(self.snapshot_id, snapshots, files, levels)
+                return {**NO_CHANGES, **NOTHING_KNOWN}
+            return {**NO_CHANGES, **self.look.properties(self.snapshot_id, snapshots, files, levels)}
 
         return properties

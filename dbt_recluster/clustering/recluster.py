@@ -16,6 +16,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.partial_look import look_at_changes
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.progress import Progress, RoundProgress
+from dbt_recluster.clustering.recorded_changes import record_changes
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
@@ -107,6 +108,8 @@ class Recluster:
         is_asked = self._options.trigger == "run" and self._result.suspended is None
         if not is_asked or not self._options.due_conditions:
             return True
+        if self._options.due_conditions.after is not None and not self._options.dry_run:
+            record_changes(self._table)  # before snapshots expire
         result, found = self._result, due(self._table, self._options.due_conditions)
         if found.is_due:
             result.fired = found.reason

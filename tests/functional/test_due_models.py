@@ -10,7 +10,8 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture
 
 MODEL = """
 {{ config(materialized='incremental', cluster_by='k', recluster_depth=2, block_rows=100, sort_on_load=false,
-          recluster_after=var('after', {'commits': 3}),
+          recluster_after=var('after', {'commits': 3}), recluster_maintain=true,
+          tblproperties={'history.expire.max-snapshot-age-ms': '1'},
           recluster_when={'query': 'select * from ' ~ this ~ ' where k = 310', 'opens': 20}) }}
 select /*+ repartition_by_range(10, k) */ id as k from range(1000)
 """
@@ -22,6 +23,7 @@ class TestDueModels:
         return {"events.sql": MODEL}
 
     def test_a_build_is_followed_by_a_recluster_when_one_fires(self, project: Any) -> None:
+        """Each build expires the snapshots before it, which count all the same."""
         for number in (1, 2):
             results, _ = run_dbt_and_capture(["run"])
             response = results[0].adapter_response
@@ -29,6 +31,10 @@ class TestDueModels:
                 f"not due: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"
             )
             assert "recluster_fired" not in response  # dbt leaves out what is None
+            (snapshots,) = project.run_sql(
+                f"select count(*) from {project.test_schema}.events.snapshots", fetch="all"
+            )
+            assert snapshots[0] == 1
         results, log = run_dbt_and_capture(["run"])
         assert "events: recluster is due, 3 of 3 commits" in log.replace("`", "")
         assert results[0].adapter_response["recluster_fired"] == "3 of 3 commits"

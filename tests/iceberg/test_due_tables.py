@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import metadata_file
 
 from dbt_recluster.clustering.due_conditions import DueConditions, parse_after, parse_when
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -52,6 +53,54 @@ def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
     spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_data_files('{table}')")
     reason = after_build(spark, table, {"commits": 3, "share": 0.5}).reason  # 1,000 and 250, of 4,750
     assert reason == "not due: 2 of 3 commits, 26.3% of 50.0% of the rows changed"
+
+
+def expire(spark: Any, table: str) -> None:
+    """Expire all snapshots but the current one, as an engine does that knows nothing of this package."""
+    catalog = spark.catalog.currentCatalog()
+    spark.sql(f"call {catalog}.system.expire_snapshots('{table}', timestamp '2100-01-01 00:00:00')")
+
+
+def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) -> None:
+    after = {"commits": 8, "rows": 4300}
+    for day in range(1, 5):
+        load(spark, table)
+        reason = f"not due: {1000 * day:,} of 4,300 rows changed, {day} of 8 commits"
+        assert after_build(spark, table, after).reason == reason
+        expire(spark, table)
+        assert after_build(spark, table, after).reason == reason  # it counts nothing twice
+    file = metadata_file(spark, table)
+    assert after_build(spark, table, after).reason == reason
+    assert metadata_file(spark, table) == file  # and records nothing where nothing is new
+    spark.sql(f"delete from {table} where k between 100 and 149")
+    assert after_build(spark, table, after).reason == "not due: 4,200 of 4,300 rows changed, 5 of 8 commits"
+    expire(spark, table)
+    load(spark, table)
+    done = after_build(spark, table, after)
+    assert (done.fired, len(done.rounds)) == ("5,200 of 4,300 rows changed", 1)
+    expire(spark, table)
+    load(spark, table)
+    assert after_build(spark, table, after).reason == "not due: 1,000 of 4,300 rows changed, 1 of 8 commits"
+
+
+def test_what_is_due_stays_due(spark: Any, table: str) -> None:
+    """A recluster that rewrites nothing, such as one without a gain, leaves the count as it is."""
+    for _ in range(2):
+        load(spark, table)
+        done = after_build(spark, table, {"rows": 1000}, where="k > 5000")
+        assert (done.rounds, done.fired is None) == ([], False)
+        expire(spark, table)
+    assert after_build(spark, table, {"rows": 2000}).fired == "2,000 of 2,000 rows changed"
+
+
+def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
+    for build in range(3):
+        rows = spark.range(0, 1000, 1, 10).selectExpr("id as k").writeTo(table).using("iceberg")
+        rows.tableProperty("write.distribution-mode", "none").createOrReplace()
+        changed = 1000 + 2000 * build  # each build after the first one also drops a thousand rows
+        assert after_build(spark, table, {"rows": 9000, "commits": 4}).reason == (
+            f"not due: {changed:,} of 9,000 rows changed, {build + 1} of 4 commits"
+        )
 
 
 def test_by_hand_they_do_not_count(spark: Any, table: str) -> None:

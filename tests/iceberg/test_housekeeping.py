@@ -16,6 +16,7 @@ from dbt_recluster.clustering.housekeeping_result import (
     PositionDeletesRewritten,
     SnapshotsExpired,
 )
+from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import HousekeepingError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
@@ -130,6 +131,15 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
             refused()
     assert tomorrow(spark, table).maintain(orphans=True).done == ()
     assert len(IcebergTable.load(spark, table).snapshots()) == 2
+
+
+def test_the_present_is_that_of_the_call(spark: Any, schema: str) -> None:
+    table = make_table(spark, schema, files=1)
+    housekeeping = ClusteredTable(spark, table).housekeeping()
+    append(spark, table, 1000, 10)
+    assert housekeeping.expire_snapshots(datetime.now(timezone.utc), force=True).snapshots == 1
+    assert housekeeping.expire_snapshots(parse_moment("older_than", "1 hour")).snapshots == 0
+    assert housekeeping.remove_orphan_files(parse_moment("older_than", "3 days")).files == ()
 
 
 def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) -> None:

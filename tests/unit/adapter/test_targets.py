@@ -117,6 +117,7 @@ def test_a_name_is_of_the_table_that_spark_resolves_it_to() -> None:
     assert of_project("lake.sales.orders") == "lake.sales.orders"
     assert of_project("third.sales.orders") is None
     assert of_project("x.lake.sales.orders") is None
+    assert of_project("odd name") == "`my-schema`.`odd name`"
     assert of_project("`my-schema`.`odd name`") == of_project("`odd name`") == "`my-schema`.`odd name`"
 
 

@@ -1,0 +1,106 @@
+"""What is counted since the last recluster against a history that nothing is lost from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.clustering.recorded_changes import Changes, changes_since_recluster
+from dbt_recluster.iceberg.iceberg_table import Snapshot
+
+
+@dataclass
+class History:
+    """A table's commits, and what is true of them whatever has expired."""
+
+    snapshots: list[Snapshot] = field(default_factory=list)
+    total: int = 0
+    rows: int = 0
+    commits: int = 0
+    recorded: Changes | None = None
+    _ids: int = 0
+
+    def commit(self, operation: str, added: int = 0, deleted: int = 0, **figures: str) -> None:
+        parent = self._ids or None
+        self._ids += 1
+        self.total += added - deleted
+        counts = {"added-records": added, "deleted-records": deleted, "total-records": self.total}
+        summary = {name: str(count) for name, count in counts.items()} | figures
+        at = datetime.now(timezone.utc)
+        self.snapshots.append(Snapshot(self._ids, parent, at, operation, summary))
+        if operation != "replace" and added + deleted:
+            self.rows += added + deleted
+            self.commits += 1
+
+    def recluster(self) -> None:
+        self.commit("replace", self.total, self.total, **{"recluster.sets": "1"})
+        self.rows = self.commits = 0
+        self.recorded = None  # its commit removes the property
+
+    def expire(self, count: int) -> None:
+        del self.snapshots[: min(count, len(self.snapshots) - 1)]
+
+    def check(self) -> Changes:
+        self.recorded = changes_since_recluster(self.snapshots, self.recorded)
+        return self.recorded
+
+
+STEPS = st.tuples(
+    st.sampled_from(["append", "delete", "overwrite", "rewrite", "recluster", "expire", "nothing"]),
+    st.integers(0, 9),
+)
+
+
+def step(history: History, what: str, count: int) -> None:
+    if what == "append":
+        history.commit("append", count)
+    elif what == "delete":
+        history.commit("delete", 0, min(count, history.total))
+    elif what == "overwrite":
+        history.commit("overwrite", count, min(count, history.total))
+    elif what == "rewrite":
+        history.commit("replace", history.total, history.total)
+    elif what == "recluster":
+        history.recluster()
+    elif what == "expire":
+        history.expire(count)
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_nothing_that_a_build_has_seen_is_forgotten(steps: list[tuple[str, int]]) -> None:
+    history = History()
+    for what, count in steps:
+        step(history, what, count)
+        if (
+            what != "recluster"
+        ):  # a process other than dbt's may do it, and expire its snapshot before the next build
+            counted = history.check()
+            assert (counted.rows, counted.commits) == (history.rows, history.commits)
+
+
+@given(st.lists(st.lists(STEPS, max_size=5), max_size=8))
+def test_what_nobody_has_seen_counts_on_balance(builds: list[list[tuple[str, int]]]) -> None:
+    history, appends_only = History(), True
+    for steps in builds:
+        before = history.recorded
+        for what, count in steps:
+            step(history, what, count)
+            appends_only &= what in ("append", "expire", "rewrite", "nothing")
+        counted = history.check()
+        assert counted.rows <= history.rows
+        if appends_only and before is not None and before.snapshot is not None:
+            assert counted.rows == history.rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "{", "[]", "7", '{"rows": 1}', '{"rows": "1"}', '{"rows": true}', '{"row": 1}', "[" * 99999],
+)
+def test_a_malformed_record_counts_as_none(text: str | None) -> None:
+    assert Changes.parse(text) is None
+    assert Changes.parse(json.dumps(asdict(Changes(1, 2, 3, 4)))) == Changes(1, 2, 3, 4)
