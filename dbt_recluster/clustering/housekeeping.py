@@ -213,14 +213,15 @@ class Housekeeping:
                 f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so it is "
                 "not known whose the files there are"
             )
-        unused = self._catalog.unused(self._table, unknown)
-        if not force and (foreign := self._actions.foreign_metadata(unused)):
+        listed = self._catalog.uuids(self._table)
+        # Of all unknown files: in Hadoop's catalogs, metadata files of many tables have the same name.
+        if not force and (foreign := self._actions.foreign_metadata(unknown, listed)):
             raise HousekeepingError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
                 "--full-refresh drops one, force: true removes its files too"
             )
-        return unused
+        return self._catalog.unused(self._table, unknown)
 
     def _rewrite_manifests(self, dry_run: bool) -> ManifestsRewritten:
         if dry_run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -191,10 +191,11 @@ class IcebergActions:
         counts = files.groupBy(*partition).agg(F.expr(count).alias("files")).groupBy().max("files").collect()
         return int(counts[0][0] or 0)
 
-    def foreign_metadata(self, files: Sequence[str]) -> str | None:
-        """Return a metadata file among these that another table may need, or None.
+    def foreign_metadata(self, files: Sequence[str], listed: Collection[str]) -> str | None:
+        """Return a metadata file among these of a table that the catalog does not list, or None.
 
-        That is one of another uuid, or a newer one of the same: a catalog may have the table under another name.
+        That is one of another uuid than the ``listed`` ones, or a newer one of this table: another catalog may have it
+        too.
         """
         table = self._table
         io, parser = table.java.io(), table.iceberg.TableMetadataParser
@@ -206,7 +207,8 @@ class IcebergActions:
                 metadata = parser.read(io, file)
             except Exception:
                 continue  # gone by now, or left half-written by a writer that was killed: no table can need it
-            if str(metadata.uuid()) != table.uuid or int(metadata.lastUpdatedMillis()) > newest:
+            uuid, is_newer = str(metadata.uuid()), int(metadata.lastUpdatedMillis()) > newest
+            if is_newer if uuid == table.uuid else uuid not in listed:
                 return file
         return None
 

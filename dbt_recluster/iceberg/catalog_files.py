@@ -41,11 +41,13 @@ class _ListedTable:
 
     Attributes:
         parts: The parts of its name, as the catalog lists it.
+        uuid: Its uuid.
         directories: Where it writes today.
         files: Hashes of the names of the files of all its snapshots, metadata included: int64 (n,).
     """
 
     parts: Parts
+    uuid: str
     directories: Sequence[str]
     files: IntArray
 
@@ -87,6 +89,14 @@ class CatalogFiles:
                 return join_parts(listed.parts)
         return None
 
+    def uuids(self, table: IcebergTable) -> set[str]:
+        """Return the uuids of all tables in the catalog of ``table``.
+
+        Raises:
+            CatalogError, HousekeepingError: See :meth:`unused`.
+        """
+        return {listed.uuid for listed in self._tables(table)}
+
     def _tables(self, table: IcebergTable) -> list[_ListedTable]:
         catalog = name_parts(table.identifier)[0]
         if catalog not in self._catalogs:
@@ -99,7 +109,7 @@ def _read(spark: SparkSession, name: str) -> _ListedTable:
     try:
         table = IcebergTable.load(spark, name)
         writes_to = directories(table) or (str(table.java.location()),)
-        return _ListedTable(name_parts(name), writes_to, _file_hashes(table))
+        return _ListedTable(name_parts(name), table.uuid, writes_to, _file_hashes(table))
     except Exception as e:
         raise HousekeepingError(
             f"nothing was removed: the files of {name} cannot be read, and some may lie in the same directories: "

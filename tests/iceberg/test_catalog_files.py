@@ -126,6 +126,26 @@ def test_a_copy_of_a_table_is_another_table(spark: Any, catalog: str, tmp_path: 
     assert checksum(spark, other) == before
 
 
+def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, catalog: str, tmp_path: Path) -> None:
+    """Hadoop's catalogs give the metadata files of all tables the same names."""
+    table = make_table(spark, f"{catalog}.sales", files=1, rows=10)
+    make_table(spark, f"{catalog}.sales", name="other", files=1, rows=10)
+    data = location(spark, table) / "data"
+    for setting, value in {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "hadoop",
+        ".warehouse": data,
+    }.items():
+        spark.conf.set(f"spark.sql.catalog.elsewhere_{catalog}{setting}", str(value))
+    foreign = make_table(spark, f"elsewhere_{catalog}.sales", files=1, rows=10)
+    before = checksum(spark, foreign)
+    with pytest.raises(
+        HousekeepingError, match=r"data/sales/t/metadata/v\d\.metadata\.json is not of this table"
+    ):
+        removed(spark, table, tmp_path)
+    assert checksum(spark, foreign) == before
+
+
 def test_all_kinds_of_files_are_known(spark: Any, schema: str, tmp_path: Path) -> None:
     """Data, deletes, statistics, manifests, their lists and the metadata of every snapshot, of a table that moved."""
     table = make_table(

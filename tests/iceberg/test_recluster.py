@@ -402,7 +402,7 @@ def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
     ("call", "error", "message"),
     [
         ({"table": "nope.t"}, NotAnIcebergTableError, r"nope\.t cannot be loaded"),
-        ({"table": "a b"}, NotAnIcebergTableError, "cannot be loaded"),
+        ({"table": "a b"}, NotAnIcebergTableError, "'a b' is not the name of a table"),
         ({}, ClusterKeyError, "has no sort order; name a cluster key with cluster_by"),
         ({"cluster_by": "nope"}, ClusterKeyError, "there is no column 'nope'"),
         ({"cluster_by": "bucket(2, k)"}, ClusterKeyError, "not supported"),
