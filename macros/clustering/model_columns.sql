@@ -19,6 +19,9 @@
       added['dbt_scd_id']: 'string', added['dbt_updated_at']: 'timestamp',
       added['dbt_valid_from']: 'timestamp', added['dbt_valid_to']: 'timestamp'
     }) -%}
+    {%- if config.get('hard_deletes') == 'new_record' -%}
+      {%- do columns.update({added['dbt_is_deleted']: 'string'}) -%}
+    {%- endif -%}
   {%- endif -%}
   {{ return(columns) }}
 {% endmacro %}

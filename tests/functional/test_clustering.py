@@ -62,9 +62,13 @@ class TestMaterializations(Clustering):
     def models(self) -> dict[str, str]:
         rows = "select id, pmod(hash(id), 50) as k, id % 3 as p from range(300)"
         return {
-            "a_table.sql": config(materialized="table", cluster_by=["k", "id"]) + rows,
+            "a_table.sql": config(materialized="table", cluster_by=["k", "id"], file_format="ICEBERG") + rows,
             "merged.sql": config(
-                materialized="incremental", incremental_strategy="merge", unique_key="id", cluster_by="k"
+                materialized="incremental",
+                incremental_strategy="merge",
+                unique_key="id",
+                cluster_by="k",
+                file_format="Iceberg",
             )
             + rows,
             "overwritten.sql": config(
@@ -129,6 +133,34 @@ class TestMaterializations(Clustering):
         rows = sql("select _file, _pos, k, id from {schema}.a_table order by _file, _pos")
         for left, right in pairwise(rows):
             assert left._file != right._file or (left.k, left.id) <= (right.k, right.id)
+
+
+class TestHardDeletes(Clustering):
+    """Rows that the source has lost, which a snapshot records as deleted."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select id, concat('v', id) as v from range({{ var('rows', 5) }})"
+        return {"source.sql": config(materialized="table") + rows}
+
+    @pytest.fixture(scope="class")
+    def snapshots(self) -> dict[str, str]:
+        options = {"strategy": "check", "unique_key": "id", "check_cols": "all", "hard_deletes": "new_record"}
+        return {
+            "history.sql": "{% snapshot history %}"
+            + config(cluster_by=["dbt_is_deleted", "id"], **options)
+            + "select * from {{ ref('source') }}{% endsnapshot %}"
+        }
+
+    @pytest.mark.usefixtures("project")
+    def test_new_records_have_the_values_that_were(self, sql: Any) -> None:
+        for rows in (5, 3):
+            run_dbt(["build", "--vars", f"rows: {rows}"])
+        current = sql(
+            "select id, v, dbt_is_deleted from {schema}.history where dbt_valid_to is null order by 1"
+        )
+        assert current == [(i, f"v{i}", "True" if i >= 3 else "False") for i in range(5)]
+        assert sql("select count(*) from {schema}.history")[0][0] == 7
 
 
 class TestKeyChanges(Clustering):
