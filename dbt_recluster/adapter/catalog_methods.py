@@ -13,7 +13,6 @@ from dbt_common.utils.executor import executor
 
 from dbt_recluster.adapter.relation import ReclusterRelation
 from dbt_recluster.adapter.session_methods import SessionMethods
-from dbt_recluster.iceberg.environment import is_iceberg_session_catalog
 
 if TYPE_CHECKING:
     import agate
@@ -116,8 +115,8 @@ class CatalogMethods(SessionMethods):
             return False
         if _ICEBERG_VIEW in (getattr(relation, "information", None) or ""):
             return True
-        return self.credentials.method.in_process and is_iceberg_session_catalog(
-            self.spark, relation.database or self.catalogs.current
+        return self.credentials.method.in_process and self.catalogs.is_iceberg_session_catalog(
+            relation.database
         )
 
 

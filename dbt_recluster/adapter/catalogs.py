@@ -14,7 +14,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.columns import quote, unquote
-from dbt_recluster.iceberg.environment import ICEBERG_CATALOG
+from dbt_recluster.iceberg.environment import ICEBERG_CATALOG, SESSION_CATALOG
 
 # The name of Spark's session catalog, whatever its class.
 _SESSION_CATALOG_NAME = "spark_catalog"
@@ -68,6 +68,15 @@ class Catalogs:
         """Whether there is a catalog of this name."""
         return name.lower() == _SESSION_CATALOG_NAME or self._class(name) != _UNDEFINED
 
+    def is_iceberg_session_catalog(self, catalog: str | None) -> bool:
+        """Whether a catalog, None for the current one, is Iceberg's session catalog, which has Spark's tables too."""
+        return self.is_session_catalog(catalog) and self._class(_SESSION_CATALOG_NAME) == SESSION_CATALOG
+
+    def provider(self, table: str) -> str | None:
+        """Return the format of a table, in lower case, or None if Spark names none."""
+        rows = self._ask(f"describe extended {table}")
+        return next((str(row[1]).lower() for row in rows if row[0] == "Provider"), None)
+
     def relations(self, catalog: str, schema: str) -> list[Listed]:
         """List the tables and views of a schema; none if it does not exist.
 
@@ -113,5 +122,4 @@ class Catalogs:
         return self._classes[catalog]
 
     def _is_iceberg(self, schema: str, name: str) -> bool:
-        rows = self._ask(f"describe extended {schema}.{quote(unquote(name))}")
-        return any(row[0] == "Provider" and str(row[1]).lower() == "iceberg" for row in rows)
+        return self.provider(f"{schema}.{quote(unquote(name))}") == "iceberg"

@@ -26,11 +26,20 @@ from dbt_recluster.clustering.values import (
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError
 
+DEFAULT_FILE_FORMAT = "iceberg"
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
 
 Get = Callable[[str], Any]
+
+
+def file_format(get: Get) -> Any:
+    """Return the file format of a node as dbt-spark knows it, in lower case; the default is Iceberg."""
+    given = get("file_format")
+    if given is None:
+        return DEFAULT_FILE_FORMAT
+    return given.lower() if isinstance(given, str) else given
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -218,6 +219,20 @@ def _directory(path: str) -> Path:
     if lake.exists() and not lake.is_dir():
         raise OptionError(f"path: {lake} is a file; the embedded method needs a directory for its lake.")
     return lake
+
+
+def holds_files(directory: Path) -> bool:
+    """Whether there is something in a directory."""
+    return directory.is_dir() and any(directory.iterdir())
+
+
+def set_aside(directory: Path) -> Path | None:
+    """Move what is in a directory of the lake to one that no table can be in; return that, or None if it was empty."""
+    if not holds_files(directory):
+        return None
+    aside = directory.with_name(f"{directory.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%f}")
+    directory.rename(aside)
+    return aside
 
 
 def iceberg_jar() -> Path:

@@ -14,7 +14,7 @@ from dbt.adapters.spark.impl import SparkConfig
 from dbt_common.events.functions import warn_or_error
 
 from dbt_recluster.adapter.arguments import parse_arguments
-from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off
+from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, file_format
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, message
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
 
     from dbt_recluster.clustering.result import ReclusterResult
-
-DEFAULT_FILE_FORMAT = "iceberg"
 
 
 @dataclass
@@ -86,10 +84,10 @@ class ReclusterAdapter(ModelMethods):
     # --- dbt-spark's handling of Iceberg tables, corrected ---
 
     def pre_model_hook(self, config: Any) -> Any:
-        """Before each node: the default file format is Iceberg."""
+        """Before each node: its file format is in lower case, and by default Iceberg."""
         node_config = getattr(getattr(config, "model", None), "config", None)
-        if node_config is not None and node_config.get("file_format") is None:
-            node_config["file_format"] = DEFAULT_FILE_FORMAT
+        if node_config is not None:
+            node_config["file_format"] = file_format(node_config.get)
         return super().pre_model_hook(config)
 
     def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:

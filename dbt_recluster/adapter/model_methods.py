@@ -11,7 +11,6 @@ from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 
-from dbt_recluster.adapter.catalog_methods import CatalogMethods
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
 from dbt_recluster.adapter.relation_config import (
@@ -21,13 +20,14 @@ from dbt_recluster.adapter.relation_config import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.adapter.replacing_methods import ReplacingMethods
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
 
 
-class ModelMethods(CatalogMethods):
+class ModelMethods(ReplacingMethods):
     """The part of the adapter that builds models."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

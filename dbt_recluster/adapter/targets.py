@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dbt_recluster.adapter.config import ClusteringConfig
+from dbt_recluster.adapter.config import DEFAULT_FILE_FORMAT, ClusteringConfig, file_format
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.table_names import NameResolution, Parts, join_parts, name_parts
 
@@ -74,7 +74,7 @@ class Eligible:
 
 
 EVERY_TABLE = Eligible(
-    lambda node: node["config"].get("file_format") in (None, "iceberg"), "is an Iceberg table"
+    lambda node: file_format(node["config"].get) == DEFAULT_FILE_FORMAT, "is an Iceberg table"
 )
 CLUSTERED = Eligible(lambda node: bool(node["config"].get("cluster_by")), "has cluster_by")
 

@@ -110,11 +110,6 @@ def _host(address: str) -> str:
     return f"{scheme}{separator}{re.split(r'[/?;]', rest)[0].rpartition('@')[2]}"
 
 
-def is_iceberg_session_catalog(spark: SparkSession, catalog: str) -> bool:
-    """Whether a catalog is Iceberg's session catalog, which also holds other tables and views."""
-    return bool(spark.conf.get(f"spark.sql.catalog.{catalog}", "") == SESSION_CATALOG)
-
-
 def _raise_if_missing(*problems: str | None) -> None:
     missing = [problem for problem in problems if problem]
     if missing:

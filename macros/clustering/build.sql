@@ -13,11 +13,22 @@
   {%- set clustering = adapter.parse_clustering(config) -%}
   {%- set existing = load_cached_relation(this) -%}
 
+  {%- set kept = recluster_keeps_table(existing) -%}
+  {%- if existing and not kept and model.resource_type == 'model' and model.language == 'sql' -%}
+    {%- do adapter.replace_when_created(this) -%}
+  {%- endif -%}
   {%- if config.get('file_format') != 'iceberg' -%}
+    {%- if not kept -%}
+      {%- do adapter.check_directory(
+        this, existing, config.get('file_format'), config.get('location_root'), is_seed=model.resource_type == 'seed'
+      ) -%}
+    {%- endif -%}
     {{ return(recluster_call_parent(parent)) }}
   {%- endif -%}
 
-  {%- set kept = recluster_keeps_table(existing) -%}
+  {%- if kept and not existing.is_iceberg and clustering.cluster_by and config.get('materialized') == 'incremental' -%}
+    {%- do adapter.check_is_iceberg(existing) -%}
+  {%- endif -%}
   {%- set new_columns = [] -%}
   {%- if clustering.cluster_by -%}
     {%- set clustering = recluster_prepare(clustering, existing if kept else none, new_columns) -%}

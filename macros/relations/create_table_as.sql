@@ -12,5 +12,13 @@
       order by {{ clustering.order_by() }}
     {%- endset -%}
   {%- endif -%}
-  {{ spark__create_table_as(temporary, relation, compiled_code, language) }}
+  {%- set replaced = none if temporary else adapter.replaced_by(relation) -%}
+  {%- if replaced -%}
+    {{ recluster_replace_table(relation, replaced, compiled_code) }}
+  {%- else -%}
+    {%- if not temporary and config.get('file_format') != 'iceberg' and not config.get('location_root') -%}
+      {%- do adapter.clear_directory(relation) -%}
+    {%- endif -%}
+    {{ spark__create_table_as(temporary, relation, compiled_code, language) }}
+  {%- endif -%}
 {%- endmacro %}

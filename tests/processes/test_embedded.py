@@ -18,6 +18,7 @@ from dbt_command import Project
 LAKE = "a lake's ü, 50% #1 & $HOME"
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
 select id, pmod(hash(id), 100) as k, '%s' as v from range(1000)"""
+FILES = "{{ config(materialized='table', file_format='%s') }} select 1 as id"
 # The word that tells that the warehouse answers, from a process that did not build the table.
 ASK = "{% macro ask() %}{% do log('rows: ' ~ run_query('select count(*), count(distinct v) from analytics.events')"
 ASK += ".rows[0].values() | join(' '), info=true) %}{% endmacro %}"
@@ -41,7 +42,8 @@ LOOK = """
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    made = Project(tmp_path / "a project", {"method": "embedded", "path": LAKE}, {"events.sql": EVENTS % "a"})
+    models = {"events.sql": EVENTS % "a", "files.sql": FILES % "iceberg"}
+    made = Project(tmp_path / "a project", {"method": "embedded", "path": LAKE}, models)
     (made.root / "macros").mkdir()
     (made.root / "macros" / "ask.sql").write_text(ASK)
     yield made
@@ -52,9 +54,11 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
     code, out, err = project.run("run")
     assert (code, err) == (0, "")
     assert "OK created sql incremental model analytics.events" in out
-    assert not [line for line in out.splitlines() if "WARN" in line and "PASS=1" not in line]
+    assert not [line for line in out.splitlines() if "WARN" in line and "PASS=2" not in line]
+    (project.root / "models" / "files.sql").write_text(FILES % "parquet")
     code, out, err = project.run("run")
     assert (code, err) == (0, ""), out
+    assert f"They are in {project.root / LAKE / 'warehouse' / 'analytics.db' / 'files'}." in out
     assert "[OK (reclustered" in out
     assert project.files() == {
         "dbt_project.yml",

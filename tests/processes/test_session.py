@@ -85,6 +85,34 @@ def test_debug_says_what_is_missing(tmp_path: Path) -> None:
     assert "the default catalog spark_catalog is Spark's built-in one, which holds no Iceberg tables" in out
 
 
+def test_another_format_in_the_session_catalog(tmp_path: Path) -> None:
+    """A second run replaces the table. Iceberg's files lie where only the user may move them, which is said before."""
+    catalog = {
+        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        "spark.sql.catalog.spark_catalog.type": "hive",
+        "spark.sql.catalog.spark_catalog.cache-enabled": False,
+        "spark.hadoop.iceberg.engine.hive.lock-enabled": False,
+        "spark.hadoop.datanucleus.schema.autoCreateAll": True,
+        "spark.hadoop.hive.metastore.schema.verification": False,
+    }
+    profile = {"method": "session", "server_side_parameters": settings(tmp_path, **catalog)}
+    model = "{{{{ config(materialized='table', file_format='{}') }}}} select 1 as id"
+    models = {"files.sql": model.format("parquet"), "blocks.sql": model.format("iceberg")}
+    project = Project(tmp_path / "p", profile, models)
+    for _ in range(2):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+    (project.root / "models" / "blocks.sql").write_text(model.format("orc"))
+    code, out, _ = project.run("run", "--select", "blocks")
+    assert code == 1
+    assert (
+        "analytics.blocks cannot be replaced by a table of orc: the files of the present one stay in" in out
+    )
+    (project.root / "models" / "blocks.sql").write_text("select * from analytics.blocks")
+    code, out, _ = project.run("show", "--select", "blocks")
+    assert code == 0, out
+
+
 def test_debug_says_that_a_metastore_of_its_own_cannot_lock(tmp_path: Path) -> None:
     catalog = {
         "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",

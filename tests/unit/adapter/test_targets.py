@@ -30,7 +30,8 @@ def node(
 NODES = [
     node("events", "incremental", cluster_by="ts", block_rows=500),
     node("users", cluster_by=["id"]),
-    node("plain"),
+    node("plain", file_format="ICEBERG"),
+    node("files", file_format="parquet"),
     node("a_view", "view", cluster_by="id"),
     node("inline", "ephemeral", cluster_by="id"),
     node("days", "seed", cluster_by="day"),
@@ -132,7 +133,8 @@ def test_a_name_that_is_none_chooses_nothing(name: str) -> None:
 
 
 def test_selected_models_are_those_that_an_operation_is_for() -> None:
-    chosen = Choice(selected=frozenset({"model.analytics.plain", "model.analytics.users"}))
+    names = ("plain", "users", "files")
+    chosen = Choice(selected=frozenset(f"model.analytics.{name}" for name in names))
     assert [target.relation for target in find(chosen, NODES)] == ["analytics.users"]
     every = ["analytics.plain", "analytics.users"]
     assert [target.relation for target in find(chosen, NODES, EVERY_TABLE)] == every

@@ -1,0 +1,170 @@
+"""How a build replaces the table that is there: by its successor, and not before that is certain.
+
+In Iceberg's session catalog two things are in the way. It drops a table of Spark's own as one of Iceberg's, whose files
+stay; and Spark makes a table of its own only where there are no files.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.events.logging import AdapterLogger
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.catalog_methods import CatalogMethods
+from dbt_recluster.adapter.credentials import ConnectionMethod
+from dbt_recluster.adapter.dbt_errors import ConfigurationError
+from dbt_recluster.columns import quote
+
+_OVERWRITES = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
+logger = AdapterLogger("Recluster")
+
+
+class ReplacingMethods(CatalogMethods):
+    """The part of the adapter that puts one table in the place of another."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._replacing = threading.local()
+
+    def pre_model_hook(self, config: Any) -> Any:
+        """Before each node: nothing is replaced."""
+        self._replacing.name = self._replacing.relation = None
+        return super().pre_model_hook(config)
+
+    def post_model_hook(self, config: Any, context: Any) -> None:
+        """After each node, built or not: what a hook at the end of the run drops is dropped."""
+        self._replacing.name = self._replacing.relation = None
+        super().post_model_hook(config, context)
+
+    @available.parse_none
+    def replace_when_created(self, relation: BaseRelation) -> None:
+        """Postpone this build's drop of a relation until the one that replaces it is created."""
+        self._replacing.name = relation.render()
+
+    @available.parse_none
+    def drop_relation(self, relation: BaseRelation) -> None:
+        """Drop a relation, or postpone that."""
+        if relation.render() == getattr(self._replacing, "name", None):
+            self._replacing.relation = relation
+        else:
+            super().drop_relation(relation)  # type: ignore[no-untyped-call]
+
+    @available.parse_none
+    def replaced_by(self, relation: BaseRelation) -> BaseRelation | None:
+        """Return what the table that is being created replaces, which is dropped at once from now on."""
+        if relation.render() != getattr(self._replacing, "name", None):
+            return None
+        replaced: BaseRelation | None = self._replacing.relation
+        self._replacing.name = self._replacing.relation = None
+        return replaced
+
+    @available.parse(lambda *_: False)
+    def shares_directories(self, relation: BaseRelation) -> bool:
+        """Whether Iceberg's tables and Spark's own have the same directories where a relation is."""
+        return self.catalogs.is_iceberg_session_catalog(relation.database)
+
+    @available.parse(lambda *_: False)
+    def is_own_table_of_spark(self, relation: BaseRelation) -> bool:
+        """Whether a relation is a table that Iceberg's session catalog holds for Spark, as the catalog says now."""
+        if not relation.is_table or not self.shares_directories(relation):
+            return False
+        try:
+            return self.catalogs.provider(relation.render()) not in (None, "iceberg")
+        except DbtRuntimeError:  # there is none, or its metadata are broken, which a drop does not read
+            return False
+
+    @available.parse_none
+    def check_is_iceberg(self, relation: BaseRelation) -> None:
+        """Refuse to cluster a table of another format, which this build would write into."""
+        if (provider := self.catalogs.provider(relation.render())) not in (None, "iceberg"):
+            raise ConfigurationError(
+                f"cluster_by cannot be applied to {relation}, which is a table of {provider}: run once with "
+                "--full-refresh to make it an Iceberg table, or leave cluster_by out"
+            )
+
+    @available.parse_none
+    def check_directory(
+        self,
+        relation: BaseRelation,
+        existing: BaseRelation | None,
+        file_format: str,
+        root: str | None,
+        *,
+        is_seed: bool,
+    ) -> None:
+        """Refuse to replace a table by one of Spark's own if the files that a drop leaves would be in its way.
+
+        Args:
+            relation: The table.
+            existing: What it replaces.
+            file_format: Its format, which is not Iceberg.
+            root: The config ``location_root``.
+            is_seed: Whether rows are inserted, rather than selected, into it.
+        """
+        if not self.shares_directories(relation):
+            return
+        if root is None and (directory := self._lake_directory(relation)):
+            self._check_neighbours(relation, directory)
+            return
+        place = f"{root.rstrip('/')}/{relation.identifier}" if root else self._location(relation)
+        information = getattr(existing, "information", None) or ""
+        if "Type: EXTERNAL" not in information or not _is_in(urlparse(place).path, information):
+            return
+        remedies = ["drop it and move them away", "change location_root" if root else "change the alias"]
+        if root and not is_seed:
+            if str(self._ask(f"set {_OVERWRITES}")[0][1]).lower() == "true":
+                return
+            remedies.append(f"set {_OVERWRITES} to true and have them overwritten")
+        raise ConfigurationError(
+            f"{relation} cannot be replaced by a table of {file_format}: the files of the present one stay in {place} "
+            f"when it is dropped, and Spark makes no table among them. You may {', or '.join(remedies)}"
+        )
+
+    @available.parse_none
+    def clear_directory(self, relation: BaseRelation) -> None:
+        """Make room for a table of Spark's own in an embedded lake, where files of a dropped table may have stayed."""
+        if not self.shares_directories(relation) or not (directory := self._lake_directory(relation)):
+            return
+        if moved := embedded.set_aside(directory):
+            logger.warning(
+                f"{relation}: there were files in its directory that no table of the lake has. They are in {moved} "
+                "now, for you to delete"
+            )
+
+    def _location(self, relation: BaseRelation) -> str:
+        """Where Spark puts the files of a table of its own, as a URI."""
+        described = dict(row[:2] for row in self._ask(f"describe schema {relation.without_identifier()}"))
+        return f"{described['Location']}/{str(relation.identifier).lower()}"
+
+    def _lake_directory(self, relation: BaseRelation) -> Path | None:
+        """The same in an embedded lake, or None for a lake elsewhere."""
+        if self.credentials.method != ConnectionMethod.EMBEDDED:
+            return None
+        location = urlparse(self._location(relation))
+        return Path(url2pathname(location.path)) if location.scheme == "file" else None
+
+    def _check_neighbours(self, relation: BaseRelation, directory: Path) -> None:
+        """Refuse to move files of another table, which may have been renamed, or registered a second time."""
+        if not embedded.holds_files(directory):
+            return
+        for schema in self.list_schemas(relation.database):
+            for row in self._ask(f"show table extended in {quote(schema)} like '*'"):
+                is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
+                if row[0] and not is_this and _is_in(str(directory), str(row[3])):
+                    raise ConfigurationError(
+                        f"{relation} cannot be made: {row[0]}.{row[1]} has its files in {directory}, where Spark would "
+                        "put those of the new table. Give the model another alias"
+                    )
+
+
+def _is_in(directory: str, information: str) -> bool:
+    """Whether a table with this description has its files, or its metadata, in a directory."""
+    return f"{directory}/" in information or f"{directory}\n" in information

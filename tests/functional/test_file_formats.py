@@ -1,0 +1,189 @@
+"""Models and seeds of Spark's own formats, beside Iceberg tables in one lake: built again, and changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered_models import Clustering, config
+from dbt.tests.util import run_dbt, write_file
+
+SEED = "id,name\n1,one\n2,two\n"
+
+
+class FileFormats(Clustering):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {}
+
+    @pytest.fixture
+    def run(self, project: Any) -> Any:
+        def run(model: str, query: str, *flags: str, passes: bool = True, **items: Any) -> str:
+            write_file(config(**items) + query, project.project_root, "models", f"{model}.sql")
+            results = run_dbt(["run", "--select", model, *flags], expect_pass=passes)
+            return str(results[0].message)
+
+        return run
+
+    @pytest.fixture
+    def provider(self, sql: Any) -> Any:
+        def provider(table: str) -> str:
+            rows = sql(f"describe extended {{schema}}.{table}")
+            return str(next(row[1] for row in rows if row[0] == "Provider"))
+
+        return provider
+
+    @staticmethod
+    def ids(sql: Any, table: str) -> list[int]:
+        return [row[0] for row in sql(f"select cast(id as int) from {{schema}}.{table} order by 1")]
+
+
+class TestBuiltAgain(FileFormats):
+    """A second run, a second seed and a full refresh."""
+
+    @pytest.fixture(scope="class")
+    def seeds(self) -> dict[str, str]:
+        return {"sown.csv": SEED}
+
+    @pytest.mark.alike
+    @pytest.mark.parametrize("file_format", ["parquet", "orc", "csv", "json", "hive"])
+    def test_each_format(self, file_format: str, run: Any, sql: Any, provider: Any) -> None:
+        table, grown = f"table_{file_format}", f"grown_{file_format}"
+        for last in (2, 3):
+            run(table, f"select id from range(1, {last})", materialized="table", file_format=file_format)
+            assert self.ids(sql, table) == list(range(1, last))
+        options = {"materialized": "incremental", "file_format": file_format}
+        for last, flags, expected in ((2, [], [1]), (3, [], [1, 1, 2]), (3, ["--full-refresh"], [1, 2])):
+            run(grown, f"select id from range(1, {last})", *flags, **options)
+            assert self.ids(sql, grown) == expected
+        assert provider(table) == provider(grown) == file_format
+
+    @pytest.mark.exhaustive
+    def test_text(self, run: Any, sql: Any) -> None:
+        for last in (2, 3):
+            run(
+                "words",
+                f"select cast(id as string) as id from range(1, {last})",
+                materialized="table",
+                file_format="text",
+            )
+            assert self.ids(sql, "words") == list(range(1, last))
+
+    @pytest.mark.exhaustive
+    def test_partitions(self, run: Any, sql: Any) -> None:
+        options = {"materialized": "incremental", "file_format": "parquet", "partition_by": ["P"]}
+        rows = "select id, concat('p', id % 2) as P from range({}, {})"
+        for flags in ([], ["--full-refresh"]):
+            run("parts", rows.format(1, 5), *flags, incremental_strategy="insert_overwrite", **options)
+            run("parts", rows.format(6, 7), incremental_strategy="insert_overwrite", **options)
+            assert self.ids(sql, "parts") == [1, 3, 6]
+
+    def test_a_second_seed(self, project: Any, sql: Any, provider: Any) -> None:
+        for file_format in ("parquet", "parquet", "iceberg", "parquet"):
+            properties = f"seeds: [{{name: sown, config: {{file_format: {file_format}}}}}]"
+            write_file(properties, project.project_root, "seeds", "s.yml")
+            run_dbt(["seed"])
+            assert self.ids(sql, "sown") == [1, 2]
+            assert provider("sown") == file_format
+
+
+class TestChangedFormat(FileFormats):
+    """From Iceberg to a format of Spark's own and back, also where it does not succeed."""
+
+    @pytest.fixture
+    def directory(self, project: Any, lake: Path) -> Path:
+        return lake / "warehouse" / f"{project.test_schema}.db"
+
+    @pytest.mark.alike
+    @pytest.mark.parametrize("materialized", ["table", "incremental"])
+    def test_there_and_back(
+        self, materialized: str, run: Any, sql: Any, provider: Any, directory: Path
+    ) -> None:
+        name = f"changing_{materialized}"
+        flags = ["--full-refresh"] if materialized == "incremental" else []
+        for last, file_format in ((2, "iceberg"), (3, "parquet"), (4, "parquet"), (5, "iceberg"), (6, "orc")):
+            query = f"select id from range(1, {last})"
+            run(name, query, *flags, materialized=materialized, file_format=file_format)
+            assert self.ids(sql, name) == list(range(1, last))
+            assert provider(name) == file_format
+        aside = sorted(directory.glob(f"{name}.*"))
+        assert len(aside) == 2  # the files of both Iceberg tables, which a drop leaves
+        assert all(list(path.glob("data/*.parquet")) for path in aside)
+
+    @pytest.mark.alike
+    @pytest.mark.parametrize("before", ["iceberg", "parquet"])
+    @pytest.mark.parametrize(
+        ("query", "file_format"),
+        [
+            ("select cast(raise_error('late') as int) as id from range(1, 5)", "parquet"),
+            ("select nope from range(1, 5)", "parquet"),
+            ("select id from range(1, 5)", "delta"),
+            ("select id from range(1, 5)", "text"),
+            ("select nope from range(1, 5)", "iceberg"),
+        ],
+    )
+    def test_what_fails_leaves_the_table(
+        self, before: str, query: str, file_format: str, run: Any, sql: Any
+    ) -> None:
+        run("kept", "select id from range(1, 3)", materialized="table", file_format=before)
+        run("kept", query, materialized="table", file_format=file_format, passes=False)
+        assert self.ids(sql, "kept") == [1, 2]
+
+    def test_a_full_refresh_that_fails_leaves_the_table(self, run: Any, sql: Any) -> None:
+        for file_format in ("iceberg", "parquet"):
+            options = {"materialized": "incremental", "file_format": file_format}
+            run(f"full_{file_format}", "select id from range(1, 3)", **options)
+            run(f"full_{file_format}", "select nope from range(3)", "--full-refresh", passes=False, **options)
+            assert self.ids(sql, f"full_{file_format}") == [1, 2]
+
+    def test_files_of_another_table(self, run: Any, sql: Any, project: Any) -> None:
+        run("shared", "select id from range(1, 3)", materialized="table")
+        sql("alter table {schema}.shared rename to {schema}.renamed")
+        options = {"materialized": "table", "file_format": "parquet", "passes": False}
+        message = run("shared", "select id from range(1, 5)", **options)
+        assert f"{project.test_schema}.renamed has its files in" in message
+        assert self.ids(sql, "renamed") == [1, 2]
+
+    @pytest.mark.exhaustive
+    def test_what_killed_runs_leave(self, run: Any, sql: Any, directory: Path) -> None:
+        options = {"materialized": "table", "file_format": "parquet"}
+        for last, name in ((2, "killed"), (3, "killed__dbt_tmp")):
+            (directory / name).mkdir()
+            (directory / name / "part-0.parquet").touch()
+            run("killed", f"select id from range(1, {last})", **options)
+            assert self.ids(sql, "killed") == list(range(1, last))
+            assert len(list(directory.glob(f"{name}.*"))) == 1
+        sql("create table {schema}.killed__dbt_tmp using parquet as select 7 as id")
+        run("killed", "select id from range(1, 4)", **options)
+        assert self.ids(sql, "killed") == [1, 2, 3]
+
+    @pytest.mark.exhaustive
+    def test_a_view_and_back(self, run: Any, sql: Any) -> None:
+        for last, materialized in ((2, "table"), (3, "view"), (4, "table"), (5, "view"), (6, "incremental")):
+            options = {"materialized": materialized, "file_format": "parquet"}
+            run("changeable", f"select id from range(1, {last})", **options)
+            assert self.ids(sql, "changeable") == list(range(1, last))
+
+    def test_a_location_of_ones_own(self, run: Any, sql: Any, spark: Any, tmp_path: Path) -> None:
+        options = {"materialized": "table", "file_format": "parquet", "location_root": str(tmp_path)}
+        run("placed", "select id from range(1, 3)", **options)
+        message = run("placed", "select id from range(1, 5)", passes=False, **options)
+        assert "the files of the present one stay in" in message
+        assert self.ids(sql, "placed") == [1, 2]
+        setting = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
+        assert setting in message
+        spark.conf.set(setting, "true")
+        try:
+            run("placed", "select id from range(1, 5)", **options)
+        finally:
+            spark.conf.unset(setting)
+        assert self.ids(sql, "placed") == [1, 2, 3, 4]
+
+    def test_a_key_for_a_table_that_is_not_iceberg(self, run: Any, sql: Any) -> None:
+        options = {"materialized": "incremental", "file_format": "parquet"}
+        run("parquet_yet", "select id from range(1, 3)", **options)
+        options["file_format"] = "iceberg"
+        message = run("parquet_yet", "select id from range(3, 5)", cluster_by="id", passes=False, **options)
+        assert "is a table of parquet: run once with --full-refresh" in message
+        assert self.ids(sql, "parquet_yet") == [1, 2]
