@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
-from urllib.request import url2pathname
+from urllib.parse import unquote
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
@@ -22,6 +21,7 @@ from dbt_recluster.adapter.catalog_methods import CatalogMethods
 from dbt_recluster.adapter.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
 from dbt_recluster.columns import quote
+from dbt_recluster.iceberg.directories import without_scheme
 
 _OVERWRITES = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
 logger = AdapterLogger("Recluster")
@@ -109,14 +109,14 @@ class ReplacingMethods(CatalogMethods):
             root: The config ``location_root``.
             is_seed: Whether rows are inserted, rather than selected, into it.
         """
-        if not self.shares_directories(relation):
+        information = getattr(existing, "information", None) or ""
+        if "Type: MANAGED" in information or not self.shares_directories(relation):
             return
         if root is None and (directory := self._lake_directory(relation)):
             self._check_neighbours(relation, directory)
             return
         place = f"{root.rstrip('/')}/{relation.identifier}" if root else self._location(relation)
-        information = getattr(existing, "information", None) or ""
-        if "Type: EXTERNAL" not in information or not _is_in(urlparse(place).path, information):
+        if not _is_in(without_scheme(place), information):
             return
         remedies = ["drop it and move them away", "change location_root" if root else "change the alias"]
         if root and not is_seed:
@@ -140,23 +140,24 @@ class ReplacingMethods(CatalogMethods):
             )
 
     def _location(self, relation: BaseRelation) -> str:
-        """Where Spark puts the files of a table of its own, as a URI."""
+        """Where Spark puts the files of a table of its own."""
         described = dict(row[:2] for row in self._ask(f"describe schema {relation.without_identifier()}"))
-        return f"{described['Location']}/{str(relation.identifier).lower()}"
+        return f"{unquote(described['Location'])}/{str(relation.identifier).lower()}"
 
     def _lake_directory(self, relation: BaseRelation) -> Path | None:
         """The same in an embedded lake, or None for a lake elsewhere."""
         if self.credentials.method != ConnectionMethod.EMBEDDED:
             return None
-        location = urlparse(self._location(relation))
-        return Path(url2pathname(location.path)) if location.scheme == "file" else None
+        scheme, _, path = self._location(relation).partition(":")
+        return Path(path) if scheme == "file" else None
 
     def _check_neighbours(self, relation: BaseRelation, directory: Path) -> None:
         """Refuse to move files of another table, which may have been renamed, or registered a second time."""
         if not embedded.holds_files(directory):
             return
         for schema in self.list_schemas(relation.database):
-            for row in self._ask(f"show table extended in {quote(schema)} like '*'"):
+            name = ".".join(quote(part) for part in (relation.database, schema) if part)
+            for row in self._ask(f"show table extended in {name} like '*'"):
                 is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
                 if row[0] and not is_this and _is_in(str(directory), str(row[3])):
                     raise ConfigurationError(

@@ -1,6 +1,6 @@
-{#- dbt-spark's; outside the session catalog, the new name of a table is one within its catalog. -#}
+{#- dbt-spark's; the new name of a table is one within its catalog. -#}
 {% macro recluster__rename_relation(from_relation, to_relation) -%}
-  {%- if from_relation.type == 'table' and not adapter.is_in_session_catalog(from_relation) -%}
+  {%- if from_relation.type == 'table' -%}
     {%- call statement('rename_relation') -%}
       alter table {{ from_relation }} rename to {{ to_relation.include(database=false) }}
     {%- endcall -%}

@@ -18,5 +18,5 @@
   {%- endcall -%}
   {%- do adapter.drop_relation(replaced) -%}
   {%- do adapter.clear_directory(relation) -%}
-  {{ return('alter table ' ~ successor ~ ' rename to ' ~ relation) }}
+  {{ return('alter table ' ~ successor ~ ' rename to ' ~ relation.include(database=false)) }}
 {%- endmacro %}

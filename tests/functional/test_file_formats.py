@@ -187,3 +187,18 @@ class TestChangedFormat(FileFormats):
         message = run("parquet_yet", "select id from range(3, 5)", cluster_by="id", passes=False, **options)
         assert "is a table of parquet: run once with --full-refresh" in message
         assert self.ids(sql, "parquet_yet") == [1, 2]
+
+
+class TestNamedCatalog(FileFormats):
+    """The session catalog by its name: relations have three parts."""
+
+    @pytest.fixture(scope="class")
+    def dbt_profile_target(self, dbt_profile_target: dict[str, Any]) -> dict[str, Any]:
+        return {**dbt_profile_target, "catalog": "spark_catalog"}
+
+    @pytest.mark.exhaustive
+    def test_there_and_back(self, run: Any, sql: Any, provider: Any) -> None:
+        for last, file_format in ((2, "parquet"), (3, "parquet"), (4, "iceberg"), (5, "orc")):
+            run("named", f"select id from range(1, {last})", materialized="table", file_format=file_format)
+            assert self.ids(sql, "named") == list(range(1, last))
+            assert provider("named") == file_format
