@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
@@ -25,6 +27,13 @@ from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, 
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
+
+# Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
+_TOKENS = re.compile(
+    r"""\b[rR]'[^']*' | \b[rR]"[^"]*" | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`
+    | (?P<end> \s+ | ; | --[^\n]* | /\*.*?\*/ ) | .""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 class ModelMethods(ReplacingMethods):
@@ -111,6 +120,19 @@ class ModelMethods(ReplacingMethods):
     def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
         """Return the top-level columns of the key that a table with these columns lacks."""
         return clustering.cluster_by.missing_from(self._columns(columns)) if clustering.cluster_by else []
+
+    @available
+    def as_subquery(self, query: str) -> str:
+        """Return a model's query to be put between parentheses (see :func:`without_end`)."""
+        return without_end(query)
+
+    @available.parse(lambda *_: True)
+    def is_iceberg_table(self, relation: BaseRelation) -> bool:
+        """Whether there is an Iceberg table of this name, as the catalog says now."""
+        try:
+            return self.catalogs.provider(relation.render()) == "iceberg"
+        except DbtRuntimeError:
+            return False
 
     @available.parse_none
     def clustering_creation_properties(self) -> dict[str, str]:
@@ -222,6 +244,15 @@ class ModelMethods(ReplacingMethods):
     def reaches(self, moment: Any, end: Any) -> bool:
         """Whether ``moment`` is not before ``end``; both are times or ISO text, and UTC without a zone."""
         return _utc(moment) >= _utc(end)
+
+
+def without_end(query: str) -> str:
+    """Return a query without the semicolons at its end, and the comments around them."""
+    end = 0
+    for token in _TOKENS.finditer(query):
+        if token["end"] is None:
+            end = token.end()
+    return query[:end]
 
 
 def _utc(moment: Any) -> datetime:

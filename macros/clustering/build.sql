@@ -46,9 +46,19 @@
 
   {%- set result = recluster_call_parent(parent) -%}
 
+  {%- set may_be_replaced = post_hooks and (clustering.cluster_by or before is not none) -%}
+  {%- if may_be_replaced and not adapter.is_iceberg_table(this) -%}
+    {%- if clustering.cluster_by -%}
+      {%- do exceptions.warn(
+        "cluster_by has no effect on " ~ model.name ~ ": after its hooks there is no Iceberg table of that name."
+      ) -%}
+    {%- endif -%}
+    {{ return(result) }}
+  {%- endif -%}
+
   {#- If the columns were not known before, they are now. -#}
   {%- set clustering = recluster_resolve(this) or clustering -%}
-  {%- if not altered and (clustering.cluster_by or before is not none) -%}
+  {%- if (not altered or may_be_replaced and clustering.cluster_by) and (clustering.cluster_by or before is not none) -%}
     {%- set after = recluster_get_clustering(this) -%}
     {%- if clustering.cluster_by or 'recluster.cluster_by' in before.properties -%}
       {%- do recluster_alter_clustering(this, adapter.clustering_change(clustering, after, config.get('tblproperties'))) -%}

@@ -9,7 +9,7 @@
         {%- for column in columns -%}
           , cast(null as {{ column.data_type }}) as {{ adapter.quote(column.name) }}
         {%- endfor %} from (
-          {{ model['compiled_code'] }}
+          {{ adapter.as_subquery(model['compiled_code']) }}
         )
       {%- endset -%}
       {{ create_temporary_view(relation, with_nulls) }}

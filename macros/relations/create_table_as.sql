@@ -7,7 +7,7 @@
   {%- if language == 'sql' and not temporary and clustering and clustering.order_by() -%}
     {%- set compiled_code -%}
       select * from (
-        {{ compiled_code }}
+        {{ adapter.as_subquery(compiled_code) }}
       )
       order by {{ clustering.order_by() }}
     {%- endset -%}

@@ -121,10 +121,10 @@ class TestColumnsOfTheModelAndOfTheTable(Clustering):
         return {}
 
     @staticmethod
-    def run(project: Any, sql: str, *, expect_pass: bool = True, **items: Any) -> str:
+    def run(project: Any, sql: str, *, name: str = "m", expect_pass: bool = True, **items: Any) -> str:
         text = config(materialized="incremental", **items) + sql
-        write_file(text, project.project_root, "models", "m.sql")
-        (result,) = run_dbt(["run"], expect_pass=expect_pass)
+        write_file(text, project.project_root, "models", f"{name}.sql")
+        (result,) = run_dbt(["run", "--select", name], expect_pass=expect_pass)
         return str(result.message)
 
     def test_another_spelling_of_a_column(self, project: Any, sql: Any) -> None:
@@ -152,6 +152,40 @@ class TestColumnsOfTheModelAndOfTheTable(Clustering):
         write_file(text, project.project_root, "models", "hooked.sql")
         (result,) = run_dbt(["run", "--select", "hooked"], expect_pass=False)
         assert "cluster_by item nope: there is no column 'nope'" in result.message
+
+    def test_a_query_that_ends_in_a_semicolon(self, project: Any, sql: Any) -> None:
+        options = {"cluster_by": ["k", "v"], "on_schema_change": "append_new_columns"}
+        self.run(project, "select 1 as k, ';' as v, 2 as old;\n-- that's all;", name="ended", **options)
+        self.run(project, "select 2 as k, ';' as v; /* ; */;", name="ended", **options)
+        assert sql("select k, v, old from {schema}.ended order by 1") == [(1, ";", 2), (2, ";", None)]
+
+
+class TestHooksThatReplaceTheTable(Clustering):
+    """What a hook after the build leaves is what there is to cluster."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        hooks = {
+            "dropped": "drop table {{ this }}",
+            "viewed": ["drop table {{ this }}", "create view {{ this }} as select 1 as k"],
+            "replaced": "create or replace table {{ this }} using iceberg as select 2 as k, 3 as id",
+        }
+        return {
+            f"{name}.sql": config(materialized="incremental", cluster_by="k", post_hook=hook)
+            + "select 1 as k, 1 as id"
+            for name, hook in hooks.items()
+        }
+
+    def test_there_may_be_no_table_to_cluster(self, project: Any, sql: Any) -> None:
+        for flags in ([], ["--full-refresh"], []):
+            results, log = run_dbt_and_capture(["run", *flags])
+            assert {result.status for result in results} == {"success"}
+            text = "cluster_by has no effect on {}: after its hooks there is no Iceberg table of that name"
+            for name in ("dropped", "viewed"):
+                assert log.count(text.format(name)) == 1
+            assert "no effect on replaced" not in log
+            assert self.order(sql, "replaced") == "k ASC NULLS FIRST"
+            assert sql("select k, id from {schema}.replaced") == [(2, 3)]
 
 
 class TestNoEffect(Clustering):

@@ -1,0 +1,37 @@
+"""Queries that are put into others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.adapter.model_methods import without_end
+
+QUERIES = (
+    "select 1 as k",
+    "select ';' as k",
+    "select 'it\\'s; -- ' as k",
+    'select "/*;" as k',
+    "select r'\\' as k",
+    "select 1 as `;--`",
+    "select 1 /* ; */ as k",
+    "select 1 -- ;\nas k",
+    "select 8 - -1 / 2 as k",
+    "select car'x' as k",
+)
+ENDS = st.lists(st.sampled_from([";", " ", "\n", "-- it's;\n", "/* ; ' */"]), max_size=6).map("".join)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@given(end=ENDS)
+def test_an_end_is_left_out_and_nothing_else(query: str, end: str) -> None:
+    assert without_end(query + end) == query
+
+
+@given(st.text(alphabet="a'\"`;-/*\\ \nr", max_size=30))
+def test_what_is_left_out_is_no_part_of_a_query(query: str) -> None:
+    kept = without_end(query)
+    assert query.startswith(kept)
+    assert without_end(kept) == kept
+    assert not query[len(kept) :].strip(" \n") or query[len(kept) :].lstrip(" \n")[0] in ";-/"
