@@ -12,7 +12,7 @@ PROCESSES ?= 2
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ For everybody
 
@@ -24,7 +24,7 @@ test: lint spark ## Lint, types and this project's tests that share a Spark, in 
 
 test-all: ## Everything that CI checks
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
-	@$(MAKE) --no-print-directory docs spark more
+	@$(MAKE) --no-print-directory docs closed-network spark more
 	@cat build/tests.txt
 
 ##@ For contributors
@@ -56,7 +56,11 @@ spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt
 more: $(READY) $(CLASSES) ## All other tests: dbt's own in three catalogs, what starts processes or kills them, more cases
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "official or exhaustive or processes" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "(official or exhaustive or processes) and not network" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+
+closed-network: $(READY) ## Install as README says for networks that reach PyPI only, into an empty environment
+	@echo "== installing from PyPI alone"
+	@$(RUN)/pytest tests/package -m network $(PYTEST_ARGS)
 
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
@@ -90,4 +94,4 @@ $(CLASSES): $(READY)
 	@echo "writing Spark's classes into $@, for the processes that the tests start"
 	@$(RUN)/python tests/support/class_archive.py $@
 
-.PHONY: help demo test test-all install lint docs unit spark more coverage project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark more closed-network coverage project writers cluster memory merge clean
