@@ -15,7 +15,7 @@ SCAN = (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23)
 
 # How far a table may lie from the curve. No workload rewrites four times the mean; more is the first clustering of a
 # table, or the backlog of a pause.
-_LEAST, _MOST = 0.1, 4.0
+LEAST, MOST = 0.1, 4.0
 # A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
 _LEAST_GAIN = 0.1
 
@@ -29,7 +29,7 @@ def relative_rewriting(loaded: float, rewritten: float, threshold: float) -> flo
         threshold: The threshold of that time.
     """
     usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS), REWRITTEN))
-    return float(np.clip(rewritten / usual, _LEAST, _MOST)) if usual else 1.0
+    return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
 
 
 def costs_by_threshold(loaded: float, rewriting: float, in_vain_per_depth: float) -> dict[float, float]:

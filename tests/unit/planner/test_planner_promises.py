@@ -32,7 +32,8 @@ def test_sets_are_disjoint_and_within_budget(strategy, table, policy, reads):
             assert block_set.level == blocks.level[members[0]]
         assert block_set.bytes == blocks.bytes[members].sum()
         assert block_set.rows == blocks.rows[members].sum()
-        assert block_set.bytes <= (policy.max_merge_bytes or block_set.bytes)
+        if policy.max_merge_bytes is not None:
+            assert block_set.bytes <= policy.max_merge_bytes
         least = blocks.level[members]
         if strategy == "payback":  # neighbours of one level keep it
             assert block_set.level >= least.min() + (block_set.depth > 1 and least.min() < least.max())
@@ -125,8 +126,12 @@ def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table
     assert len(final.plans) < 500
     left = np.sum(final.blocks.rows - final.blocks.deleted)
     assert left == np.sum(blocks.rows - blocks.deleted)
-    assert final.bytes <= (final.bytes if policy.max_bytes is None else policy.max_bytes)
     assert final.rows == sum(planned.rows for planned in final.plans)
+    assert final.bytes == sum(planned.bytes for planned in final.plans)
+    if policy.max_bytes is None:
+        assert not plan(final.blocks, replace(policy, strategy=strategy)).block_sets
+    else:
+        assert final.bytes <= policy.max_bytes
 
 
 @every_strategy
