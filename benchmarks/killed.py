@@ -4,10 +4,11 @@
     python benchmarks/killed.py --kills 3
     python benchmarks/killed.py --expiry   # of an expiry of all snapshots but the current one
 
-A process reclusters a table and is killed (SIGKILL, its JVM too) at a random moment of its merge. Afterwards the
-table must hold the same rows, and the next recluster must succeed. Printed is how often the table was as before and
-how often as after, and the files that nothing refers to, which Iceberg's remove_orphan_files then removes. Exit code
-1 when a row is lost.
+A process reclusters a table and is killed (SIGKILL, its JVM too) at a random moment of its merge; the first one may
+end, the second is killed as it begins, and the third once it has written a file. Afterwards the table must hold the
+same rows, be as before or as at the end, and the next recluster must succeed. Printed is how often it was the one and
+the other, and the files that nothing refers to, which Iceberg's remove_orphan_files then removes. Exit code 1 when a
+row is lost or the table is something in between.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
     print(
         f"{options.kills} kills: the table was as before after {figures['before']}, as at the end after "
         f"{figures['after']}; {figures['orphans']} files left behind, {figures['removed']} of them removed by "
-        f"remove_orphan_files; rows lost or doubled: {figures['wrong'] or 'none'}"
+        f"remove_orphan_files; rows lost or doubled, or states in between: {figures['wrong'] or 'none'}"
     )
     command.save(options, figures)
     if figures["wrong"]:
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         for load in range(6):
             append(spark, 1000 * kill + load)
         rows, snapshots = checksum(spark, TABLE), snapshots_of(spark)
+        written = files_of(directory, options.expiry)
         with subprocess.Popen(
             [sys.executable, __file__, "--worker", str(directory), *(["--expiry"] if options.expiry else [])],
             stdout=subprocess.PIPE,
@@ -75,16 +77,23 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             start_new_session=True,
         ) as worker:
             assert worker.stdout is not None
-            worker.stdout.readline()  # its work begins now
+            if not worker.stdout.readline():  # its work begins now
+                raise RuntimeError("the process to be killed failed by itself")
             started = time.monotonic()
             if kill == 0:  # the first one may end, to learn how long it takes
                 worker.stdout.readline()
                 longest = time.monotonic() - started
-            else:
+            elif kill == 2:
+                while files_of(directory, options.expiry) == written and worker.poll() is None:
+                    time.sleep(0.01)
+            elif kill > 2:
                 time.sleep(chance.uniform(0, 1.2 * longest))
             os.killpg(worker.pid, signal.SIGKILL)
         spark.sql(f"refresh table {TABLE}")
-        found["before" if snapshots_of(spark) == snapshots else "after"] += 1
+        if state := state_of(snapshots, snapshots_of(spark), options.expiry):
+            found[state] += 1
+        else:
+            wrong.append(f"kill {kill}: {snapshots_of(spark)} after {snapshots}")
         if checksum(spark, TABLE) != rows:
             wrong.append(f"kill {kill}: {checksum(spark, TABLE)} and not {rows}")
         recluster(spark, TABLE, "k", depth=1, block_rows=BLOCK_ROWS, final=True)
@@ -133,9 +142,26 @@ def append(spark: Any, seed: int) -> None:
     )
 
 
-def snapshots_of(spark: Any) -> set[int]:
-    """Return the ids of the table's snapshots."""
-    return {int(row[0]) for row in spark.sql(f"select snapshot_id from {TABLE}.snapshots").collect()}
+def snapshots_of(spark: Any) -> dict[int, str]:
+    """Return the ids and operations of the table's snapshots, the oldest first."""
+    rows = spark.sql(f"select snapshot_id, operation from {TABLE}.snapshots order by committed_at").collect()
+    return {int(row[0]): str(row[1]) for row in rows}
+
+
+def state_of(before: dict[int, str], now: dict[int, str], is_expiry: bool) -> str | None:
+    """Say whether a table is as before or as after; None if it is something in between."""
+    if now == before:
+        return "before"
+    if is_expiry:
+        return "after" if list(now) == list(before)[-1:] else None
+    *earlier, (_, operation) = now.items()
+    return "after" if earlier == list(before.items()) and operation == "replace" else None
+
+
+def files_of(directory: Path, is_expiry: bool) -> set[Path]:
+    """Return the files of which a merge writes one first, or an expiry when it has committed and begins to delete."""
+    pattern = "metadata/v*.metadata.json" if is_expiry else "data/*.parquet"
+    return set((directory / "warehouse/db/t").glob(pattern))
 
 
 def left_behind(spark: Any, directory: Path) -> int:

@@ -1,23 +1,18 @@
-"""A recluster that is killed at a random moment leaves the table as before or as after."""
+"""A recluster that is killed leaves the table as before or as after, and the next one succeeds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from programs import BENCHMARKS, figures
 
 
-def test_a_killed_recluster_loses_nothing(tmp_path: Path) -> None:
-    """`python benchmarks/killed.py` does the same fifty times."""
-    found = figures(BENCHMARKS / "killed.py", "--kills", "3", json_file=tmp_path / "found.json")
-    assert found["before"] + found["after"] == 3
-    assert found["after"] >= 1  # the first may end
+@pytest.mark.parametrize("more", [[], ["--expiry"]], ids=["recluster", "expiry"])
+def test_what_is_killed_loses_nothing(more: list[str], tmp_path: Path) -> None:
+    """`python benchmarks/killed.py` does the same fifty times; what it finds wrong is an error."""
+    found = figures(BENCHMARKS / "killed.py", "--kills", "4", *more, json_file=tmp_path / "found.json")
+    assert found["before"] >= 1  # killed as it began
+    assert found["after"] >= 1  # let end
     assert found["removed"] == found["orphans"]
-
-
-def test_a_killed_expiry_loses_nothing(tmp_path: Path) -> None:
-    """`python benchmarks/killed.py --expiry` does the same fifty times."""
-    found = figures(BENCHMARKS / "killed.py", "--kills", "3", "--expiry", json_file=tmp_path / "found.json")
-    assert found["before"] + found["after"] == 3
-    assert found["after"] >= 1
-    assert found["removed"] == found["orphans"]
+    assert found["orphans"] >= 1  # killed when it had written
