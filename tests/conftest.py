@@ -9,7 +9,6 @@ each.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import uuid
 from collections import Counter
@@ -19,9 +18,6 @@ from typing import Any
 
 import postgres
 import pytest
-from dbt.artifacts.schemas import base as artifacts
-from dbt_common.behavior_flags import BehaviorFlagRendered
-from dbt_common.utils.encoding import JSONEncoder
 from runtime import JAVA_OPTIONS, iceberg_jar
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
@@ -91,20 +87,11 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
     }
 
 
-def write_json(path: str, data: Any) -> None:
-    """Write an artifact as dbt does, but through the encoder in C, which `json.dump` does not use."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(json.dumps(data, cls=JSONEncoder), encoding="utf-8")
-
-
 def pytest_configure() -> None:
-    """Take from dbt, Python and Java what only tests notice: each has many commands, or many processes."""
+    """Spare Python and Java what only tests notice: each has many commands, or many processes."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
     os.environ.setdefault("SPARK_DIST_CLASSPATH", str(postgres.DRIVER))
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", JAVA_OPTIONS)
-    artifacts.write_json = write_json
-    # For each of its flags dbt looks for its caller's module, through the source of the whole stack: pytest's is deep.
-    BehaviorFlagRendered._default_source = staticmethod(lambda: "dbt.adapters.base.impl")
     # dbt makes many objects that stay for the whole command; each is looked at again and again.
     gc.set_threshold(200_000, 50, 100)
 
