@@ -30,7 +30,7 @@ SPARK_SETTINGS = {
 }
 SPARK_SETTINGS["spark.driver.extraClassPath"] = str(iceberg_jar())
 if "PYTEST_XDIST_WORKER" in os.environ:
-    SPARK_SETTINGS["spark.master"] = "local[1]"
+    SPARK_SETTINGS["spark.master"] = "local[2]"
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,32 @@ def test_keys_of_every_expression(
     spark: Any, typed: tuple[str, Any], key: str | list[str], order: str
 ) -> None:
     merge_and_check(spark, *typed, key, order)
+
+
+def writers_at_once(spark: Any, group: str) -> int:
+    """Return how many tasks of a job group's stages wrote rows at the same time, at most."""
+    context, tracker = spark.sparkContext._jsc.sc(), spark.sparkContext.statusTracker()
+    context.listenerBus().waitUntilEmpty()
+    ends = []
+    for job in tracker.getJobIdsForGroup(group):
+        for stage in tracker.getJobInfo(job).stageIds:
+            tasks = context.statusStore().taskList(stage, 0, 1000)
+            for task in map(tasks.apply, range(tasks.size())):
+                if task.taskMetrics().get().outputMetrics().recordsWritten():
+                    started = task.launchTime().getTime()
+                    ends += [(started, 1), (started + task.duration().get(), -1)]
+    return max(accumulate(change for _, change in sorted(ends)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
+    name = make_table(spark, schema, files=4, rows=2000, properties=SMALL_ROW_GROUPS)
+    before = checksum(spark, name)
+    with job_group(spark, schema):
+        (files,) = merge_all(spark, name, "k", 500, method)
+    assert checksum(spark, name) == before
+    check_blocks(spark, name, "k", [files], 500)
+    assert writers_at_once(spark, schema) >= 2
 
 
 @pytest.mark.alike
