@@ -270,9 +270,14 @@ class KeyedTable:
     def planner_blocks(
         self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None
     ) -> Blocks:
-        """Return blocks for the planner, with the recorded levels and runs unless others are given."""
+        """Return blocks for the planner, with the recorded levels and runs unless others are given.
+
+        A block that the snapshot lists more than once has level -1, so no plan selects it.
+        """
         if level is None or run is None:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)
+        if metadata.repeated is not None:
+            level = np.where(metadata.repeated, -1, level)
         return Blocks.build(
             lower=metadata.lower,
             upper=metadata.upper,

@@ -21,6 +21,7 @@ from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
+from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
@@ -39,6 +40,11 @@ from dbt_recluster.planner.simulation import simulate
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
+)
+_LISTED_AGAIN = (
+    "{count} in the table's metadata, such as {path}. Iceberg removes files by path, so a merge would lose rows: "
+    "they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM {table} writes all rows "
+    "anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
 )
 
 
@@ -141,6 +147,8 @@ class Recluster:
         if not result.rounds:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
         result.suspended = suspended_since(self._table.iceberg)
+        if (warning := _listed_again(self._table.name, blocks.metadata)) not in ("", *result.warnings):
+            result.warnings.append(warning)
         return blocks
 
     @property
@@ -293,6 +301,19 @@ class Recluster:
             max_bytes=self._options.max_bytes,
         )
         return RoundProgress(start, self._options.progress)
+
+
+def _listed_again(table: str, blocks: BlockMetadata) -> str:
+    """Return a warning about files that the table lists more than once, or nothing."""
+    if blocks.repeated is None:
+        return ""
+    paths = blocks.take(blocks.repeated).path.unique()
+    count = (
+        "1 file is listed more than once"
+        if len(paths) == 1
+        else f"{len(paths):,} files are listed more than once"
+    )
+    return _LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)
 
 
 def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class BlockMetadata:
         sort_order_id: The sort order that the block's writer recorded, 0 if none.
         lower, upper: The bounds: one Arrow array for each key item (see :func:`bounds.key_bounds`).
         unbounded: Where the upper bound is unknown: one mask for each key item.
+        repeated: Where the snapshot lists the same path more than once, or None if it does nowhere. Iceberg removes
+            files by path, so a merge of one of them would remove the others too.
     """
 
     snapshot_id: int | None
@@ -62,6 +64,7 @@ class BlockMetadata:
     upper: list[pa.Array]
     unbounded: list[BoolArray]
     deleted_rows: IntArray | None = None
+    repeated: BoolArray | None = None
 
     def __len__(self) -> int:
         """Return the number of blocks."""
@@ -84,6 +87,7 @@ class BlockMetadata:
             [column.take(arrow_places) for column in self.upper],
             [mask[places] for mask in self.unbounded],
             None if self.deleted_rows is None else self.deleted_rows[places],
+            None if self.repeated is None else self.repeated[places],
         )
 
     def items(self, positions: Sequence[int]) -> BlockMetadata:
@@ -119,6 +123,7 @@ def read_blocks(
         # Iceberg reads only the manifests that may have such a partition.
         entries = entries.where(partitions.among(entries["data_file.partition"]))
     blocks = _read(table, entries, key, snapshot_id)
+    blocks = replace(blocks, repeated=repeated_paths(blocks.path))
     if not table.may_have_deletes(snapshot_id):
         return blocks
     delete_files = table.metadata("delete_files", snapshot_id)
@@ -244,6 +249,16 @@ def _numbers(rows: pa.Table, name: str) -> IntArray:
 
 def _children(struct: pa.StructArray | None) -> list[pa.Array]:
     return [] if struct is None else [struct.field(i) for i in range(struct.type.num_fields)]
+
+
+def repeated_paths(paths: pa.Array) -> BoolArray | None:
+    """Return where a path is there more than once, bool (n,), or None if it is nowhere."""
+    encoded = paths.dictionary_encode()
+    if len(encoded.dictionary) == len(paths):
+        return None
+    numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False))
+    repeated: BoolArray = np.bincount(numbers)[numbers] > 1
+    return repeated
 
 
 def partition_codes(spec_id: IntArray, values: Sequence[pa.Array]) -> IntArray:

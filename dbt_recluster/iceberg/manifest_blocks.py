@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, partition_codes
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, partition_codes, repeated_paths
 from dbt_recluster.iceberg.bounds import key_bounds
 from dbt_recluster.iceberg.changed_partitions import (
     MOST_MANIFESTS,
@@ -183,10 +183,10 @@ def _blocks(
             [*_COUNTS, "lower_bound", "upper_bound"],
         )
         bounds.append(key_bounds(metrics, field))
-    specs = _whole(spec_id)
+    specs, paths = _whole(spec_id), pa.array(path, pa.string())
     return BlockMetadata(
         snapshot_id=snapshot_id,
-        path=pa.array(path, pa.string()),
+        path=paths,
         partition=partition_codes(specs, [pa.array(partition, pa.string())]),
         spec_id=specs,
         rows=_whole(count),
@@ -196,6 +196,7 @@ def _blocks(
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
+        repeated=repeated_paths(paths),
     )
 
 
