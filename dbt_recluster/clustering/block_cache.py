@@ -15,7 +15,8 @@ from dbt_recluster.iceberg.block_metadata import BlockMetadata
 # 46 MB with paths of 110 characters and a key of one number.
 MOST_BLOCKS = 250_000
 
-# The table's uuid, the snapshot, the schema that bounds are read by, and the key. The schema as a whole and not its id:
+# Where the snapshot's manifests are listed, the snapshot, the schema that bounds are read by, and the key. Not the
+# table's uuid: a copy at another place has the same one, and the same snapshots. The schema as a whole and not its id:
 # two entries of a catalog for one table may evolve apart.
 SnapshotKey = tuple[str, int, str, str]
 

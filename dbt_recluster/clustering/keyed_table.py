@@ -211,7 +211,7 @@ class KeyedTable:
         if snapshot_id not in self._metadata:
             schema = self.iceberg.schema_json
             self._metadata[snapshot_id] = _CACHE.get(
-                (self.iceberg.uuid, snapshot_id, schema, str(self.key)),
+                (self.iceberg.manifest_list(snapshot_id), snapshot_id, schema, str(self.key)),
                 lambda: read_blocks(self.iceberg, self.key, snapshot_id),
             )
         return self._metadata[snapshot_id]

@@ -43,8 +43,8 @@ _ROW_IDS_LOST = (
 )
 _LISTED_AGAIN = (
     "{count} in the table's metadata, such as {path}. Iceberg removes files by path, so a merge would lose rows: "
-    "they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM {table} writes all rows "
-    "anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
+    "they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM {table} writes all "
+    "rows anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
 )
 
 

@@ -181,6 +181,10 @@ class IcebergTable:
         """Whether the table's metadata contains this snapshot."""
         return self.java.snapshot(snapshot_id) is not None
 
+    def manifest_list(self, snapshot_id: int) -> str:
+        """Where the manifests of a snapshot are listed; in tables of early writers, the place of the table."""
+        return str(self.java.snapshot(snapshot_id).manifestListLocation() or self.java.location())
+
     def may_have_deletes(self, snapshot_id: int) -> bool:
         """Whether a snapshot has delete files; true if its writer did not say."""
         return str(self.java.snapshot(snapshot_id).summary().get("total-delete-files")) != "0"

@@ -96,7 +96,8 @@ def test_it_is_seen_in_the_manifests_of_some_partitions(spark: Any, schema: str)
     changed = changed_partitions(table.iceberg, snapshots[0].id, snapshots[-1].id, ())
     assert changed is not None
     blocks = read_manifest_blocks(table.iceberg, table.key, snapshots[-1].id, changed)
-    assert blocks is not None and blocks.repeated is not None
+    assert blocks is not None
+    assert blocks.repeated is not None
     assert set(blocks.take(blocks.repeated).path.to_pylist()) == twice
     for load in range(3):
         append(spark, name, 1000 + 20 * load, 20)

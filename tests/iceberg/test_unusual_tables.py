@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table, metadata_file
+from tables import append, checksum, local_path, make_table, metadata_file
 
 from dbt_recluster.clustering import keyed_table
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
@@ -195,3 +197,24 @@ def test_a_cost_estimate_of_dates_beyond_the_calendar(spark: Any, schema: str) -
             f"insert into {name} select date_add('1970-01-01', cast(rand({load}) * 9000000 as int)) from range(50)"
         )
     assert estimate_clustering_cost(spark, name, "d").first_bytes > 0
+
+
+def test_a_copy_at_another_place_has_blocks_of_its_own(spark: Any, schema: str, tmp_path: Path) -> None:
+    """Its uuid and its snapshots are those of the original, which this process has read."""
+    name = make_table(spark, schema, files=4, rows=100)
+    rows = checksum(spark, name)
+    recluster(spark, name, "k", depth=1, block_rows=100, dry_run=True)
+    original = str(IcebergTable.load(spark, name).java.location())
+    written = spark.sql(
+        f"call spark_catalog.system.rewrite_table_path(table => '{name}', source_prefix => '{original}', "
+        f"target_prefix => '{tmp_path.as_uri()}', staging_location => '{(tmp_path / 'staged').as_uri()}')"
+    ).first()
+    for line in local_path(written.file_list_location).read_text().splitlines():
+        source, target = map(local_path, line.split(","))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+    metadata = (tmp_path / "metadata" / written.latest_version).as_uri()
+    copy = f"{schema}.copy"
+    spark.sql(f"call spark_catalog.system.register_table(table => '{copy}', metadata_file => '{metadata}')")
+    assert recluster(spark, copy, "k", depth=1, block_rows=100).depth_after <= 2
+    assert checksum(spark, copy) == checksum(spark, name) == rows

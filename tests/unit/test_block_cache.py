@@ -16,7 +16,7 @@ class Reader:
             self.read.append(snapshot)
             return [snapshot] * blocks
 
-        key: SnapshotKey = ("uuid", snapshot, "{}", "k")
+        key: SnapshotKey = ("snap.avro", snapshot, "{}", "k")
         return cache.get(key, read)
 
 
