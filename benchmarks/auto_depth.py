@@ -74,14 +74,14 @@ def load(
     """Load a table and recluster it; return bytes rewritten, bytes opened in vain, and the thresholds chosen."""
     from dbt_recluster.clustering.options import ReclusterOptions
     from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
-    from dbt_recluster.iceberg.sort_order import set_cluster_key
+    from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
     lines = spark.read.parquet(str(source / "lineitem.parquet"))
     spark.sql("drop table if exists db.t purge")
     lines.limit(0).writeTo("db.t").using("iceberg").create()
     keyed = ClusteredTable(spark, "db.t", KEY)
-    set_cluster_key(keyed.iceberg, keyed.key)
+    TableChange(keyed.key).commit(keyed.iceberg)
     queries = [query for text in QUERIES.values() if (query := predicate(keyed, of_table("t", text)))]
     reads: Any = [{"where": query, "weight": times} for query in queries]
     last_key, rewritten, in_vain, chosen = 6_000_000 * options.scale, 0, 0.0, []

@@ -36,7 +36,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.iceberg.sort_order import set_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.report.text import table as text_table
 
@@ -164,7 +164,7 @@ def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> dict[str
     spark.sql(
         f"create table {name} using iceberg partitioned by (part) as select *, 0 part from parquet.`{source}` limit 0"
     )
-    set_cluster_key(IcebergTable.load(spark, name), KEY)
+    TableChange(KEY).commit(IcebergTable.load(spark, name))
     every = max(1, round(100 * options.scale))  # some 60,000 rows in all, whatever the scale
     for _ in range(4):
         frame = spark.sql(f"select *, cast(pmod(l_orderkey, 50) as int) part from parquet.`{source}`")
@@ -212,7 +212,7 @@ def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_or
     if options.row_group_bytes:
         size = f"'write.parquet.row-group-size-bytes' = '{options.row_group_bytes}'"
         spark.sql(f"alter table {name} set tblproperties ({size})")
-    set_cluster_key(IcebergTable.load(spark, name), KEY)
+    TableChange(KEY).commit(IcebergTable.load(spark, name))
     for number in range(LOADS):
         frame = spark.sql(
             f"select * from parquet.`{source}` where pmod(l_orderkey, {LOADS}) = {number}"

@@ -13,20 +13,21 @@ from typing import Any
 
 from dbt_recluster.clustering import recluster as recluster_module
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.iceberg import jvm
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge as merge_module
 from dbt_recluster.iceberg.rewrite.merge import Merger
+from dbt_recluster.iceberg.sort_order import TableChange
 
 # What is called in a phase. Time within an inner phase counts there only, so `cut` is what a merge does beside.
 PHASES: list[tuple[str, Any, str]] = [
     ("load", IcebergTable, "load"),
-    ("key", recluster_module, "set_cluster_key"),
+    ("key", TableChange, "pending"),
     ("look", KeyedTable, "current_blocks"),
     ("plan", recluster_module, "plan"),
-    ("tasks", Recluster, "_file_groups"),
+    ("tasks", PlannedRound, "file_groups"),
     ("sample", merge_module, "take_samples"),
     ("cut", Merger, "merge"),
     ("write", merge_module, "write_files"),

@@ -163,7 +163,7 @@ def start(
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
     """Load a table and keep it as its kind says; return what it took."""
     from dbt_recluster.clustering.options import ReclusterOptions
-    from dbt_recluster.iceberg.sort_order import set_cluster_key
+    from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
     table = f"db.{kind}"
@@ -173,7 +173,7 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
     lines.limit(0).writeTo(table).using("iceberg").create()
     if kind != "never":
         keyed = ClusteredTable(spark, table, KEY)
-        set_cluster_key(keyed.iceberg, keyed.key)
+        TableChange(keyed.key).commit(keyed.iceberg)
     for number in range(options.loads):
         low, high = (int(last_key * part / options.loads) for part in (number, number + 1))
         rows = lines.where(f"l_orderkey > {low} and l_orderkey <= {high}")

@@ -40,12 +40,11 @@ class AutoDepth:
         """Whether it was worked out less than a day ago."""
         return datetime.now(timezone.utc) - self.at < _HOLDS
 
-    def text(self) -> str:
-        """Return the text of the property that records it."""
+    def as_properties(self) -> dict[str, str]:
+        """Return the property that records it."""
         since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
-        return json.dumps(
-            {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
-        )
+        value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
+        return {DEPTH_PROPERTY: json.dumps(value)}
 
 
 def auto_depth(table: KeyedTable) -> AutoDepth:
@@ -81,13 +80,6 @@ def with_depth(table: KeyedTable, options: ReclusterOptions) -> tuple[ReclusterO
         return options, None
     depth = auto_depth(table)
     return replace(options, depth=depth.depth), depth
-
-
-def record_depth(table: KeyedTable, depth: AutoDepth) -> None:
-    """Record a threshold with its table, unless the table records it."""
-    text = depth.text()
-    if table.iceberg.properties.get(DEPTH_PROPERTY) != text:
-        table.iceberg.set_property(DEPTH_PROPERTY, text)
 
 
 def recorded_depth(table: KeyedTable) -> AutoDepth | None:

@@ -30,6 +30,7 @@ from dbt_recluster.iceberg.changed_partitions import (
     changed_partitions,
     partition_of,
 )
+from dbt_recluster.iceberg.commit import Recorded
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
 from dbt_recluster.iceberg.recorded_levels import recorded_levels
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
@@ -94,7 +95,7 @@ class Look:
         return not rest.block_sets and not rest.limited
 
     def properties(
-        self, planned: int, committed: Sequence[int], files: Sequence[Any], levels: Mapping[int, int]
+        self, planned: int, committed: Sequence[int], files: Sequence[Any], after: Recorded
     ) -> Mapping[str, str | None]:
         """Return what a commit records if its plan leaves nothing to do outside the partitions of its sets.
 
@@ -102,11 +103,12 @@ class Look:
             planned: The snapshot that was planned.
             committed: The snapshots that the commit adds, in order.
             files: A Java data file of each set.
-            levels: The levels that the table has recorded after the commit, by snapshot.
+            after: What the table has recorded after the commit.
         """
         if not self._still_holds():
             return NOTHING_KNOWN
-        look = {"rules": _digest(self._rules, levels), "planned": planned, "committed": list(committed)}
+        rules = {**self._rules, "sort_order": after.sort_order_id}
+        look = {"rules": _digest(rules, after.levels), "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         whole = json.dumps({**look, "partitions": partitions})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
 from dbt_recluster.clustering.recorded_changes import NO_CHANGES
 from dbt_recluster.iceberg.block_metadata import IntArray
-from dbt_recluster.iceberg.commit import Properties
+from dbt_recluster.iceberg.commit import Changes, Recorded
 from dbt_recluster.iceberg.recorded_levels import obsolete_properties
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.scan import scan_tasks
@@ -69,17 +69,20 @@ class PlannedRound:
             for block_set, positions, set_paths in zip(self.plan.block_sets, self.sets, paths, strict=True)
         ]
 
-    def look_properties(self, merged: Sequence[RewrittenGroup]) -> Properties:
-        """Return what a commit of these groups records of the look, so that the next one reads less.
+    def look_properties(self) -> Callable[[Sequence[RewrittenGroup], Sequence[int], Recorded], Changes]:
+        """Plan what is left, and return the function that gives the properties by which a commit records it.
 
-        It also forgets the changes before it.
+        The function takes all groups that were merged, and what :data:`Properties` takes. The properties also forget
+        the changes before the look.
         """
         leaves_nothing = self.look.leaves_nothing(self.blocks.blocks, self.plan)
-        files = [group.source.files[0].task.file() for group in merged]
 
-        def properties(snapshots: Sequence[int], levels: Mapping[int, int]) -> Mapping[str, str | None]:
+        def properties(
+            groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: Recorded
+        ) -> Changes:
             if not leaves_nothing:
                 return {**NO_CHANGES, **NOTHING_KNOWN}
-            return {**NO_CHANGES, **self.look.properties(self.snapshot_id, snapshots, files, levels)}
+            files = [group.source.files[0].task.file() for group in groups]
+            return {**NO_CHANGES, **self.look.properties(self.snapshot_id, snapshots, files, after)}
 
         return properties

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dbt_recluster.clustering.auto_depth import record_depth, with_depth
+from dbt_recluster.clustering.auto_depth import with_depth
 from dbt_recluster.clustering.due import block_count, due
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
@@ -29,12 +29,7 @@ from dbt_recluster.iceberg.recorded_levels import recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import changed_tasks
-from dbt_recluster.iceberg.sort_order import (
-    check_bounds_are_recorded,
-    is_cluster_key,
-    loses_row_ids,
-    set_cluster_key,
-)
+from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, loses_row_ids
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
 
@@ -60,6 +55,7 @@ class Recluster:
         self._table = table
         self._options = options
         self._result = ReclusterResult(table.name, str(table.key), suspended=suspended_since(table.iceberg))
+        self._change = TableChange()
         self._conflicts_in_a_row = 0
 
     def run(self) -> ReclusterResult:
@@ -73,9 +69,14 @@ class Recluster:
         """
         started = time.monotonic()
         self._prepare()
-        if not self._is_due() or self._is_unchanged():
-            self._result.seconds = time.monotonic() - started
-            return self._result
+        if self._is_due() and not self._is_unchanged():
+            self._repeat_rounds()
+        if not (self._result.rounds or self._options.dry_run or self._result.suspended):
+            self._change.commit(self._table.iceberg)
+        self._result.seconds = time.monotonic() - started
+        return self._result
+
+    def _repeat_rounds(self) -> None:
         while True:
             planned = self._plan()
             if self._is_done(planned):
@@ -86,28 +87,22 @@ class Recluster:
             planned.look.remember(planned.blocks.snapshot_id)
         if self._options.dry_run:
             self._result.plan = rewrite_plan(self._table, planned.blocks, planned.plan, self._policy)
-        self._result.seconds = time.monotonic() - started
-        return self._result
 
     def _prepare(self) -> None:
-        """Check what has not been checked, and then make the key the table's sort order."""
+        """Check what has not been checked. Nothing is changed before the first merge can be committed too."""
         if self._options.where is not None:
             self._table.predicate(self._options.where)
         self._result.warnings += self._table.know(self._options.reads)
-        iceberg, key, sets_key = self._table.iceberg, self._table.key, self._table.cluster_by is not None
-        check_bounds_are_recorded(iceberg, key, sets_key=sets_key)
+        iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
+        sets_key = self._table.cluster_by is not None
+        self._change = TableChange(key if sets_key else None, depth.as_properties() if depth else {})
+        check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
         iceberg.check_writes_reach_main()
         if loses_row_ids(iceberg) and not recorded_levels(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
-        if sets_key:
-            if not is_cluster_key(iceberg, key):
-                self._table.current_blocks()  # a table that cannot be read must not change
-            set_cluster_key(iceberg, key)
-        if depth is not None:
-            record_depth(self._table, depth)
 
     def _is_due(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""
@@ -214,6 +209,7 @@ class Recluster:
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
         obsolete = planned.obsolete_levels()
+        look = planned.look_properties()
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
@@ -238,7 +234,8 @@ class Recluster:
             merged,
             obsolete,
             summary,
-            planned.look_properties(merged),
+            lambda snapshots, after: look(merged, snapshots, after),
+            self._change,
         ).run()
         return _round(commit, time.monotonic() - started)
 
@@ -251,7 +248,8 @@ class Recluster:
         groups: list[FileGroup] = []
         try:
             groups = planned.file_groups()
-            return Merger(table, self._table.key, limits, progress).merge(snapshot_id, groups)
+            target = self._change.pending(table)
+            return Merger(table, self._table.key, limits, progress, target).merge(snapshot_id, groups)
         except Exception as e:
             self._raise_if_changed(snapshot_id, groups, schema_id, e)
             if isinstance(e, ReclusterError):

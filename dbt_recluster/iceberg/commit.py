@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -16,25 +19,49 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
-from dbt_recluster.iceberg.jvm import java_items
+from dbt_recluster.iceberg.java_functions import JavaFunctions
+from dbt_recluster.iceberg.jvm import java_items, java_list
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.recorded_levels import level_property, recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
+from dbt_recluster.iceberg.rewrite.verification import verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.sort_order import TableChange
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
+logger = logging.getLogger(__name__)
+
 MAX_ATTEMPTS = 5
+# What Iceberg's `commit.retry.num-retries` is if nobody has set it.
+_RETRIES = 4
+_LONGEST_WAIT = 5.0
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
 # Returns the figures for the snapshots' summaries, given the groups to be committed.
 Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-# Returns properties to set with the commit, None to remove one, given the ids of the new snapshots and the levels that
-# the table then has recorded.
-Properties = Callable[[Sequence[int], Mapping[int, int]], Mapping[str, str | None]]
+# Properties to set, or to remove if they are None.
+Changes = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a table has recorded of its clustering after a commit.
+
+    Attributes:
+        levels: The levels of its blocks, by the snapshot that added them.
+        sort_order_id: The id of its sort order.
+    """
+
+    levels: Mapping[int, int]
+    sort_order_id: int
+
+
+# Returns what to set with the commit, given the ids of the new snapshots.
+Properties = Callable[[Sequence[int], Recorded], Changes]
 
 
 @dataclass(frozen=True)
@@ -56,7 +83,7 @@ class CommittedRound:
 
 def back_off(attempt: int) -> None:
     """Wait a random time that grows with the attempts, so that two writers do not collide again."""
-    time.sleep(random.uniform(0, 0.1 * 2**attempt))
+    time.sleep(random.uniform(0, min(_LONGEST_WAIT, 0.1 * 2**attempt)))
 
 
 @dataclass
@@ -77,6 +104,7 @@ class RoundCommit:
         obsolete_levels: Level properties that no block needs once all groups are replaced.
         summary: Figures for the snapshots.
         properties: Further properties to set with the commit.
+        change: What else to change of the table with the commit.
     """
 
     table: IcebergTable
@@ -85,8 +113,15 @@ class RoundCommit:
     obsolete_levels: Sequence[str]
     summary: Summary
     properties: Properties = lambda *_: {}
+    change: TableChange = field(default_factory=TableChange)
     _orphans: list[str] = field(default_factory=list, init=False)
     _conflicts: int = field(default=0, init=False)
+    # Whether the catalog may have the new files of the remaining groups; nobody else has them.
+    _is_sent: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with all groups."""
+        self._remaining = list(self.groups)
 
     def run(self) -> CommittedRound:
         """Commit.
@@ -97,83 +132,120 @@ class RoundCommit:
         Raises:
             ConcurrentChangeError: Other writers changed files of every group, or were faster too often. The new files
                 are deleted.
-            CommitFailedError: The catalog could not be reached, or refused. The new files are deleted.
+            CommitFailedError: The catalog could not be reached, or refused, or the new snapshot would not list the
+                rows that it should. The new files are deleted.
             CommitStateUnknownError: The catalog did not answer. The new files are kept, and named.
             OrphanFilesError: The commit failed, and some of the new files could not be deleted.
         """
-        remaining = list(self.groups)
+        try:
+            snapshots = self._attempt()
+        except ConcurrentChangeError:
+            raise
+        except BaseException as e:
+            if not self._is_sent:
+                discard_files(self.table, _files(self._remaining), e)
+            error = self._unknown(e) if self._is_sent else self._failed(e)
+            if isinstance(e, Exception):
+                raise error from e
+            if self._is_sent:  # Ctrl-C stays Ctrl-C
+                logger.warning("%s", error)
+            raise
+        return CommittedRound(tuple(self._remaining), tuple(snapshots), self._conflicts, tuple(self._orphans))
+
+    def _attempt(self) -> Sequence[int]:
+        """Make attempts until one succeeds; return the ids of the new snapshots."""
+        retries = self.table.number_property("commit.retry.num-retries", _RETRIES, least=0)
         while True:
             try:
                 with table_lock(self.table.lock_name):
-                    snapshots = self._send(remaining)
-                return self._committed(remaining, snapshots)
+                    return self._send()
             except _ConflictError as conflict:
                 # Another thread may refresh a shared table object at any time. The snapshot that is compared with now
                 # must be the one that the next attempt is validated from, or a delete in between would go unnoticed.
-                current, committed = self._state_after(remaining, conflict)
-                if committed:
-                    return self._committed(remaining, conflict.snapshot_ids)
+                self.table.refresh()
+                current = self.table.snapshot_id
+                if self._is_committed(conflict, current):
+                    return conflict.snapshot_ids
+                self._is_sent = False
                 self._conflicts += 1
-                remaining = self._without_changed(remaining, current)
-                if not remaining or self._conflicts == MAX_ATTEMPTS:
-                    self._orphans += delete_files(self.table, _files(remaining))
-                    raise ConcurrentChangeError(
-                        f"Another writer changed blocks of {self.table.name} while they were merged: "
-                        f"{short_message(conflict.cause)}",
-                        orphans=self._orphans,
-                    ) from conflict.cause
-                assert current is not None  # otherwise no group would remain
-                self.snapshot_id = current
+                if conflict.is_of_blocks:
+                    self._leave_out_changed(current)
+                if not self._remaining or self._conflicts == MAX_ATTEMPTS * (1 + retries):
+                    self._give_up(conflict)
+                back_off(self._conflicts)
 
-    def _committed(self, groups: Sequence[RewrittenGroup], snapshots: Sequence[int]) -> CommittedRound:
-        return CommittedRound(tuple(groups), tuple(snapshots), self._conflicts, tuple(self._orphans))
+    def _give_up(self, conflict: _ConflictError) -> NoReturn:
+        self._orphans += delete_files(self.table, _files(self._remaining))
+        raise ConcurrentChangeError(
+            f"Another writer changed blocks of {self.table.name} while they were merged: "
+            f"{short_message(conflict.cause)}",
+            orphans=self._orphans,
+        ) from conflict.cause
 
-    def _send(self, groups: Sequence[RewrittenGroup]) -> list[int]:
+    def _send(self) -> Sequence[int]:
         """Make one attempt; return the ids of the new snapshots."""
         try:
-            transaction, snapshots = self._transaction(groups)
-        except BaseException as e:
+            transaction, base, snapshots = self._transaction()
+        except Exception as e:
             if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
-                raise _ConflictError(e) from e
-            discard_files(self.table, _files(groups), e)  # nothing is committed, so nobody uses them
-            if isinstance(e, Exception):  # Ctrl-C stays Ctrl-C
-                raise self._failed(e) from e
+                raise _ConflictError(e, is_of_blocks=True) from e
             raise
+        self._is_sent = True
         try:
             self.table.commit(transaction)
         except Exception as e:
-            if not is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
-                if is_caused_by(
-                    e, f"{_EXCEPTIONS}ValidationException", f"{_EXCEPTIONS}CommitFailedException"
-                ):
-                    raise _ConflictError(e, snapshots) from e
-                if is_instance(e, f"{_EXCEPTIONS}CleanableFailure"):
-                    discard_files(self.table, _files(groups), e)
-                    raise self._failed(e) from e
-            raise self._unknown(groups, e) from e
+            if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
+                raise
+            is_of_blocks = is_caused_by(e, f"{_EXCEPTIONS}ValidationException")
+            if is_of_blocks or is_caused_by(e, f"{_EXCEPTIONS}CommitFailedException"):
+                raise _ConflictError(e, base, snapshots, is_of_blocks=is_of_blocks) from e
+            self._is_sent = not is_instance(e, f"{_EXCEPTIONS}CleanableFailure")
+            raise
         return snapshots
 
-    def _transaction(self, groups: Sequence[RewrittenGroup]) -> tuple[Any, list[int]]:
-        """Return the transaction and the ids of its snapshots."""
-        summary = self.summary(groups)
-        transaction = self.table.java.newTransaction()
+    def _transaction(self) -> tuple[Any, int | None, Sequence[int]]:
+        """Return the transaction, the snapshot that it was made for, and the ids of its own."""
+        transaction, pending = self.table.begin()
+        base = pending.snapshot_id
+        try:
+            if base is not None:
+                _refuse_other_bases(transaction, base)
+            self.change.add_to(transaction, pending)
+            levels = self._rewrite(transaction, pending)
+            self._set_properties(transaction, pending, levels)
+        except BaseException:
+            _clean_up(self.table, transaction)
+            raise
+        return transaction, base, list(levels)
+
+    def _rewrite(self, transaction: Any, pending: IcebergTable) -> dict[int, int]:
+        """Replace the files of each run; return the level of each new snapshot."""
+        summary = self.summary(self._remaining)
         levels: dict[int, int] = {}
-        by_run = sorted(groups, key=lambda group: group.source.run)
+        by_run = sorted(self._remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
-            run = list(members)
+            run, before = list(members), pending.current_snapshot()
             level = run[0].source.level
             rewrite = transaction.newRewrite().validateFromSnapshot(self.snapshot_id)
             for group in run:
-                self._replace(rewrite, group)
+                self._replace(rewrite, group, pending.java.sortOrder())
             for name, value in summary.items():
                 rewrite.set(name, value)
             rewrite.set("recluster.level", str(level))
             rewrite.commit()
-            levels[int(transaction.table().currentSnapshot().snapshotId())] = level
+            after = pending.current_snapshot()
+            assert before is not None
+            assert after is not None
+            verify_counts(before, after, run)
+            levels[after.id] = level
+        return levels
+
+    def _set_properties(self, transaction: Any, pending: IcebergTable, levels: Mapping[int, int]) -> None:
         # Groups that were left out still need their levels; the next round drops what nothing needs any more.
-        obsolete = set(self.obsolete_levels if len(groups) == len(self.groups) else ())
+        obsolete = set(self.obsolete_levels if len(self._remaining) == len(self.groups) else ())
         recorded = recorded_levels(self.table.properties)
-        after = {s: level for s, level in recorded.items() if level_property(s) not in obsolete} | levels
+        kept = {s: level for s, level in recorded.items() if level_property(s) not in obsolete}
+        after = Recorded({**kept, **levels}, int(pending.java.sortOrder().orderId()))
         changes: dict[str, str | None] = {level_property(s): str(level) for s, level in levels.items()}
         changes |= dict.fromkeys(obsolete) | dict(self.properties(list(levels), after))
         update = transaction.updateProperties()
@@ -183,10 +255,9 @@ class RoundCommit:
             else:
                 update.set(name, change)
         update.commit()
-        return transaction, list(levels)
 
-    def _replace(self, rewrite: Any, group: RewrittenGroup) -> None:
-        iceberg, order = self.table.iceberg, self.table.java.sortOrder()
+    def _replace(self, rewrite: Any, group: RewrittenGroup, order: Any) -> None:
+        iceberg = self.table.iceberg
         for file in group.source.files:
             rewrite.deleteFile(file.task.file())
             for delete in java_items(file.task.deletes()) if file.deletes else ():
@@ -198,46 +269,32 @@ class RoundCommit:
             spec = self.table.java.specs().get(new_file.specId())
             rewrite.addFile(iceberg.DataFiles.builder(spec).copy(new_file).withSortOrder(order).build())
 
-    def _state_after(
-        self, groups: Sequence[RewrittenGroup], conflict: _ConflictError
-    ) -> tuple[int | None, bool]:
-        """Return the current snapshot, and whether the commit that was reported as a conflict is in fact in the table.
+    def _is_committed(self, conflict: _ConflictError, current: int | None) -> bool:
+        """Whether the commit that was reported as a conflict is in fact in the table.
 
         A catalog that receives a commit twice, because its first answer was lost, may report the second one as a
         conflict with the first. The files of a snapshot that exists must never be deleted, even if another writer has
         replaced them since.
         """
-        try:
-            self.table.refresh()
-            current = self.table.snapshot_id
-            if current is None or not conflict.snapshot_ids:
-                return current, False
-            exists = any(map(self.table.has_snapshot, conflict.snapshot_ids))
-            new_paths = [str(file.location()) for file in _files(groups)]
-            return current, exists or bool(scan_tasks(self.table, current, new_paths))
-        except Exception as e:
-            if conflict.snapshot_ids:  # the catalog has received them
-                raise self._unknown(groups, e) from e
-            discard_files(self.table, _files(groups), e)
-            raise self._failed(e) from e
+        if current is None or conflict.base is None or not conflict.snapshot_ids:
+            return False
+        if any(map(self.table.has_snapshot, conflict.snapshot_ids)):
+            return True
+        if self.table.is_ancestor(conflict.base, of=current):
+            return False  # what came after it has not expired, and is not ours
+        new_paths = [str(file.location()) for file in _files(self._remaining)]
+        return bool(scan_tasks(self.table, current, new_paths))
 
-    def _without_changed(self, groups: Sequence[RewrittenGroup], current: int | None) -> list[RewrittenGroup]:
-        """Delete the new files of groups that others have changed, wait, and return the other groups."""
-        try:
-            changed = self._changed(groups, current)
-            self._orphans += delete_files(
-                self.table,
-                _files([group for group, is_changed in zip(groups, changed, strict=True) if is_changed]),
-            )
-            unchanged = [group for group, is_changed in zip(groups, changed, strict=True) if not is_changed]
-            if unchanged and self._conflicts < MAX_ATTEMPTS:
-                back_off(self._conflicts)
-            return unchanged
-        except BaseException as e:
-            discard_files(self.table, _files(groups), e)
-            if isinstance(e, Exception):
-                raise self._failed(e) from e
-            raise
+    def _leave_out_changed(self, current: int | None) -> None:
+        """Leave out the groups that others have changed, and delete their new files."""
+        changed = self._changed(self._remaining, current)
+        groups = list(zip(self._remaining, changed, strict=True))
+        self._orphans += delete_files(
+            self.table, _files([group for group, is_changed in groups if is_changed])
+        )
+        self._remaining = [group for group, is_changed in groups if not is_changed]
+        if current is not None:
+            self.snapshot_id = current
 
     def _changed(self, groups: Sequence[RewrittenGroup], current: int | None) -> list[bool]:
         """Return for each group whether a file of it was removed, or has other delete files than when it was read."""
@@ -245,14 +302,14 @@ class RoundCommit:
         changed = changed_tasks(self.table, current, planned)
         return [any(file.path in changed for file in group.source.files) for group in groups]
 
-    def _failed(self, error: Exception) -> CommitFailedError:
+    def _failed(self, error: BaseException) -> CommitFailedError:
         return CommitFailedError(
             f"The recluster of {self.table.name} could not be committed: {short_message(error)}. "
             "This round changed nothing, and its new files are deleted."
         )
 
-    def _unknown(self, groups: Sequence[RewrittenGroup], error: Exception) -> CommitStateUnknownError:
-        files = [str(file.location()) for file in _files(groups)]
+    def _unknown(self, error: BaseException) -> CommitStateUnknownError:
+        files = [str(file.location()) for file in _files(self._remaining)]
         return CommitStateUnknownError(
             f"Whether the recluster of {self.table.name} was committed is unknown: {short_message(error)}. The table "
             f"is as before or as after. If it is as before, {orphan_note(self.table.name, files, kept=True)}.",
@@ -261,17 +318,46 @@ class RoundCommit:
 
 
 class _ConflictError(Exception):
-    """The catalog reports that another writer was faster. No file has been deleted yet.
+    """Another writer was faster. No file has been deleted yet.
 
     Attributes:
         cause: Iceberg's exception.
+        base: The snapshot that the attempt was made for.
         snapshot_ids: The snapshots that were sent to the catalog; none if the attempt failed before.
+        is_of_blocks: Whether the other writer may have changed blocks of the groups.
     """
 
-    def __init__(self, cause: BaseException, snapshot_ids: Sequence[int] = ()):
+    def __init__(
+        self,
+        cause: BaseException,
+        base: int | None = None,
+        snapshot_ids: Sequence[int] = (),
+        *,
+        is_of_blocks: bool,
+    ):
         super().__init__(str(cause))
         self.cause = cause
+        self.base = base
         self.snapshot_ids = tuple(snapshot_ids)
+        self.is_of_blocks = is_of_blocks
+
+
+def _refuse_other_bases(transaction: Any, snapshot_id: int) -> None:
+    """Make a transaction fail if another commit comes first.
+
+    Iceberg would apply its changes anew to the table after that commit, which nobody has checked. Only a change of the
+    references it never applies twice; this one changes nothing.
+    """
+    name = f"recluster-{uuid.uuid4().hex}"
+    transaction.manageSnapshots().createTag(name, snapshot_id).removeTag(name).commit()
+
+
+def _clean_up(table: IcebergTable, transaction: Any) -> None:
+    """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that the catalog refuses."""
+    with suppress(Exception):  # they cost little, and are orphans like others
+        functions = JavaFunctions(table.spark)
+        clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
+        clean_up.invokeWithArguments(java_list(table.spark, [transaction]))
 
 
 def _files(groups: Sequence[RewrittenGroup]) -> list[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
@@ -50,41 +52,75 @@ def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
         return False
 
 
-def set_cluster_key(table: IcebergTable, key: ClusterKey) -> None:
-    """Make ``key``, which has been checked, the table's sort order and set the properties that belong to it.
+@dataclass(frozen=True)
+class TableChange:
+    """What a recluster changes of a table besides its blocks.
 
-    Commits only if something differs.
+    Attributes:
+        key: The key to sort by, checked, with the properties that belong to it where nobody has set them; None changes
+            neither.
+        properties: Properties to set.
     """
-    with table_lock(table.lock_name):
-        table.refresh()
-        actual = table.properties
-        properties = clustering_properties(key, len(table.java.schema().columns()))
-        missing = {name: value for name, value in properties.items() if name not in actual}
-        reordered = not is_cluster_key(table, key)
-        if not missing and not reordered:
-            return
-        transaction = table.java.newTransaction()
-        if reordered:
+
+    key: ClusterKey | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def pending(self, table: IcebergTable) -> IcebergTable:
+        """Return the table as it will be once this is committed (see :meth:`IcebergTable.begin`)."""
+        if not self._differs(table):
+            return table
+        transaction, pending = table.begin()
+        self.add_to(transaction, pending)
+        return pending
+
+    def commit(self, table: IcebergTable) -> None:
+        """Commit this alone, if anything differs."""
+        with table_lock(table.lock_name):
+            table.refresh()
+            if not self._differs(table):
+                return
+            transaction, pending = table.begin()
+            self.add_to(transaction, pending)
+            transaction.commitTransaction()
+            table.refresh()
+
+    def add_to(self, transaction: Any, pending: IcebergTable) -> None:
+        """Add what differs to a transaction.
+
+        Args:
+            transaction: The transaction.
+            pending: The table as the transaction leaves it.
+        """
+        if self.key is not None and not is_cluster_key(pending, self.key):
             order = transaction.replaceSortOrder()
-            for field in key.fields:
-                order.asc(_term(table, field), table.iceberg.NullOrder.NULLS_FIRST)
+            for item in self.key.fields:
+                order.asc(_term(pending, item), pending.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
-        if missing:
+        if missing := self._missing(pending):
             update = transaction.updateProperties()
             for name, value in missing.items():
                 update.set(name, value)
             update.commit()
-        transaction.commitTransaction()
-        table.refresh()
+
+    def _differs(self, table: IcebergTable) -> bool:
+        is_sorted = self.key is None or is_cluster_key(table, self.key)
+        return not is_sorted or bool(self._missing(table))
+
+    def _missing(self, table: IcebergTable) -> dict[str, str]:
+        actual = table.properties
+        missing = {name: value for name, value in self.properties.items() if actual.get(name) != value}
+        if self.key is not None:
+            wanted = clustering_properties(self.key, len(table.java.schema().columns()))
+            missing |= {name: value for name, value in wanted.items() if name not in actual}
+        return missing
 
 
-def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey, *, sets_key: bool) -> None:
+def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
     """Make sure that new files will record bounds of the key: without bounds, no query skips a block.
 
     Args:
-        table: The table.
+        table: The table, as the files will be written to it.
         key: The cluster key, which has been checked.
-        sets_key: Whether :func:`set_cluster_key` will set the properties that nobody has set.
 
     Raises:
         UnsupportedTableError: They will not. The message names the property to change.
@@ -95,13 +131,11 @@ def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey, *, sets_key:
             table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
         )
     metrics = table.iceberg.MetricsConfig.forTable(table.java)
-    for column in dict.fromkeys(field.column for field in key.fields):
-        name = f"{METRICS_PREFIX}{column}"
-        if sets_key and name not in properties:
-            continue
+    for column in dict.fromkeys(item.column for item in key.fields):
         mode = str(metrics.columnMode(column).toString())
         if mode in ("none", "counts"):
-            raise _no_bounds(table, f"records no bounds of {column} (metrics mode {mode})", name, "full")
+            what = f"records no bounds of {column} (metrics mode {mode})"
+            raise _no_bounds(table, what, f"{METRICS_PREFIX}{column}", "full")
 
 
 def loses_row_ids(table: IcebergTable) -> bool:

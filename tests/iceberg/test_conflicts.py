@@ -16,11 +16,13 @@ from tables import (
     raise_java,
 )
 
+from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.writing import write_files
+from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.maintenance import ReclusterResult, clustering_information, recluster
 
 REWRITE = "call spark_catalog.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
@@ -79,7 +81,7 @@ def test_a_writer_that_was_faster(spark: Any, schema: str, mode: str, statement:
 def test_a_writer_that_changes_the_columns(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
-    """Between reading and writing, where Spark compares the columns: the round is planned again."""
+    """Between reading and writing: the new files have the columns that were read, like the files they replace."""
     name = make_table(spark, schema)
     change = ChangeAndRemember(spark, name, f"alter table {{}} {statement}")
 
@@ -90,6 +92,22 @@ def test_a_writer_that_changes_the_columns(
 
     monkeypatch.setattr(merge, "write_files", change_and_write)
     result = recluster(spark, name, "k", depth=1, block_rows=1000)
+    assert (len(result.rounds), result.conflicts) == (1, 0)
+    assert checksum(spark, name) == change.checksum
+    assert result.depth_after <= 2
+    assert orphans(spark, name) == set()
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
+def test_a_writer_that_changes_the_columns_before_they_are_read(
+    spark: Any, schema: str, statement: str
+) -> None:
+    """Spark compares the columns that it reads with those that are to be written: the round is planned again."""
+    name = make_table(spark, schema)
+    TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
+    change = ChangeAndRemember(spark, name, f"alter table {{}} {statement}")
+    result = recluster_while(spark, name, Meanwhile("merge", change))
     assert (len(result.rounds), result.conflicts) == (1, 1)
     assert checksum(spark, name) == change.checksum
     assert result.depth_after <= 2

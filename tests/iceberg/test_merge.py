@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.merge import METHODS, BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.shuffle import partition_salts
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.iceberg.sort_order import set_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange
 
 # Row groups of a few dozen rows, so that there is something to skip.
 SMALL_ROW_GROUPS = {
@@ -38,7 +38,7 @@ def merge_all(
     """Merge each partition of a table as one group and commit it; return the new data files of each group."""
     table = IcebergTable.load(spark, name)
     parsed = parse_cluster_key(key).check(table.columns())
-    set_cluster_key(table, parsed)
+    TableChange(parsed).commit(table)
     blocks = read_blocks(table, parsed)
     assert blocks.snapshot_id is not None
     columns = [field.column for field in parsed.fields]

@@ -18,6 +18,7 @@ from dbt_recluster.exceptions import (
     MergeFailedError,
     OrphanFilesError,
 )
+from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import is_instance
 from dbt_recluster.iceberg.jvm import java_class
@@ -155,6 +156,27 @@ def test_the_result_names_what_a_conflict_leaves(spark: Any, table: str) -> None
     assert {local_path(path) for path in result.orphans} == left
     assert result.as_dict()["orphans"] == result.orphans
     assert f"{len(left)} new files could not be deleted: {result.orphans[0]}, " in recluster_line(result)
+    for path in left:
+        shutil.rmtree(path)
+
+
+def test_an_interruption_names_what_it_leaves(
+    spark: Any, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, old = checksum(spark, table), data_files(spark, table)
+
+    def interrupt(*_: object) -> None:
+        make_undeletable(data_files(spark, table) - old)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commit, "verify_counts", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        recluster(spark, table, depth=1, block_rows=500)
+    left = data_files(spark, table) - old
+    assert left
+    assert f"{len(left)} new files could not be deleted: " in caplog.text
+    assert all(path.name in caplog.text for path in left)
+    assert checksum(spark, table) == before
     for path in left:
         shutil.rmtree(path)
 

@@ -6,37 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table
+from tables import append, checksum, list_again, make_table, rewrite_manifests
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
 from dbt_recluster.maintenance import clustering_information, recluster
-
-
-def list_again(spark: Any, name: str, where: str = "true", times: int = 1) -> set[str]:
-    """Add the files that hold such a row once more; return their paths."""
-    table = IcebergTable.load(spark, name)
-    paths = {row[0] for row in spark.sql(f"select distinct _file from {name} where {where}").collect()}
-    tasks = table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(
-        table.java.newScan().includeColumnStats().planFiles()
-    )
-    files = [task.file() for task in java_items(tasks)]
-    for _ in range(times):
-        append = table.java.newFastAppend()
-        for file in (file for file in files if file.location() in paths):
-            spec = table.java.specs().get(file.specId())
-            append.appendFile(table.iceberg.DataFiles.builder(spec).copy(file).build())
-        append.commit()
-    spark.sql(f"refresh table {name}")
-    return paths
-
-
-def rewrite_manifests(spark: Any, name: str) -> None:
-    """Put all listings into one manifest: Iceberg counts the removal of only one of them then."""
-    spark.sql(f"call spark_catalog.system.rewrite_manifests('{name}')")
 
 
 def test_its_rows_are_not_lost(spark: Any, schema: str, tmp_path: Path) -> None:

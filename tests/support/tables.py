@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlparse
 
 from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.jvm import java_array, jvm
+from dbt_recluster.iceberg.jvm import java_array, java_items, jvm
 
 
 def append(
@@ -100,6 +100,29 @@ def delete_by_equality(spark: Any, name: str, column: str, values: Iterable[str]
     writer.close()
     table.java.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
     spark.sql(f"refresh table {name}")
+
+
+def list_again(spark: Any, name: str, where: str = "true", times: int = 1) -> set[str]:
+    """Add the files that hold such a row once more; return their paths."""
+    table = IcebergTable.load(spark, name)
+    paths = {row[0] for row in spark.sql(f"select distinct _file from {name} where {where}").collect()}
+    tasks = table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(
+        table.java.newScan().includeColumnStats().planFiles()
+    )
+    files = [task.file() for task in java_items(tasks)]
+    for _ in range(times):
+        append = table.java.newFastAppend()
+        for file in (file for file in files if file.location() in paths):
+            spec = table.java.specs().get(file.specId())
+            append.appendFile(table.iceberg.DataFiles.builder(spec).copy(file).build())
+        append.commit()
+    spark.sql(f"refresh table {name}")
+    return paths
+
+
+def rewrite_manifests(spark: Any, name: str) -> None:
+    """Put all listings into one manifest: Iceberg counts the removal of only one of them then."""
+    spark.sql(f"call spark_catalog.system.rewrite_manifests('{name}')")
 
 
 def local_path(location: str) -> Path:

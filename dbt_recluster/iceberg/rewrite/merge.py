@@ -80,6 +80,8 @@ class Merger:
         key: The cluster key.
         limits: Limits of a new block.
         progress: Callback for the progress of the merge, or None.
+        target: The table as it will be when the new files are committed, whose properties they follow; None is the
+            same.
         method: One of :data:`METHODS` for all groups; None chooses the cheaper one for each.
     """
 
@@ -89,9 +91,11 @@ class Merger:
         key: ClusterKey,
         limits: BlockLimits,
         progress: MergeProgress | None = None,
+        target: IcebergTable | None = None,
         method: str | None = None,
     ) -> None:
         self._table = table
+        self._target = target or table
         self._key = key
         self._limits = limits
         self._progress = progress
@@ -204,7 +208,7 @@ class Merger:
             rows = rows_in_ranges(KeyedRows.of(self._table.spark, source.frame, self._key), ranges)
             group_of = [partition.group for partition in partitions]
             with jobs.write("merge by ranges", source.set_id, group_of, stages=1):
-                return write_files(self._table, rows.to_write(), source, spec_id)
+                return write_files(self._target, rows.to_write(), source, spec_id)
 
     def _merge_by_shuffle(
         self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
@@ -218,7 +222,7 @@ class Merger:
             rows = send_to_blocks(rows, [plan.starts for plan in plans], group_of)
             number_of_block = [plan.number for plan in plans for _ in range(len(plan.starts) + 1)]
             with jobs.write("merge by a shuffle", source.set_id, number_of_block, stages=2):
-                return write_files(self._table, rows.to_write(), source, spec_id)
+                return write_files(self._target, rows.to_write(), source, spec_id)
 
 
 def _split_points(sample: GroupSample, limit: int) -> list[SplitPoint]:

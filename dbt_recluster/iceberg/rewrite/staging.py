@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.jvm import java_array, java_items, java_list, jvm
+from dbt_recluster.iceberg.jvm import java_array, java_class, java_items, java_list, jvm
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class StagedFiles:
     """Staged files.
 
     This class and :func:`staged` are all that knows the options by which Iceberg's module for Spark 3.5 and 4.0 reads
-    and rewrites given files. Its module for 4.1 does it by names of tables (apache/iceberg#15301).
+    and rewrites given files. Its module for 4.1 does both by names of tables (apache/iceberg#15301).
 
     Attributes:
         set_id: The id under which they are staged, and under which a rewrite of them has to be written.
@@ -49,9 +49,19 @@ class StagedFiles:
     frame: DataFrame
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
-        """Write rows as new files of ``table`` without a snapshot; return the Java data files."""
-        writer = rows.write.format("iceberg").option("rewritten-file-scan-task-set-id", self.set_id)
-        writer.options(**options).mode("append").save(table.identifier)
+        """Write rows as new files of ``table``, which need not be committed, without a snapshot.
+
+        Returns:
+            The Java data files.
+        """
+        cache = _table_cache(table)
+        # Iceberg takes the table of this name from here, as for rewrites of its own, and not from the catalog.
+        cache.add(self.set_id, table.java)
+        try:
+            writer = rows.write.format("iceberg").option("rewritten-file-scan-task-set-id", self.set_id)
+            writer.options(**options).mode("append").save(self.set_id)
+        finally:
+            cache.remove(self.set_id)
         return self.written(table)
 
     def written(self, table: IcebergTable) -> list[Any]:
@@ -84,6 +94,15 @@ def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator
     finally:
         manager.removeTasks(table.java, set_id)
         coordinator.clearRewrite(table.java, set_id)
+
+
+def _table_cache(table: IcebergTable) -> Any:
+    # py4j takes the static `get` for the other one, which has an argument.
+    return (
+        java_class(table.spark, "org.apache.iceberg.spark.SparkTableCache")
+        .getMethod("get", None)
+        .invoke(None, None)
+    )
 
 
 def _weighted_tasks(table: IcebergTable, partitions: Sequence[ScanPartition]) -> tuple[Any, int]:

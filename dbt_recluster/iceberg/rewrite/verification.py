@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import MergeFailedError
+from dbt_recluster.exceptions import CommitFailedError, MergeFailedError
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.scan import ColumnCounts, column_counts, written_counts
 
 if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 
 
 def assign_files(
@@ -80,6 +80,38 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
         after = [new[str(file.location())] for file in group.files]
         if difference := _difference(columns, before, after):
             raise _error(table, group.source, difference)
+
+
+def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
+    """Compare what a snapshot that replaces blocks counts with what it should: no other row of the table is touched.
+
+    Args:
+        before: The snapshot before it, whose writer need not have counted.
+        after: The snapshot, before its commit.
+        groups: What it replaces.
+
+    Raises:
+        CommitFailedError: They differ.
+    """
+    old = [file for group in groups for file in group.source.files]
+    removed = {"data-files": len(old), "records": sum(file.rows for file in old)}
+    added = {
+        "data-files": sum(len(group.files) for group in groups),
+        "records": sum(group.rows for group in groups),
+    }
+    # Iceberg counts a path that one manifest lists twice as one file removed and as one duplicate.
+    expected = {"added-delete-files": 0, "deleted-duplicate-files": 0}
+    for what in removed:
+        expected |= {f"added-{what}": added[what], f"deleted-{what}": removed[what]}
+        total = before.count(f"total-{what}")
+        if total is not None and total + added[what] >= removed[what]:
+            expected[f"total-{what}"] = total + added[what] - removed[what]
+    for name, count in expected.items():
+        if (found := after.count(name) or 0) != count:
+            raise CommitFailedError(
+                f"the new snapshot would have {name} = {found}, which must be {count}. A file that the table lists "
+                "more than once may be the reason"
+            )
 
 
 def _difference(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+logger = logging.getLogger(__name__)
 
 # Blocks are split by rows. The writer's own limit is an estimate that starts new files too early (twice as many in one
 # trial), so it is put out of reach.
@@ -68,6 +71,8 @@ def delete_files(table: IcebergTable, files: Iterable[Any]) -> list[str]:
 def discard_files(table: IcebergTable, files: Sequence[Any], error: BaseException) -> None:
     """Delete the files that were written before ``error``, which the caller raises again.
 
+    After a Ctrl-C, which stays one, those that could not be deleted are named in the log.
+
     Raises:
         OrphanFilesError: Some could not be deleted. ``error`` is the cause, and its message is part of this one.
     """
@@ -75,7 +80,10 @@ def discard_files(table: IcebergTable, files: Sequence[Any], error: BaseExceptio
         orphans = delete_files(table, files)
     except Exception:
         return  # if Spark itself is gone, ``error`` says why
-    if not orphans or not isinstance(error, Exception):  # Ctrl-C stays Ctrl-C
+    if not orphans:
+        return
+    if not isinstance(error, Exception):
+        logger.warning("%s.", orphan_note(table.name, orphans))
         return
     if isinstance(error, OrphanFilesError) and error.__cause__ is not None:
         orphans, error = [*error.orphans, *orphans], error.__cause__

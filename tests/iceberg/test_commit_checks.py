@@ -1,0 +1,229 @@
+"""Nothing is committed that has not been counted, and nothing that was written stays behind unnamed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tables import (
+    Meanwhile,
+    append,
+    checksum,
+    list_again,
+    local_path,
+    make_table,
+    metadata_file,
+    orphans,
+    rewrite_manifests,
+    staged_sets,
+)
+
+from dbt_recluster.clustering import recluster as recluster_module
+from dbt_recluster.clustering.last_look import Look
+from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError
+from dbt_recluster.iceberg import commit, locks
+from dbt_recluster.iceberg.commit import RoundCommit
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.jvm import java_items
+from dbt_recluster.maintenance import recluster
+
+OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
+
+
+def unused_manifests(spark: Any, name: str) -> set[str]:
+    """The names of the table's manifests and manifest lists that no snapshot refers to."""
+    table = IcebergTable.load(spark, name)
+    known = {local_path(row[0]).name for row in spark.sql(f"select path from {name}.all_manifests").collect()}
+    known |= {local_path(table.manifest_list(snapshot.id)).name for snapshot in table.snapshots()}
+    directory = local_path(str(table.java.location())) / "metadata"
+    return {path.name for path in directory.glob("*.avro")} - known
+
+
+def commit_after(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any], times: int = 1) -> None:
+    """Let another writer commit when a transaction is made and not yet sent."""
+    send, left = IcebergTable.commit, [change] * times
+
+    def change_and_send(table: IcebergTable, transaction: Any) -> None:
+        if left:
+            left.pop()()
+        send(table, transaction)
+
+    monkeypatch.setattr(IcebergTable, "commit", change_and_send)
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("manifests", ["one", "several", "others"])
+@pytest.mark.parametrize("when", ["merged", "made"])
+def test_a_file_that_another_writer_lists_again(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, when: str, manifests: str
+) -> None:
+    """After the merge, or when the transaction is made: Iceberg would apply it to a table that nobody has checked.
+
+    Iceberg looks for a file in the manifest that it was read from. Where this one still lists it, and once only, the
+    other listing stays, as it should. Otherwise both would go.
+    """
+    name = make_table(spark, schema, files=3)
+    append(spark, name, 10_000, 3000, files=3)
+    rows = checksum(spark, name)[0]
+
+    def change() -> None:
+        if manifests == "others":
+            rewrite_manifests(spark, name)
+        list_again(spark, name, "id = 1")
+        if manifests == "one":
+            rewrite_manifests(spark, name)
+
+    meanwhile = Meanwhile("commit", change) if when == "merged" else None
+    if when == "made":
+        commit_after(monkeypatch, change)
+    if manifests == "several":
+        assert recluster(spark, name, "k", listener=meanwhile, **OPTIONS).rounds
+    else:
+        wrong = r"deleted-(data-files = 7, which must be 6|duplicate-files = 1, which must be 0)"
+        with pytest.raises(
+            CommitFailedError, match=f"{wrong}.* changed nothing, and its new files are deleted"
+        ):
+            recluster(spark, name, "k", listener=meanwhile, **OPTIONS)
+    assert checksum(spark, name)[0] == rows + 1000
+    assert orphans(spark, name) == set()
+    assert unused_manifests(spark, name) == set()
+    assert staged_sets(spark, name) == (0, 0)
+    recluster(spark, name, "k", **OPTIONS)
+    assert checksum(spark, name)[0] == rows + 1000
+
+
+def test_an_append_while_the_transaction_is_sent(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made again, as often as the table allows, and what is committed has been checked."""
+    name = make_table(spark, schema)
+    starts = iter(range(10_000, 20_000, 100))
+    commit_after(monkeypatch, lambda: append(spark, name, next(starts), 10), times=6)
+    monkeypatch.setattr(commit, "back_off", lambda _: None)
+    result = recluster(spark, name, "k", **OPTIONS)
+    assert (len(result.rounds), result.conflicts, result.rounds[0].blocks_in) == (1, 6, 6)
+    assert checksum(spark, name)[0] == 6060
+    assert orphans(spark, name) == set()
+    assert unused_manifests(spark, name) == set()
+    parent = IcebergTable.load(spark, name).current_snapshot()
+    assert parent is not None
+    before = IcebergTable.load(spark, name).snapshot(parent.parent or 0)
+    assert before is not None
+    assert parent.count("total-records") == before.count("total-records") == 6060
+
+
+@pytest.mark.exhaustive
+def test_a_table_that_changes_at_every_attempt(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = make_table(spark, schema, properties={"commit.retry.num-retries": 0})
+    starts = iter(range(10_000, 90_000, 100))
+    commit_after(monkeypatch, lambda: append(spark, name, next(starts), 1), times=1000)
+    monkeypatch.setattr(commit, "back_off", lambda _: None)
+    monkeypatch.setattr(recluster_module, "back_off", lambda _: None)
+    with pytest.raises(Exception, match="Another writer changed blocks"):
+        recluster(spark, name, "k", **OPTIONS)
+    assert orphans(spark, name) == set()
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("fault", ["another file is removed", "a new file is left out"])
+def test_whatever_the_reason_a_table_that_would_lose_rows_is_not_committed(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    name = make_table(spark, schema, partitioned="truncate(3000, id)")
+    before, metadata = checksum(spark, name), metadata_file(spark, name)
+    replace = RoundCommit._replace
+
+    def replace_with_a_fault(self: RoundCommit, rewrite: Any, group: Any, order: Any) -> None:
+        replace(self, rewrite, group, order)
+        if fault == "another file is removed":
+            tasks = self.table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(
+                self.table.java.newScan().planFiles()
+            )
+            ours = {file.path for group in self.groups for file in group.source.files}
+            others = [task.file() for task in java_items(tasks) if task.file().location() not in ours]
+            rewrite.deleteFile(others[0])
+        else:
+            object.__setattr__(group, "files", (*group.files, group.files[0]))
+
+    monkeypatch.setattr(RoundCommit, "_replace", replace_with_a_fault)
+    with pytest.raises(CommitFailedError, match="which must be"):
+        recluster(spark, name, "k", where="id < 3000", **OPTIONS)
+    assert checksum(spark, name) == before
+    assert metadata_file(spark, name) == metadata
+    assert orphans(spark, name) == set()
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize(
+    "totals", [{}, {"total-records": "many", "total-data-files": "-1"}, {"total-records": "1"}]
+)
+def test_what_other_writers_have_not_counted(
+    spark: Any, schema: str, tmp_path: Path, totals: dict[str, str]
+) -> None:
+    original = make_table(spark, schema, name="original")
+    before = checksum(spark, original)
+    metadata = json.loads(local_path(metadata_file(spark, original)).read_text())
+    for snapshot in metadata["snapshots"]:
+        summary = snapshot["summary"]
+        snapshot["summary"] = {k: v for k, v in summary.items() if not k.startswith("total-")} | totals
+    file = tmp_path / "v1.metadata.json"
+    file.write_text(json.dumps(metadata))
+    name = f"{schema}.t"
+    # The procedure that does this wants the totals.
+    package = IcebergTable.load(spark, original).iceberg
+    catalog = package.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, "spark_catalog")
+    catalog.registerTable(package.catalog.TableIdentifier.parse(name), file.as_uri())
+    assert recluster(spark, name, "k", **OPTIONS).rounds
+    assert checksum(spark, name) == before
+
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "plan what is left": (Look, "leaves_nothing"),
+    "wait for the lock": (commit, "table_lock"),
+    "begin": (IcebergTable, "begin"),
+    "simulate": (recluster_module, "simulate"),
+    "replace": (RoundCommit, "_replace"),
+    "record the look": (Look, "properties"),
+    "count": (commit, "verify_counts"),
+    "send": (IcebergTable, "commit"),
+}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interruption_between_merge_and_commit(
+    spark: Any,
+    schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[BaseException],
+) -> None:
+    """The files that were written are deleted; or named, where nobody can tell whether the catalog has them."""
+    name = make_table(spark, schema, files=3)
+    before, metadata = checksum(spark, name), metadata_file(spark, name)
+    for step, (owner, function) in STEPS.items():
+        called, left = getattr(owner, function), orphans(spark, name)
+
+        def interrupt(*arguments: Any, called: Any = called, left: set[Path] = left, **named: Any) -> Any:
+            if called in (IcebergTable.begin, locks.table_lock) and orphans(spark, name) == left:
+                return called(*arguments, **named)  # it is not merged yet
+            raise error("now")
+
+        caplog.clear()
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises((error, CommitFailedError, CommitStateUnknownError)) as e,
+        ):
+            patch.setattr(owner, function, interrupt)
+            recluster(spark, name, "k", **OPTIONS)
+        assert e.type is error or error is ValueError, step
+        kept = orphans(spark, name) - left
+        assert bool(kept) == (step == "send"), step
+        assert all(file.name in f"{e.value}{caplog.text}" for file in kept), step
+        assert metadata_file(spark, name) == metadata, step
+    assert checksum(spark, name) == before
+    assert staged_sets(spark, name) == (0, 0)
