@@ -12,10 +12,11 @@ from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
 from dbt_recluster.clustering.recorded_changes import NO_CHANGES
 from dbt_recluster.iceberg.block_metadata import IntArray
-from dbt_recluster.iceberg.commit import Changes, Recorded
+from dbt_recluster.iceberg.commit import Recorded
 from dbt_recluster.iceberg.recorded_levels import obsolete_properties
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.transactions import Changes
 from dbt_recluster.planner import Plan
 
 

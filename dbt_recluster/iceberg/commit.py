@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,8 +17,7 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
-from dbt_recluster.iceberg.java_functions import JavaFunctions
-from dbt_recluster.iceberg.jvm import java_items, java_list
+from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.recorded_levels import level_property, recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
@@ -28,6 +25,7 @@ from dbt_recluster.iceberg.rewrite.verification import verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.sort_order import TableChange
+from dbt_recluster.iceberg.transactions import Changes, Transaction
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -43,8 +41,6 @@ _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
 # Returns the figures for the snapshots' summaries, given the groups to be committed.
 Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-# Properties to set, or to remove if they are None.
-Changes = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -144,11 +140,10 @@ class RoundCommit:
         except BaseException as e:
             if not self._is_sent:
                 discard_files(self.table, _files(self._remaining), e)
-            error = self._unknown(e) if self._is_sent else self._failed(e)
             if isinstance(e, Exception):
-                raise error from e
+                raise (self._unknown(e) if self._is_sent else self._failed(e)) from e
             if self._is_sent:  # Ctrl-C stays Ctrl-C
-                logger.warning("%s", error)
+                logger.warning("%s", self._unknown(e))
             raise
         return CommittedRound(tuple(self._remaining), tuple(snapshots), self._conflicts, tuple(self._orphans))
 
@@ -185,76 +180,68 @@ class RoundCommit:
     def _send(self) -> Sequence[int]:
         """Make one attempt; return the ids of the new snapshots."""
         try:
-            transaction, base, snapshots = self._transaction()
+            transaction, snapshots = self._transaction()
         except Exception as e:
             if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
                 raise _ConflictError(e, is_of_blocks=True) from e
             raise
         self._is_sent = True
         try:
-            self.table.commit(transaction)
+            self.table.commit(transaction.java)
         except Exception as e:
             if is_caused_by(e, f"{_EXCEPTIONS}CommitStateUnknownException"):
                 raise
             is_of_blocks = is_caused_by(e, f"{_EXCEPTIONS}ValidationException")
             if is_of_blocks or is_caused_by(e, f"{_EXCEPTIONS}CommitFailedException"):
-                raise _ConflictError(e, base, snapshots, is_of_blocks=is_of_blocks) from e
+                raise _ConflictError(e, transaction.base, snapshots, is_of_blocks=is_of_blocks) from e
             self._is_sent = not is_instance(e, f"{_EXCEPTIONS}CleanableFailure")
             raise
         return snapshots
 
-    def _transaction(self) -> tuple[Any, int | None, Sequence[int]]:
-        """Return the transaction, the snapshot that it was made for, and the ids of its own."""
-        transaction, pending = self.table.begin()
-        base = pending.snapshot_id
+    def _transaction(self) -> tuple[Transaction, Sequence[int]]:
+        """Return the transaction and the ids of its snapshots."""
+        transaction = Transaction.begin(self.table)
         try:
-            if base is not None:
-                _refuse_other_bases(transaction, base)
-            self.change.add_to(transaction, pending)
-            levels = self._rewrite(transaction, pending)
-            self._set_properties(transaction, pending, levels)
+            transaction.refuse_other_bases()
+            self.change.add_to(transaction)
+            levels = self._rewrite(transaction)
+            transaction.set_properties(self._changes(transaction, levels))
         except BaseException:
-            _clean_up(self.table, transaction)
+            transaction.clean_up()
             raise
-        return transaction, base, list(levels)
+        return transaction, list(levels)
 
-    def _rewrite(self, transaction: Any, pending: IcebergTable) -> dict[int, int]:
+    def _rewrite(self, transaction: Transaction) -> dict[int, int]:
         """Replace the files of each run; return the level of each new snapshot."""
         summary = self.summary(self._remaining)
         levels: dict[int, int] = {}
         by_run = sorted(self._remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
-            run, before = list(members), pending.current_snapshot()
+            run, before = list(members), transaction.table.current_snapshot()
             level = run[0].source.level
-            rewrite = transaction.newRewrite().validateFromSnapshot(self.snapshot_id)
+            rewrite = transaction.java.newRewrite().validateFromSnapshot(self.snapshot_id)
             for group in run:
-                self._replace(rewrite, group, pending.java.sortOrder())
+                self._replace(rewrite, group, transaction.table.java.sortOrder())
             for name, value in summary.items():
                 rewrite.set(name, value)
             rewrite.set("recluster.level", str(level))
             rewrite.commit()
-            after = pending.current_snapshot()
+            after = transaction.table.current_snapshot()
             assert before is not None
             assert after is not None
             verify_counts(before, after, run)
             levels[after.id] = level
         return levels
 
-    def _set_properties(self, transaction: Any, pending: IcebergTable, levels: Mapping[int, int]) -> None:
+    def _changes(self, transaction: Transaction, levels: Mapping[int, int]) -> Changes:
+        """Return the properties to set and to remove."""
         # Groups that were left out still need their levels; the next round drops what nothing needs any more.
         obsolete = set(self.obsolete_levels if len(self._remaining) == len(self.groups) else ())
         recorded = recorded_levels(self.table.properties)
         kept = {s: level for s, level in recorded.items() if level_property(s) not in obsolete}
-        after = Recorded({**kept, **levels}, int(pending.java.sortOrder().orderId()))
+        after = Recorded({**kept, **levels}, int(transaction.table.java.sortOrder().orderId()))
         changes: dict[str, str | None] = {level_property(s): str(level) for s, level in levels.items()}
-        changes |= dict.fromkeys(obsolete) | dict(self.properties(list(levels), after))
-        update = transaction.updateProperties()
-        for name, change in changes.items():
-            if change is None:
-                update.remove(name)
-            else:
-                update.set(name, change)
-        update.commit()
+        return changes | dict.fromkeys(obsolete) | dict(self.properties(list(levels), after))
 
     def _replace(self, rewrite: Any, group: RewrittenGroup, order: Any) -> None:
         iceberg = self.table.iceberg
@@ -286,23 +273,17 @@ class RoundCommit:
         return bool(scan_tasks(self.table, current, new_paths))
 
     def _leave_out_changed(self, current: int | None) -> None:
-        """Leave out the groups that others have changed, and delete their new files."""
-        changed = self._changed(self._remaining, current)
-        groups = list(zip(self._remaining, changed, strict=True))
-        self._orphans += delete_files(
-            self.table, _files([group for group, is_changed in groups if is_changed])
-        )
-        self._remaining = [group for group, is_changed in groups if not is_changed]
+        """Leave out the groups with a file that was removed, or has other delete files than when it was read."""
+        planned = {file.path: file.task for group in self._remaining for file in group.source.files}
+        changed = changed_tasks(self.table, current, planned)
+        stays = [all(file.path not in changed for file in group.source.files) for group in self._remaining]
+        left_out = [group for group, stay in zip(self._remaining, stays, strict=True) if not stay]
+        self._orphans += delete_files(self.table, _files(left_out))
+        self._remaining = [group for group, stay in zip(self._remaining, stays, strict=True) if stay]
         if current is not None:
             self.snapshot_id = current
 
-    def _changed(self, groups: Sequence[RewrittenGroup], current: int | None) -> list[bool]:
-        """Return for each group whether a file of it was removed, or has other delete files than when it was read."""
-        planned = {file.path: file.task for group in groups for file in group.source.files}
-        changed = changed_tasks(self.table, current, planned)
-        return [any(file.path in changed for file in group.source.files) for group in groups]
-
-    def _failed(self, error: BaseException) -> CommitFailedError:
+    def _failed(self, error: Exception) -> CommitFailedError:
         return CommitFailedError(
             f"The recluster of {self.table.name} could not be committed: {short_message(error)}. "
             "This round changed nothing, and its new files are deleted."
@@ -340,24 +321,6 @@ class _ConflictError(Exception):
         self.base = base
         self.snapshot_ids = tuple(snapshot_ids)
         self.is_of_blocks = is_of_blocks
-
-
-def _refuse_other_bases(transaction: Any, snapshot_id: int) -> None:
-    """Make a transaction fail if another commit comes first.
-
-    Iceberg would apply its changes anew to the table after that commit, which nobody has checked. Only a change of the
-    references it never applies twice; this one changes nothing.
-    """
-    name = f"recluster-{uuid.uuid4().hex}"
-    transaction.manageSnapshots().createTag(name, snapshot_id).removeTag(name).commit()
-
-
-def _clean_up(table: IcebergTable, transaction: Any) -> None:
-    """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that the catalog refuses."""
-    with suppress(Exception):  # they cost little, and are orphans like others
-        functions = JavaFunctions(table.spark)
-        clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
-        clean_up.invokeWithArguments(java_list(table.spark, [transaction]))
 
 
 def _files(groups: Sequence[RewrittenGroup]) -> list[Any]:

@@ -218,14 +218,6 @@ class IcebergTable:
             (update.remove(name) if value is None else update.set(name, value)).commit()
             self.refresh()
 
-    def begin(self) -> tuple[Any, IcebergTable]:
-        """Begin a transaction on the current metadata; return it, and the table as the transaction leaves it.
-
-        Of that table only the metadata can be read. New files can be written to it before it is committed.
-        """
-        transaction = self.java.newTransaction()
-        return transaction, IcebergTable(self.spark, self.name, self.identifier, transaction.table())
-
     def commit(self, transaction: Any) -> None:
         """Send a transaction to the catalog: the one call after which a recluster is part of the table."""
         transaction.commitTransaction()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.iceberg.transactions import Transaction
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -66,12 +67,12 @@ class TableChange:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def pending(self, table: IcebergTable) -> IcebergTable:
-        """Return the table as it will be once this is committed (see :meth:`IcebergTable.begin`)."""
+        """Return the table as it will be once this is committed (see :class:`Transaction`)."""
         if not self._differs(table):
             return table
-        transaction, pending = table.begin()
-        self.add_to(transaction, pending)
-        return pending
+        transaction = Transaction.begin(table)
+        self.add_to(transaction)
+        return transaction.table
 
     def commit(self, table: IcebergTable) -> None:
         """Commit this alone, if anything differs."""
@@ -79,28 +80,21 @@ class TableChange:
             table.refresh()
             if not self._differs(table):
                 return
-            transaction, pending = table.begin()
-            self.add_to(transaction, pending)
-            transaction.commitTransaction()
+            transaction = Transaction.begin(table)
+            self.add_to(transaction)
+            transaction.java.commitTransaction()
             table.refresh()
 
-    def add_to(self, transaction: Any, pending: IcebergTable) -> None:
-        """Add what differs to a transaction.
-
-        Args:
-            transaction: The transaction.
-            pending: The table as the transaction leaves it.
-        """
-        if self.key is not None and not is_cluster_key(pending, self.key):
-            order = transaction.replaceSortOrder()
+    def add_to(self, transaction: Transaction) -> None:
+        """Add what differs to a transaction."""
+        table = transaction.table
+        if self.key is not None and not is_cluster_key(table, self.key):
+            order = transaction.java.replaceSortOrder()
             for item in self.key.fields:
-                order.asc(_term(pending, item), pending.iceberg.NullOrder.NULLS_FIRST)
+                order.asc(_term(table, item), table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
-        if missing := self._missing(pending):
-            update = transaction.updateProperties()
-            for name, value in missing.items():
-                update.set(name, value)
-            update.commit()
+        if missing := self._missing(table):
+            transaction.set_properties(missing)
 
     def _differs(self, table: IcebergTable) -> bool:
         is_sorted = self.key is None or is_cluster_key(table, self.key)

@@ -28,6 +28,7 @@ from dbt_recluster.iceberg import commit, locks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jvm import java_items
+from dbt_recluster.iceberg.transactions import Transaction
 from dbt_recluster.maintenance import recluster
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}
@@ -185,7 +186,7 @@ def test_what_other_writers_have_not_counted(
 STEPS: dict[str, tuple[Any, str]] = {
     "plan what is left": (Look, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),
-    "begin": (IcebergTable, "begin"),
+    "begin": (Transaction, "begin"),
     "simulate": (recluster_module, "simulate"),
     "replace": (RoundCommit, "_replace"),
     "record the look": (Look, "properties"),
@@ -209,17 +210,16 @@ def test_an_interruption_between_merge_and_commit(
         called, left = getattr(owner, function), orphans(spark, name)
 
         def interrupt(*arguments: Any, called: Any = called, left: set[Path] = left, **named: Any) -> Any:
-            if called in (IcebergTable.begin, locks.table_lock) and orphans(spark, name) == left:
+            if called in (Transaction.begin, locks.table_lock) and orphans(spark, name) == left:
                 return called(*arguments, **named)  # it is not merged yet
             raise error("now")
 
         caplog.clear()
-        with (
-            monkeypatch.context() as patch,
-            pytest.raises((error, CommitFailedError, CommitStateUnknownError)) as e,
-        ):
+        with monkeypatch.context() as patch:
             patch.setattr(owner, function, interrupt)
-            recluster(spark, name, "k", **OPTIONS)
+            errors = (error, CommitFailedError, CommitStateUnknownError)
+            with pytest.raises(errors) as e:
+                recluster(spark, name, "k", **OPTIONS)
         assert e.type is error or error is ValueError, step
         kept = orphans(spark, name) - left
         assert bool(kept) == (step == "send"), step
