@@ -229,6 +229,11 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
+def observed(frame: DataFrame, name: str) -> Any:
+    """Return what a DataFrame that has been collected observed under ``name``: a metric of one value, or None."""
+    return frame._jdf.queryExecution().observedMetrics().apply(name).get(0)
+
+
 def _empty(key: ClusterKey) -> BlockMetadata:
     none = np.zeros(0, dtype=np.int64)
     bounds = [pa.array([], type=pa.int64()) for _ in key.fields]

@@ -18,6 +18,7 @@ from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.merge import METHODS, BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.shuffle import partition_salts
@@ -185,6 +186,60 @@ def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
     assert checksum(spark, name) == before
     check_blocks(spark, name, "k", [files], 500)
     assert writers_at_once(spark, schema) >= 2
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_zeros_of_both_signs(spark: Any, schema: str, method: str, version: int) -> None:
+    """One value to Spark, two to Iceberg: -0.0 is below 0.0 in its bounds and filters."""
+    name = f"{schema}.t"
+    clause = "partitioned by (g)" if version == 1 else ""
+    spark.sql(
+        f"create table {name} (id bigint, d double, f float, g float) using iceberg {clause} "
+        f"tblproperties ('format-version' = '{version}', 'write.distribution-mode' = 'none')"
+    )
+    # In every file a zero is the least value, the greatest, or both.
+    files = [("-0.0", "-1"), ("0.0", "-1"), ("-0.0", "0.0"), ("-0.0", "NaN"), ("0.0", "1"), ("-0.0", "1")]
+    for number, (zero, other) in enumerate(files):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ id, double(d), float(d), "
+            "float(if(id % 4 < 2, '-0.0', '0.0')) "
+            f"from (select id * 6 + {number} id, if(id % 3 = 0, '{zero}', '{other}') d from range(48))"
+        )
+    rows = f"select id, string(d), string(f), string(g) from {name} order by id"
+    before = spark.sql(rows).collect()
+    for key, block_rows in (("d", 150), ("f", 60), (["f", "id"], 70), (["d", "id"], 40), ("d", 20)):
+        sets = merge_all(spark, name, key, block_rows, method)
+        assert spark.sql(rows).collect() == before
+        check_blocks(spark, name, key if isinstance(key, str) else ", ".join(key), sets, block_rows)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("partition", ["", "s"])
+def test_text_that_is_not_utf_8(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, partition: str
+) -> None:
+    """Iceberg decodes it before it compares it, so it is in another order there, which a sample need not show."""
+    monkeypatch.setattr(merge, "_SAMPLED_PER_BLOCK", 40)
+    name = f"{schema}.t"
+    clause = f"partitioned by ({partition})" if partition else ""
+    spark.sql(
+        f"create table {name} (id bigint, s string) using iceberg {clause} "
+        "tblproperties ('write.spark.fanout.enabled' = 'true')"
+    )
+    odd = "if(id % 100 = 1, X'80', cast('é' as binary))"  # between z and é, while what it is decoded to is above
+    insert = f"insert into {name} select /*+ coalesce(1) */ id, cast({{}} as string) from range({{}}, {{}})"
+    for number, value in enumerate(["cast(concat('z', id) as binary)", "cast('é' as binary)", odd]):
+        spark.sql(insert.format(value, 100 * number, 100 * number + 80))
+    for number in (3, 4):
+        for key, block_rows in (("s", 150), (["s", "id"], 70), ("truncate(1, s)", 110), (["id", "s"], 50)):
+            before = checksum(spark, name)
+            sets = merge_all(spark, name, key, block_rows, method)
+            assert checksum(spark, name) == before
+            order = {"truncate(1, s)": "substr(s, 1, 1)"}.get(str(key), "s" if key == "s" else ", ".join(key))
+            check_blocks(spark, name, order, sets, block_rows)
+        odd = "unhex(element_at(array('FF', '80', '61FF', 'F09F9880', 'EFBFBD', 'C3'), int(id % 6 + 1)))"
+        spark.sql(insert.format(odd, 100 * number, 100 * number + 80))
 
 
 @pytest.mark.alike

@@ -32,7 +32,7 @@ def sql_literal(value: pa.Scalar | None, spark_type: str) -> str:
         return f"cast(null as {spark_type})"
     kind = value.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return f"cast(X'{value.as_py().encode().hex()}' as string)"
+        return f"cast(X'{value.as_buffer().to_pybytes().hex()}' as string)"  # which need not be UTF-8
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return f"X'{value.as_py().hex()}'"
     if pa.types.is_date32(kind):
@@ -83,7 +83,8 @@ def source_value(spark: SparkSession, value: pa.Scalar, field: KeyField, source:
         value: A value of the key item, neither NULL nor NaN.
         field: The key item.
         source: The Java type of the column.
-        up: Whether to round up a value that py4j cannot pass on exactly.
+        up: Whether to round up what py4j cannot pass on exactly, and zero: -0.0 and 0.0 are one value to Spark, and two
+            to Iceberg.
 
     Returns:
         The value, or None if no constant of this type can be passed to Iceberg from Python.
@@ -99,6 +100,8 @@ def source_value(spark: SparkSession, value: pa.Scalar, field: KeyField, source:
     if name == "DATE":
         return int(value.cast(pa.int32()).as_py())
     plain = value.as_py()
+    if isinstance(plain, float) and plain == 0:
+        return 0.0 if up else -0.0
     if isinstance(plain, bytes):
         return jvm(spark).java.nio.ByteBuffer.wrap(plain)
     return plain

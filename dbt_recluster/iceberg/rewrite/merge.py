@@ -179,7 +179,7 @@ class Merger:
         self, group: FileGroup, number: int, starts: BlockStarts, sample: GroupSample | None
     ) -> list[KeyRange] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
-        if any(starts.shares) or self._method == "shuffle":
+        if any(starts.shares) or self._method == "shuffle" or (sample and not sample.has_bounds):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
         if sample is not None and self._method is None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.block_metadata import IntArray, collect_arrow
+from dbt_recluster.columns import quote_path
+from dbt_recluster.iceberg.block_metadata import IntArray, collect_arrow, observed
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import key_columns
 from dbt_recluster.iceberg.rewrite.staging import staged
@@ -25,6 +26,9 @@ _ROW_BITS = 33
 # Strides begin at scattered offsets, or the sample of data that repeats itself in step with them would be a single
 # value. The multiplier has no small factors.
 _SCATTER = 2_654_435_761
+# What Java decodes bytes to that are not UTF-8; in SQL, since session settings change the escapes of strings.
+_REPLACEMENT = "cast(X'EFBFBD' as string)"
+_REPLACED = "recluster_replaced"
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class GroupSample:
         rows: Rows of the group, without deleted ones.
         stride: Rows that one sampled row represents.
         is_sorted: For each file of the group, whether its rows are in the order of the key, as far as the sample shows.
+        has_bounds: Whether Iceberg's bounds hold. It decodes text before it compares it, so those of text that is not
+            UTF-8 are not in Spark's order, which is by byte. Considers all rows of all groups.
     """
 
     values: list[pa.Array]
@@ -44,19 +50,26 @@ class GroupSample:
     rows: float
     stride: int
     is_sorted: tuple[bool, ...]
+    has_bounds: bool
 
 
 def take_samples(
     table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
+    from pyspark.sql import functions as F
+
     partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
     names = [f"key_{position}" for position in range(len(key.fields))]
     group_of = f"array({', '.join(str(partition.group) for partition in partitions)})"
     stride_of = f"array({', '.join(f'{strides[partition.group]}L' for partition in partitions)})"
     with staged(table, partitions) as files:
         columns = zip(key_columns(table.spark, key), names, strict=True)
-        frame = files.frame.select(*(column.alias(name) for column, name in columns))
+        first = F.expr(quote_path(key.fields[0].column))
+        frame = files.frame.select(first.alias("first"), *(column.alias(name) for column, name in columns))
+        is_text = frame.schema["first"].dataType.typeName() == "string"
+        if is_text:
+            frame = frame.observe(_REPLACED, F.expr(f"bool_or(first rlike {_REPLACEMENT})"))
         frame = frame.selectExpr(
             "monotonically_increasing_id() as place", "spark_partition_id() as partition", *names
         )
@@ -68,8 +81,10 @@ def take_samples(
             *names,
         )
         frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
-        rows = collect_arrow(frame.select("group_number", "place", *names))
-    return _samples(_sorted_rows(rows, names), groups, partitions, strides)
+        frame = frame.select("group_number", "place", *names)
+        rows = collect_arrow(frame)
+        has_bounds = not (is_text and observed(frame, _REPLACED))
+    return _samples(_sorted_rows(rows, names), groups, partitions, strides, has_bounds)
 
 
 def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
@@ -93,7 +108,11 @@ def _sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _samples(
-    rows: pa.Table, groups: Sequence[FileGroup], partitions: Sequence[ScanPartition], strides: Sequence[int]
+    rows: pa.Table,
+    groups: Sequence[FileGroup],
+    partitions: Sequence[ScanPartition],
+    strides: Sequence[int],
+    has_bounds: bool,
 ) -> list[GroupSample]:
     group_number = np.asarray(rows.column("group_number").to_numpy(), dtype=np.int64)
     place = np.asarray(rows.column("place").to_numpy(), dtype=np.int64)
@@ -116,6 +135,7 @@ def _samples(
                 rows=float(group.rows if group.live_rows is None else group.live_rows),
                 stride=strides[number],
                 is_sorted=tuple(flag for partition, flag in flags for _ in partition.files),
+                has_bounds=has_bounds,
             )
         )
     return samples
