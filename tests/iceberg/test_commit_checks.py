@@ -183,6 +183,36 @@ def test_what_other_writers_have_not_counted(
     assert checksum(spark, name) == before
 
 
+SETTINGS = {
+    "write.parquet.row-group-size-bytes": "many",
+    "write.format.default": "bogus",
+    "write.location-provider.impl": "no.such.Provider",
+    "commit.manifest.target-size-bytes": "many",
+    "commit.retry.num-retries": "abc",
+}
+
+
+def test_settings_that_stop_a_merge_or_its_commit(spark: Any, schema: str) -> None:
+    """Whoever meets them, the table stays as it was, its sort order and properties included."""
+    regex = "spark.sql.parser.quotedRegexColumnNames"
+    for number, setting in enumerate([*SETTINGS, regex]):
+        name = make_table(spark, schema, name=f"t{number}", files=3, rows=100)
+        if setting in SETTINGS:
+            spark.sql(f"alter table {name} set tblproperties ('{setting}' = '{SETTINGS[setting]}')")
+        else:
+            spark.conf.set(regex, "true")
+        metadata = metadata_file(spark, name)
+        try:
+            with pytest.raises(Exception) as e:
+                recluster(spark, name, "k", **OPTIONS)
+        finally:
+            spark.conf.unset(regex)
+        assert metadata_file(spark, name) == metadata, f"{setting}: {e.value}"
+        assert orphans(spark, name) == set(), setting
+        spark.sql(f"alter table {name} unset tblproperties ('{setting}')")
+        assert recluster(spark, name, "k", **OPTIONS).rounds, setting
+
+
 STEPS: dict[str, tuple[Any, str]] = {
     "plan what is left": (Look, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),

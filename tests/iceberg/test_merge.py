@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -189,29 +189,34 @@ def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("version", [1, 2])
-def test_zeros_of_both_signs(spark: Any, schema: str, method: str, version: int) -> None:
+@pytest.mark.parametrize("first", ["-0.0", "0.0"])
+def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -> None:
     """One value to Spark, two to Iceberg: -0.0 is below 0.0 in its bounds and filters."""
-    name = f"{schema}.t"
-    clause = "partitioned by (g)" if version == 1 else ""
-    spark.sql(
-        f"create table {name} (id bigint, d double, f float, g float) using iceberg {clause} "
-        f"tblproperties ('format-version' = '{version}', 'write.distribution-mode' = 'none')"
-    )
-    # In every file a zero is the least value, the greatest, or both.
-    files = [("-0.0", "-1"), ("0.0", "-1"), ("-0.0", "0.0"), ("-0.0", "NaN"), ("0.0", "1"), ("-0.0", "1")]
-    for number, (zero, other) in enumerate(files):
-        spark.sql(
-            f"insert into {name} select /*+ coalesce(1) */ id, double(d), float(d), "
-            "float(if(id % 4 < 2, '-0.0', '0.0')) "
-            f"from (select id * 6 + {number} id, if(id % 3 = 0, '{zero}', '{other}') d from range(48))"
-        )
-    rows = f"select id, string(d), string(f), string(g) from {name} order by id"
-    before = spark.sql(rows).collect()
-    for key, block_rows in (("d", 150), ("f", 60), (["f", "id"], 70), (["d", "id"], 40), ("d", 20)):
-        sets = merge_all(spark, name, key, block_rows, method)
-        assert spark.sql(rows).collect() == before
-        check_blocks(spark, name, key if isinstance(key, str) else ", ".join(key), sets, block_rows)
+    signs = [first, "0.0" if first == "-0.0" else "-0.0"]
+    others = (
+        "-1",
+        "0.0",
+        "-0.0",
+        "NaN",
+        "1",
+    )  # with a zero that is the least value of a file, the greatest, or both
+    for version, clause in ((2, ""), (1, "partitioned by (g)")):
+        for number, (key, block_rows) in enumerate((("d", 150), (["f", "id"], 70), (["d", "id"], 50))):
+            name = f"{schema}.v{version}_{number}"
+            spark.sql(
+                f"create table {name} (id bigint, d double, f float, g float) using iceberg {clause} "
+                f"tblproperties ('format-version' = '{version}', 'write.distribution-mode' = 'none')"
+            )
+            for place, (other, zero) in enumerate(product(others, signs)):
+                spark.sql(
+                    f"insert into {name} select /*+ coalesce(1) */ id, double(d), float(d), float('{zero}') from "
+                    f"(select id * 10 + {place} id, if(id % 3 = 0, '{zero}', '{other}') d from range(30))"
+                )
+            rows = f"select id, string(d), string(f), string(g) from {name} order by id"
+            before = spark.sql(rows).collect()
+            sets = merge_all(spark, name, key, block_rows, method)
+            assert spark.sql(rows).collect() == before
+            check_blocks(spark, name, key if isinstance(key, str) else ", ".join(key), sets, block_rows)
 
 
 @pytest.mark.parametrize("method", METHODS)
