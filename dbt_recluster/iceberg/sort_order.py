@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
+from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.transactions import Transaction
 
@@ -67,11 +68,20 @@ class TableChange:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def pending(self, table: IcebergTable) -> IcebergTable:
-        """Return the table as it will be once this is committed (see :class:`Transaction`)."""
+        """Return the table as it will be once this is committed (see :class:`Transaction`).
+
+        Raises:
+            UnsupportedTableError: Iceberg cannot make this change, whoever asks for it.
+        """
         if not self._differs(table):
             return table
         transaction = Transaction.begin(table)
-        self.add_to(transaction)
+        try:
+            self.add_to(transaction)
+        except Exception as e:
+            raise UnsupportedTableError(
+                f"Iceberg cannot change {table.name}: {short_message(e)}. Nothing was changed; check its properties."
+            ) from e
         return transaction.table
 
     def commit(self, table: IcebergTable) -> None:

@@ -23,7 +23,7 @@ from tables import (
 
 from dbt_recluster.clustering import recluster as recluster_module
 from dbt_recluster.clustering.last_look import Look
-from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError
+from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError, ReclusterError
 from dbt_recluster.iceberg import commit, locks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -194,23 +194,27 @@ SETTINGS = {
 
 def test_settings_that_stop_a_merge_or_its_commit(spark: Any, schema: str) -> None:
     """Whoever meets them, the table stays as it was, its sort order and properties included."""
-    regex = "spark.sql.parser.quotedRegexColumnNames"
-    for number, setting in enumerate([*SETTINGS, regex]):
+    for number, (setting, value) in enumerate(SETTINGS.items()):
         name = make_table(spark, schema, name=f"t{number}", files=3, rows=100)
-        if setting in SETTINGS:
-            spark.sql(f"alter table {name} set tblproperties ('{setting}' = '{SETTINGS[setting]}')")
-        else:
-            spark.conf.set(regex, "true")
+        spark.sql(f"alter table {name} set tblproperties ('{setting}' = '{value}')")
         metadata = metadata_file(spark, name)
-        try:
-            with pytest.raises(Exception) as e:
-                recluster(spark, name, "k", **OPTIONS)
-        finally:
-            spark.conf.unset(regex)
-        assert metadata_file(spark, name) == metadata, f"{setting}: {e.value}"
+        with pytest.raises(ReclusterError, match=r"This round changed nothing|Nothing was changed"):
+            recluster(spark, name, "k", **OPTIONS)
+        assert metadata_file(spark, name) == metadata, setting
         assert orphans(spark, name) == set(), setting
-        spark.sql(f"alter table {name} unset tblproperties ('{setting}')")
-        assert recluster(spark, name, "k", **OPTIONS).rounds, setting
+
+
+@pytest.mark.parametrize("key", ["k", ["v", "k"], "truncate(5, v)"], ids=str)
+def test_quotes_that_hold_a_regular_expression(spark: Any, schema: str, key: Any) -> None:
+    """A setting of the session, under which Spark reads the names that a merge quotes otherwise."""
+    name = make_table(spark, schema, files=3, rows=200)
+    before = checksum(spark, name)
+    spark.conf.set("spark.sql.parser.quotedRegexColumnNames", "true")
+    try:
+        assert recluster(spark, name, key, depth=1, block_rows=150).rounds
+    finally:
+        spark.conf.unset("spark.sql.parser.quotedRegexColumnNames")
+    assert checksum(spark, name) == before
 
 
 STEPS: dict[str, tuple[Any, str]] = {
