@@ -14,7 +14,7 @@ from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.dbt_errors import failure, redacted_errors
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 
@@ -56,7 +56,8 @@ class ReclusterConnectionManager(SparkConnectionManager):
         if connection.state == ConnectionState.OPEN:
             return connection
         if not credentials.method.in_process:
-            opened: Connection = super().open(connection)
+            with redacted_errors():
+                opened: Connection = super().open(connection)
             if credentials.catalog:
                 _run(opened, f"use {quote(credentials.catalog)}", fetch=False)
             return opened
@@ -68,7 +69,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
         except DbtRuntimeError:
             raise
         except Exception as e:
-            raise FailedToConnectError(message(e)) from e
+            raise FailedToConnectError(failure(e)) from e
         connection.state = ConnectionState.OPEN
         return connection
 
@@ -76,7 +77,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
     def exception_handler(self, sql: str) -> Iterator[None]:
         """Raise Spark's errors as dbt's, and say what to do about a view in a catalog that has none."""
         try:
-            with super().exception_handler(sql):
+            with redacted_errors(), super().exception_handler(sql):
                 yield
         except DbtRuntimeError as e:
             for line in str(e.msg).splitlines():

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
 from dbt.adapters.spark.connections import SparkCredentials
-from dbt_common.dataclass_schema import StrEnum
+from dbt_common.dataclass_schema import StrEnum, ValidationError
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.dbt_errors import hide_in_logs
 from dbt_recluster.adapter.recluster_session import default_catalog
-from dbt_recluster.adapter.secrets import hide_in_logs, secret_parts, secret_values
 from dbt_recluster.adapter.submission import parse_submit
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
 
 # Keys of a profile that dbt reads itself.
 _OF_DBT = ("type", "threads")
@@ -40,7 +41,7 @@ class ConnectionMethod(StrEnum):
         return self in (ConnectionMethod.HTTP, ConnectionMethod.ODBC)
 
 
-@dataclass
+@dataclass(repr=False)
 class ReclusterCredentials(SparkCredentials):
     """A profile of ``type: recluster``.
 
@@ -63,8 +64,8 @@ class ReclusterCredentials(SparkCredentials):
     path: str | None = None
     spark_log_level: str | None = None
     catalog: str | None = None
-    recluster_session: dict[str, Any] | None = field(default=None, repr=False)
-    recluster_submit: list[Any] | None = field(default=None, repr=False)
+    recluster_session: dict[str, Any] | None = None
+    recluster_submit: list[Any] | None = None
     recluster_submit_timeout: float | None = None
     recluster_submit_when: str | None = None
 
@@ -75,6 +76,7 @@ class ReclusterCredentials(SparkCredentials):
         Raises:
             DbtRuntimeError: A key does not exist, or ``recluster_session`` is no mapping.
         """
+        hide_in_logs(_secrets_of(data))
         known = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:
             if key not in known:
@@ -87,9 +89,11 @@ class ReclusterCredentials(SparkCredentials):
                 raise DbtRuntimeError(str(e)) from e
         session = data.get("recluster_session")
         if session is not None and not isinstance(session, dict):
-            # dbt's own message would repeat the value, which may hold a password.
             raise DbtRuntimeError("`recluster_session` must be a mapping of Spark settings to their values")
-        super().validate(data)
+        try:
+            super().validate(data)
+        except ValidationError as e:
+            raise ValidationError(redact(str(e.message))) from None  # it repeats the value
 
     def __post_init__(self) -> None:
         """Fill in what the method implies and check what it needs."""
@@ -113,14 +117,11 @@ class ReclusterCredentials(SparkCredentials):
         self.database = self.catalog
         # dbt-spark overwrites spark.sql.ansi.enabled; here the profile takes precedence.
         self.server_side_parameters.update(parameters)
-        hide_in_logs(
-            [
-                *secret_values({**parameters, **(self.recluster_session or {})}),
-                *secret_values(_settings_among(self.recluster_submit or [])),
-                *secret_parts(self.password),
-                *secret_parts(self.token),
-            ]
-        )
+        hide_in_logs(_secrets_of(vars(self)))
+
+    def __repr__(self) -> str:
+        """Return what identifies the connection, without anything secret."""
+        return f"{type(self).__name__}({dict(self.connection_info())})"
 
     def _check_session(self) -> None:
         """Check the keys that belong to connections to a Spark elsewhere."""
@@ -175,10 +176,16 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _settings_among(words: list[Any]) -> dict[str, str]:
-    """Return the settings of a command: ``name=value`` among its words."""
-    pairs = (str(word).partition("=") for word in words)
-    return {name: value for name, separator, value in pairs if separator}
+def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:
+    """Return what is secret in the values of a profile, whether they are of the right types or not."""
+    for name, value in profile.items():
+        if isinstance(value, Mapping):
+            yield from secrets_in(value)
+        elif name == "recluster_submit" and isinstance(value, list):
+            yield from secrets_in_command(value)
+        elif value is not None:
+            for item in value if isinstance(value, list) else [value]:
+                yield from secrets_in({name: item})
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

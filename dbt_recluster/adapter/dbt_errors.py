@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from dbt_common.exceptions import DbtRuntimeError
+from dbt.adapters.events.logging import AdapterLogger
+from dbt_common.events.event_manager_client import get_event_manager
+from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
 
-from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.redaction import hide, redact, without_known_secrets
+
+logger = AdapterLogger("Recluster")
 
 
 class ConfigurationError(DbtRuntimeError):
@@ -32,17 +38,55 @@ class ConfigurationError(DbtRuntimeError):
         return str(self.msg) if self.node is None else super().__str__(prefix)
 
 
+def hide_in_logs(secrets: Iterable[str]) -> None:
+    """Have this invocation of dbt write asterisks in place of secrets, on the terminal and in its log.
+
+    dbt itself hides the values of environment variables of a certain name, which every process that is started from
+    then on would inherit.
+    """
+    hide(secrets)
+    for dbt_logger in get_event_manager().loggers:
+        if not isinstance(dbt_logger.scrubber, _Scrubber):
+            dbt_logger.scrubber = _Scrubber(dbt_logger.scrubber)
+
+
+@dataclass(frozen=True)
+class _Scrubber:
+    """Hides secrets in a line of dbt's log, after dbt has hidden those that it knows."""
+
+    of_dbt: Callable[[str], str]
+
+    def __call__(self, line: str) -> str:
+        return without_known_secrets(self.of_dbt(line))
+
+
 @contextmanager
 def as_dbt_errors(node: Any = None) -> Iterator[None]:
-    """Raise this package's errors as dbt's, which are shown beside the node."""
+    """Raise errors as dbt's, in one line and beside the node; the traceback is in dbt's log."""
     try:
         yield
-    except ReclusterError as e:
-        raise ConfigurationError(str(e), node=node) from e
+    except DbtBaseException:
+        raise
+    except Exception as e:
+        raise ConfigurationError(failure(e), node=node) from e
+
+
+@contextmanager
+def redacted_errors() -> Iterator[None]:
+    """Take what looks like a secret out of dbt's errors, which quote the server and its settings."""
+    try:
+        yield
+    except DbtRuntimeError as e:
+        e.msg = redact(str(e.msg))
+        raise
+
+
+def failure(error: Exception) -> str:
+    """Return an error's message, and write its traceback to dbt's log at debug level."""
+    logger.debug(redact("".join(traceback.format_exception(error))))
+    return message(error)
 
 
 def message(error: Exception) -> str:
     """Return an error's message: dbt's without its heading, Java's without the stack trace."""
-    if isinstance(error, ReclusterError):
-        return str(error)
-    return str(getattr(error, "msg", None) or short_message(error))
+    return redact(str(error.msg)) if isinstance(error, DbtRuntimeError) else short_message(error)

@@ -22,6 +22,7 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg import jvm
+from dbt_recluster.iceberg.session.starter import start_spark
 from dbt_recluster.java import find_java_home, java_version
 
 if TYPE_CHECKING:
@@ -154,7 +155,6 @@ def _as_java_options(properties: Mapping[str, object]) -> str:
 def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> Lake:
     try:
         from pyspark import SparkContext
-        from pyspark.sql import SparkSession
     except ImportError as e:
         raise SparkEnvironmentError(f"`method: embedded` needs pyspark: {_INSTALL}") from e
     if SparkContext._active_spark_context is not None:
@@ -167,15 +167,11 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
     settings.update(overrides)
     settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
     java_home = find_java_home()
-    os.environ["JAVA_HOME"] = str(java_home)
 
     lock = _make_and_lock(lake)
     try:
         announce(f"starting Spark with {settings['spark.driver.memory']} of memory", java_home)
-        builder = SparkSession.builder.enableHiveSupport()
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        spark = builder.getOrCreate()
+        spark = start_spark(settings, hive=True)
         if log_level:
             # pyspark sets WARN whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())

@@ -15,7 +15,7 @@ from dbt_common.events.functions import warn_or_error
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, file_format
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, message
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
@@ -158,7 +158,7 @@ class ReclusterAdapter(ModelMethods):
             with self._cancellable():
                 maintained = self._open(name, None).housekeeping().maintain()
         except Exception as e:
-            return f"{name} was built but not maintained: {message(e)}"
+            return f"{name} was built but not maintained: {failure(e)}"
         if maintained.done:
             logger.info(housekeeping_text.maintained(maintained.as_dict()))
         return None

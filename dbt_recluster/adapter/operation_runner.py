@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, Parser, parse_arguments, parse_format
-from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.dbt_errors import failure
 from dbt_recluster.adapter.targets import CLUSTERED, Choice, Eligible, Node, Target, targets
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import OptionError
@@ -167,7 +167,7 @@ class OperationRunner:
                     results.append(work(target))
                     continue
             except Exception as e:
-                error = message(e)
+                error = failure(e)
             failures.append(error if target.relation in error else f"{target.relation}: {error}")
         return results, failures
 

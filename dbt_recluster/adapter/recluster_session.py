@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.adapter import embedded
-from dbt_recluster.adapter.secrets import secret_values
+from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.environment import (
     EXTENSIONS,
@@ -22,8 +21,8 @@ from dbt_recluster.iceberg.environment import (
     check_environment,
     refuse_spark_connect,
 )
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import is_stopped, set_hadoop_option
+from dbt_recluster.iceberg.jvm import is_stopped
+from dbt_recluster.iceberg.session.starter import start_spark
 from dbt_recluster.java import find_java_home
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ _DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _EXTENSIONS = "spark.sql.extensions"
 _JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_HADOOP = "spark.hadoop."
 
 logger = AdapterLogger("Recluster")
 # The sessions of this process, by their settings: Spark outlives one invocation of a dbtRunner.
@@ -78,8 +76,7 @@ class ReclusterSession:
                 try:
                     spark = _running[key] = self._start()
                 except Exception as e:
-                    text = str(e) if isinstance(e, ReclusterError) else short_message(e)
-                    self._error = SparkEnvironmentError(f"recluster_session: {text}")
+                    self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
                     raise self._error from e
             return spark
 
@@ -97,39 +94,16 @@ class ReclusterSession:
         except ImportError as e:
             raise SparkEnvironmentError("pyspark is missing: pip install 'dbt-recluster[embedded]'") from e
         refuse_spark_connect("run dbt without it")
-        os.environ["JAVA_HOME"] = str(java_home := find_java_home())
         settings = session_settings(self._settings, self.catalog, self._log)
-        embedded.announce("starting Spark for recluster_session", java_home)
+        embedded.announce("starting Spark for recluster_session", find_java_home())
         if SparkContext._active_spark_context is None:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = _new_spark(settings)
+            spark = start_spark(settings)
         else:
             spark = _session_of_running_spark(settings)
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
-
-
-def _new_spark(settings: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    # Pyspark starts the JVM with all settings on its command line, which every user of the machine can read.
-    late = {
-        name: value
-        for name, value in settings.items()
-        if secret_values({name: value}) and name.startswith(("spark.sql.catalog.", _HADOOP))
-    }
-    builder = SparkSession.builder
-    for name, value in settings.items():
-        if name not in late:
-            builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    for name, value in late.items():
-        if name.startswith(_HADOOP):
-            set_hadoop_option(spark, name.removeprefix(_HADOOP), value)
-        else:
-            spark.conf.set(name, value)
-    return spark
 
 
 def _session_of_running_spark(settings: Mapping[str, str]) -> SparkSession:

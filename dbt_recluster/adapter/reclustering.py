@@ -14,7 +14,7 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.adapter.arguments import CHOICE_ARGUMENTS, RECLUSTER_ARGUMENTS, parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, run_budget
-from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.dbt_errors import failure
 from dbt_recluster.adapter.operation_runner import OperationRunner
 from dbt_recluster.adapter.targets import Choice, Node, Target
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -103,7 +103,7 @@ class TableOutcome:
     @classmethod
     def of_failure(cls, relation: str, error: Exception) -> TableOutcome:
         """Return what the user should know of a recluster that failed after a build: the data is in place."""
-        return cls(error=f"{relation} was built but not reclustered: {message(error)}")
+        return cls(error=f"{relation} was built but not reclustered: {failure(error)}")
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ class TableReclusterer:
             return TableOutcome(text=f"{target.relation}: not reclustered, {e}")
         except Exception as e:
             orphans = list(getattr(e, "orphans", ()))
-            text = f"{target.relation}: failed: {message(e)}"
-            return TableOutcome(error=message(e), text=text, orphans=orphans)
+            error = failure(e)
+            return TableOutcome(error=error, text=f"{target.relation}: failed: {error}", orphans=orphans)
         return TableOutcome(
             result, warnings=result.warnings, text=recluster_line(result), plan=plan_table(result)
         )
@@ -246,7 +246,7 @@ def _learn(table: ClusteredTable, queries: Mapping[str, str]) -> list[str]:
         try:
             logger.debug(reads_text.learned(table.learn_from_project(queries).as_dict()))
         except Exception as e:  # the recluster follows the reads that were recorded before
-            return [f"the project's reads were not learned: {message(e)}"]
+            return [f"the project's reads were not learned: {failure(e)}"]
     return []
 
 

@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.java_errors import readable_message
 from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.locks import table_lock, written_tables
+from dbt_recluster.iceberg.session.starter import start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,16 +41,11 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     refuse_spark_connect("connect by `method: thrift` and add `recluster_session` to the profile")
     if credentials.method == ConnectionMethod.EMBEDDED:
         return embedded.start(str(credentials.path), parameters, credentials.spark_log_level)
-    from pyspark.sql import SparkSession
-
     with _session_lock:
         settings = frozenset(parameters.items())
         session = _configured.get(settings)
         if session is None or is_stopped(session):
-            builder = SparkSession.builder.enableHiveSupport()
-            for name, value in parameters.items():
-                builder = builder.config(name, value)
-            session = _configured[settings] = builder.getOrCreate()
+            session = _configured[settings] = start_spark(parameters, hive=True)
         return session
 
 

@@ -15,6 +15,7 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
+from dbt_recluster.redaction import redact
 
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
@@ -114,7 +115,7 @@ class Submission:
         return answers
 
     def _failed(self, code: int, reason: str) -> SubmitError:
-        return SubmitError(f"recluster_submit: {self._command[0]} ended with code {code}: {reason}")
+        return SubmitError(f"recluster_submit: {self._command[0]} ended with code {code}: {redact(reason)}")
 
     def _answer(self, figures: Mapping[str, Any], code: int) -> ReclusterResult | SubmitError:
         if error := figures.get("error"):
@@ -124,7 +125,7 @@ class Submission:
         except ValueError as e:
             return SubmitError(
                 f"recluster_submit: {self._command[0]} ended with code {code}, and the last line of its output is not "
-                f"a result: {e}"
+                f"a result: {redact(str(e))}"
             )
 
     def cancel(self) -> None:
@@ -154,7 +155,7 @@ class _Lines(threading.Thread):
         with self._stream:
             for line in self._stream:
                 if text := line.rstrip():
-                    logger.debug(f"recluster_submit: {text}")
+                    logger.debug(f"recluster_submit: {redact(text)}")
                     self.last = text
 
 

@@ -1,12 +1,20 @@
-"""Java exceptions: their causes, their classes, and messages that people can read."""
+"""Java exceptions: their causes, their classes, and messages that people can read, without secrets."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.iceberg.jvm import java_map, jvm
+from dbt_recluster.redaction import hide, redact, secrets_in
+
 _MAX_CAUSES = 20
+# Where errors come from that say what is wrong with a table, a catalog or Spark; memory, disk and network are others'
+# too. Any other exception of Python is a fault of this package.
+_OTHERS = ("dbt", "dbt_common", "py4j", "pyspark")
 
 
 def causes(error: BaseException) -> Iterator[Any]:
@@ -44,18 +52,51 @@ def is_instance(error: BaseException, interface: str) -> bool:
     return False
 
 
+def is_fault(error: BaseException) -> bool:
+    """Whether an error is a fault of this package, as far as its class tells."""
+    if isinstance(error, (ReclusterError, OSError, ImportError, MemoryError)):
+        return False
+    return isinstance(error, Exception) and type(error).__module__.partition(".")[0] not in _OTHERS
+
+
 def short_message(error: BaseException) -> str:
-    """Return the first line of :func:`readable_message`, without the query plan that Spark appends."""
+    """Return what to tell users of an error: our own words, or the first line of :func:`readable_message`.
+
+    That is without the query plan that Spark appends. A fault of this package is called one.
+    """
+    if isinstance(error, ReclusterError):
+        return str(error)
     text = readable_message(error).strip()
-    return re.split(r"\n|; line \d+", text, maxsplit=1)[0].strip()
+    text = re.split(r"\n|; line \d+", text, maxsplit=1)[0].strip()
+    if is_fault(error):
+        return f"this is a fault of dbt-recluster, please report it: {type(error).__name__}: {text}"
+    return text
 
 
 def readable_message(error: BaseException) -> str:
-    """Return the message of an error without Java's stack trace.
+    """Return the message of an error without secrets and without Java's stack trace.
 
     pyspark's own exceptions read well. A bare Py4JJavaError prints the whole trace, of which users need the innermost
     message.
     """
+    with suppress(Exception):  # Spark may be gone
+        _hide_secrets_of_session()
+    return redact(_java_message(error))
+
+
+def _hide_secrets_of_session() -> None:
+    """Hide what is secret in the settings of this thread's session, whoever set them."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        settings = jvm(spark).scala.collection.JavaConverters.mapAsJavaMap(
+            spark._jsparkSession.conf().getAll()
+        )
+        hide(secrets_in(java_map(spark, settings)))
+
+
+def _java_message(error: BaseException) -> str:
     from py4j.protocol import Py4JJavaError
 
     if not isinstance(error, Py4JJavaError):

@@ -127,11 +127,6 @@ def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def set_hadoop_option(spark: SparkSession, name: str, value: str) -> None:
-    """Set an option of Hadoop, such as a key of an object store, in a Spark that runs."""
-    spark.sparkContext._jsc.hadoopConfiguration().set(name, value)
-
-
 class JavaStandardError(io.TextIOBase):
     """The standard error of Spark's JVM, which may run without a session yet.
 

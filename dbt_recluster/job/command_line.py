@@ -19,6 +19,7 @@ from dbt_recluster.clustering.values import (
 )
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.planner import STRATEGIES
+from dbt_recluster.redaction import redact
 from dbt_recluster.table_names import name_parts
 
 PROGRAM = "dbt-recluster"
@@ -66,6 +67,7 @@ class Request:
         orphans: Whether to remove orphan files too.
         settings: Spark settings.
         as_json: Whether standard output is JSON.
+        debug: Whether to print the tracebacks of errors.
     """
 
     command: str
@@ -79,13 +81,14 @@ class Request:
     orphans: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     as_json: bool = False
+    debug: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
     """Errors take one line; the usage of these commands takes several."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(WRONG_USAGE, f"{self.prog}: {redact(message)} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,6 +136,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
         orphans=given.get("orphans", False),
         settings=dict(given["conf"]),
         as_json=given["json"],
+        debug=given["debug"],
     )
 
 
@@ -193,6 +197,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--json", action="store_true", help="print nothing but one line of JSON to standard output"
+    )
+    parser.add_argument(
+        "--debug", action="store_true", help="print the traceback of an error to standard error"
     )
 
 

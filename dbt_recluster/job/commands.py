@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Event
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_settings import KEY_PROPERTY, TableSettings
-from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError, ReclusterError
+from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.java_errors import short_message
@@ -19,6 +20,7 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.job.interruption import cancel_on_signals
 from dbt_recluster.job.start import spark_session, standard_error
+from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report import housekeeping_text, operation_text
 from dbt_recluster.report.progress_lines import ProgressLines
 from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun, plan_table, recluster_line
@@ -62,12 +64,9 @@ def run(request: Request) -> int:
                 return job.run(spark, interrupted)
         except KeyboardInterrupt:
             return job.stop(_INTERRUPTED, INTERRUPTED)
-        except CatalogNotFoundError as e:
-            return job.stop(str(e), WRONG_USAGE)
-        except ReclusterError as e:
-            return job.stop(str(e), FAILED)
         except Exception as e:
-            return job.stop(short_message(e), FAILED)
+            job.debug(e)
+            return job.stop(short_message(e), WRONG_USAGE if isinstance(e, CatalogNotFoundError) else FAILED)
 
 
 class _Job:
@@ -91,10 +90,8 @@ class _Job:
                 break
             try:
                 self._work(spark, name)
-            except ReclusterError as e:
-                self._fail(name, str(e), list(e.orphans))
             except Exception as e:
-                self._fail(name, short_message(e), [])
+                self._fail(name, e)
         if interrupted.is_set():
             return self.stop(_INTERRUPTED, INTERRUPTED)
         place = self._request.namespace or self._request.catalog
@@ -109,6 +106,7 @@ class _Job:
 
     def stop(self, error: str, code: int) -> int:
         """End before all tables had their turn."""
+        error = without_known_secrets(error)
         self._note(f"{PROGRAM}: {error}")
         return self._end(code, error)
 
@@ -152,10 +150,17 @@ class _Job:
         self._left_out += is_left_out
         return not is_left_out
 
-    def _fail(self, name: str, error: str, orphans: list[str]) -> None:
+    def debug(self, error: Exception) -> None:
+        """Print the traceback of an error if that was asked for."""
+        if self._request.debug:
+            self._note(redact("".join(traceback.format_exception(error))))
+
+    def _fail(self, name: str, error: Exception) -> None:
+        text, orphans = without_known_secrets(short_message(error)), list(getattr(error, "orphans", ()))
         self._failed += 1
-        self._answers.append({"table": name, "error": error, "orphans": orphans})
-        self._note(error if error.startswith(name) else f"{name}: {error}")
+        self._answers.append({"table": name, "error": text, "orphans": orphans})
+        self.debug(error)
+        self._note(text if text.startswith(name) else f"{name}: {text}")
 
     def _end(self, code: int, error: str | None = None) -> int:
         if self._request.as_json:

@@ -7,23 +7,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING
 
-from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.environment import check_session, refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import JavaStandardError
-from dbt_recluster.java import find_java_home
+from dbt_recluster.iceberg.session.starter import GATEWAY, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# Set by spark-submit for the Python process that it starts.
-_GATEWAY = "PYSPARK_GATEWAY_PORT"
 
 
 @contextmanager
 def standard_error() -> Iterator[None]:
     """Write to the standard error of spark-submit, if this was started by it."""
-    if _GATEWAY not in os.environ:
+    if GATEWAY not in os.environ:
         yield
         return
     with redirect_stderr(JavaStandardError()):
@@ -60,17 +57,14 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
 
 def _start(settings: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
-    if _GATEWAY not in os.environ and SparkContext._active_spark_context is None:
-        os.environ["JAVA_HOME"] = str(find_java_home())
+    if GATEWAY not in os.environ and SparkContext._active_spark_context is None:
         # Spark's bars would be drawn over the progress of a merge.
         defaults = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
         settings = {**defaults, **settings}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        return start_spark(settings)
+    except ReclusterError:
+        raise
     except Exception as e:
         raise SparkEnvironmentError(f"Spark does not start: {short_message(e)}") from e

@@ -92,6 +92,11 @@ class Jobs:
         }
 
     @property
+    def file(self) -> Path:
+        """The file that is run."""
+        return _JOB
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment of the processes."""
         path = [self._directory / "no_dbt", *([] if self._wheel else [_ROOT])]
@@ -113,17 +118,17 @@ class Jobs:
 
         program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
         packages = ["--py-files", str(self._wheel)] if self._wheel else []
-        return self._run([str(program), *self._conf(), *packages, str(file), *arguments])
+        return self._run([str(program), *self.arguments(), *packages, str(file), *arguments])
 
     def run(self, *arguments: str) -> Ran:
         """Run a command as ``dbt-recluster`` does, in a session of its own."""
-        return self._run([sys.executable, str(_JOB), *arguments, *self._conf()])
+        return self._run([sys.executable, str(_JOB), *arguments, *self.arguments()])
 
     def run_on_terminal(self, *arguments: str, interrupt_at: str) -> tuple[int, str]:
         """Run a command on a terminal and press Ctrl-C once a text is seen; return the exit code and what was shown."""
         import pty
 
-        command = [sys.executable, str(_JOB), *arguments, *self._conf()]
+        command = [sys.executable, str(_JOB), *arguments, *self.arguments()]
         process, terminal = pty.fork()
         if process == 0:
             os.execve(command[0], command, {**self.environment, "TERM": "xterm", "COLUMNS": "120"})
@@ -138,7 +143,8 @@ class Jobs:
         os.close(terminal)
         return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
 
-    def _conf(self) -> list[str]:
+    def arguments(self) -> list[str]:
+        """Return the settings as arguments."""
         return [word for name, value in self.settings.items() for word in ("--conf", f"{name}={value}")]
 
     def _run(self, command: list[str]) -> Ran:

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dbt_common.exceptions import DbtRuntimeError, env_secrets
+from dbt_common.dataclass_schema import ValidationError
+from dbt_common.events.event_manager_client import get_event_manager
+from dbt_common.events.logger import LoggerConfig
+from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster import redaction
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.recluster_session import default_catalog, session_settings
-from dbt_recluster.adapter.secrets import is_secret, secret_values
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.environment import EXTENSIONS, refuse_spark_connect
 
@@ -23,8 +26,9 @@ LAKE = {
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment of the test's own: secrets are hidden by way of it."""
+    """An environment of the test's own, and nothing hidden by other tests."""
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
+    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def credentials(**profile: Any) -> ReclusterCredentials:
@@ -113,26 +117,37 @@ def test_the_settings_of_the_session_win_over_the_defaults() -> None:
     assert not {"spark.driver.host", "spark.driver.extraClassPath", "spark.jars"} & own.keys()
 
 
-def test_what_is_secret() -> None:
-    settings = {
-        "spark.sql.catalog.lake.credential": "client:open-wide",
-        "spark.sql.catalog.lake.uri": "jdbc:postgresql://u:in-url@db/lake?user=x&password=in-query",
-        "spark.hadoop.fs.s3a.secret.key": "s3-key",
-        "spark.sql.catalog.lake.token-refresh-enabled": "true",
-        "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.ProfileProvider",
-        "spark.sql.catalog.lake.warehouse": "s3://lake",
-    }
-    assert secret_values(settings) == ["client:open-wide", "open-wide", "in-url", "in-query", "s3-key"]
-    assert not is_secret("spark.sql.catalog.lake.warehouse", "s3://lake")
-
-
-def test_secrets_of_the_profile_are_hidden_in_logs_and_errors() -> None:
-    session = {**LAKE, "spark.sql.catalog.lake.credential": "client:open-wide"}
-    made = remote(recluster_session=session, password="of-thrift")
-    assert set(env_secrets()) == {"client:open-wide", "open-wide", "of-thrift"}
-    assert str(DbtRuntimeError("refused: open-wide")).endswith("refused: *****")
-    assert "open-wide" not in repr(made)
+def test_secrets_of_the_profile_are_hidden_and_in_no_environment() -> None:
+    log = get_event_manager()
+    log.add_logger(LoggerConfig(name="a log"))
+    try:
+        session = {**LAKE, "spark.sql.catalog.lake.credential": "client:open-wide"}
+        submit = ["spark-submit", "--conf=spark.a.password=of-submit", "--token", "a-token"]
+        made = remote(recluster_session=session, password="of-thrift")
+        remote(recluster_submit=submit, server_side_parameters={"spark.a.key": "of-server"})
+        line = "open-wide of-submit a-token of-thrift of-server"
+        assert log.loggers[-1].scrubber(line) == "***** ***** ***** ***** *****"
+    finally:
+        log.loggers.pop()
+    assert not any(secret in text for secret in line.split() for text in os.environ.values())
+    assert not any(secret in repr(made) for secret in line.split())
     assert "recluster_session" not in dict(made.connection_info())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"password": 12345678},
+        {"token": ["12345678"]},
+        {"server_side_parameters": "password=12345678"},
+        {"recluster_session": ["12345678"]},
+        {"recluster_submit": [{"a": "password=12345678"}]},
+    ],
+)
+def test_a_key_of_the_wrong_type_is_refused_without_its_value(wrong: dict[str, Any]) -> None:
+    with pytest.raises((DbtRuntimeError, ValidationError)) as e:
+        remote(**wrong)
+    assert "12345678" not in str(e.value)
 
 
 def test_spark_connect_is_refused_in_one_sentence() -> None:

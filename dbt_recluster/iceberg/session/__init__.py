@@ -1,0 +1,1 @@
+"""Spark's session: how it starts, and how it is interrupted."""

@@ -1,0 +1,205 @@
+"""What a secret looks like, in settings, commands and text."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster import redaction
+from dbt_recluster.redaction import (
+    hide,
+    is_harmless,
+    java_pattern,
+    redact,
+    secrets_in,
+    secrets_in_command,
+    without_known_secrets,
+)
+
+PW = "open-wide"
+
+
+@pytest.fixture(autouse=True)
+def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_hidden", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.catalog.lake.credential", f"client:{PW}"),
+        ("spark.sql.catalog.lake.jdbc.password", PW),
+        ("spark.sql.catalog.lake.header.Authorization", f"Bearer {PW}"),
+        ("spark.sql.catalog.lake.header.X-Api-Key", PW),
+        ("spark.sql.catalog.lake.header.X-Anything", PW),
+        ("spark.sql.catalog.lake.passphrase", PW),
+        ("spark.sql.catalog.lake.shared_key", PW),
+        ("spark.sql.catalog.lake.client-key", PW),
+        ("spark.sql.catalog.lake.encryption.key", PW),
+        ("spark.sql.catalog.lake.s3.sse.key", PW),
+        ("spark.hadoop.fs.azure.account.key.name.dfs.core.windows.net", PW),
+        ("spark.hadoop.fs.azure.sas.container.account", PW),
+        ("spark.hadoop.fs.s3a.access.key", PW),
+        ("spark.hadoop.some.setting.that.nobody.knows", PW),
+        ("spark.ssl.keyPassword", PW),
+        ("accountKey", PW),
+        ("spark.sql.catalog.lake.uri", f"jdbc:postgresql://u:{PW}@db/lake"),
+        ("spark.sql.catalog.lake.uri", f"jdbc:postgresql://db/lake?user=x&password={PW}"),
+        ("spark.sql.catalog.lake.uri", f"jdbc:postgresql://db/lake?sslpassword={PW}&user=x"),
+        ("spark.sql.catalog.lake.uri", f"jdbc:sqlserver://db;user=x;pwd={PW};encrypt=true"),
+        ("spark.sql.catalog.lake.uri", f"jdbc:oracle:thin:scott/{PW}@//db:1521/lake"),
+        ("spark.sql.catalog.lake.uri", f"jdbc:oracle:thin:scott/{PW}@db:1521:lake"),
+        ("spark.sql.catalog.lake.uri", f"https://catalog/?client_secret={PW}"),
+        ("spark.sql.catalog.lake.uri", f"https://catalog/?access_token={PW}"),
+        ("spark.sql.catalog.lake.warehouse", f"s3a://AKID:{PW}@bucket/lake"),
+        ("spark.driver.extraJavaOptions", f"-Xss4m -Djavax.net.ssl.trustStorePassword={PW} -Da=b"),
+        ("sasl.jaas.config", f'org.apache.Login required username="x" password="{PW}";'),
+    ],
+)
+def test_a_secret_of_a_setting_alone_and_within_its_value(name: str, value: str) -> None:
+    hide(secrets_in({name: value}))
+    assert PW not in without_known_secrets(f"{PW}, and in {name}={value}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog"),
+        ("spark.sql.catalog.lake.type", "rest"),
+        ("spark.sql.catalog.lake.uri", "jdbc:postgresql://127.0.0.1:5432/lake"),
+        ("spark.sql.catalog.lake.uri", "thrift://one:9083,thrift://two:9083"),
+        ("spark.sql.catalog.lake.warehouse", "file:///tmp/a-b/warehouse"),
+        ("spark.sql.catalog.lake.jdbc.user", "postgres"),
+        ("spark.sql.catalog.lake.token-refresh-enabled", "true"),
+        ("spark.sql.catalog.lake.oauth2-server-uri", "https://login/v1/oauth/tokens"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.ProfileProvider"),
+        ("spark.sql.shuffle.partitions", "20000"),
+        ("spark.master", "local[4]"),
+        ("spark.driver.memory", "4096m"),
+        ("spark.some.number", "134217728"),
+        ("schema", "analytics"),
+    ],
+)
+def test_what_is_known_to_be_harmless(name: str, value: str) -> None:
+    assert is_harmless(name, value)
+    assert secrets_in({name: value}) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["spark-submit", "--conf", f"spark.a.password={PW}"],
+        ["spark-submit", f"--conf=spark.a.password={PW}"],
+        ["spark-submit", f"--conf=a={PW}"],
+        ["wrapper", "--password", PW],
+        ["wrapper", f"--password={PW}"],
+        ["curl", "-u", f"bob:{PW}"],
+        ["curl", "-H", f"Authorization: Bearer {PW}"],
+        ["bash", "-c", f"curl -u bob:{PW} https://x"],
+        ["mysql", f"-p{PW}"],
+        ["sqlplus", f"scott/{PW}@db:1521"],
+        ["wrapper", f"PASSWORD={PW}"],
+        ["wrapper", f"https://bob:{PW}@host/"],
+    ],
+)
+def test_a_secret_of_a_command(command: list[str]) -> None:
+    hide(secrets_in_command(command))
+    assert PW not in without_known_secrets(f"{PW} {command}")
+
+
+def test_a_command_without_secrets() -> None:
+    command = [
+        "spark-submit",
+        "--master",
+        "yarn",
+        "--deploy-mode",
+        "client",
+        "--conf",
+        "spark.executor.cores=4",
+    ]
+    assert secrets_in_command([*command, "--name", "recluster", "--verbose", "main.py"]) == []
+    assert secrets_in_command(["kubectl", "exec", "-n", "spark", "-it", "driver", "--", "-"]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Connection to jdbc:postgresql://db/lake?user=x&password={PW} refused",
+        f"jdbc:mysql://u:p@{PW}@db/lake does not answer",
+        f"{{user=x, password={PW}, ssl=true}}",
+        f'{{"access_token": "{PW}", "expires_in": 3600}}',
+        f'{{"password": "with a \\" quote {PW}"}}',
+        f"spark.sql.catalog.lake.credential: client:{PW}",
+        f"Authorization: Bearer {PW}",
+        f"curl --client-secret {PW} https://x",
+        f"ORA-01017: scott/{PW}@db:1521/lake",
+    ],
+)
+def test_a_message_with_a_secret_that_nobody_named(text: str) -> None:
+    assert PW not in redact(text)
+    assert redact(redact(text)) == redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "analytics.events: reclustered 6 blocks into 1, depth 6.0 -> 1.0, by the cluster key: token, k",
+        "abfss://container@account.dfs.core.windows.net/lake/db/t does not exist",
+        "The function signature: f(x)",
+        "s3://bucket/path/00000-1-ab.parquet and https://catalog:8181/v1/config",
+        "select token, password from users where k = 'a'",
+    ],
+)
+def test_a_message_without_a_secret_stays_as_it_is(text: str) -> None:
+    assert redact(text) == text
+
+
+ANYTHING = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=4).map(str.strip)
+
+
+@given(secret=ANYTHING.filter(lambda text: len(text) >= 4 and not is_harmless("password", text)))
+def test_any_secret_is_hidden_as_it_stands_in_urls_and_in_json(secret: str) -> None:
+    redaction._hidden = frozenset()
+    hide(secrets_in({"spark.sql.catalog.lake.jdbc.password": secret}))
+    for form in (
+        secret,
+        quote(secret, safe=""),
+        json.dumps({"a": secret}),
+        json.dumps([secret], ensure_ascii=False),
+    ):
+        shown = without_known_secrets(f"<{form}>")
+        assert secret not in shown or secret in f"<{json.dumps({'a': '*****'})}>"
+        assert re.fullmatch(r'<(\{"a": )?\[?"?\*+"?[\]}]?>', shown), shown
+    texts = [bytes.fromhex(text.replace(r"\u", "")).decode("utf-16-be") for text in java_pattern().split("|")]
+    assert secret in texts
+
+
+def test_words_that_json_is_made_of_are_never_hidden() -> None:
+    hide(secrets_in({"password": "true", "token": "null", "secret": "ab"}))
+    assert without_known_secrets('{"a": true, "b": null, "c": "ab"}') == '{"a": true, "b": null, "c": "ab"}'
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 300_000, "token" * 60_000, "://a:" * 60_000, "x/" * 150_000 + "@", "-a b" * 75_000]
+)
+def test_long_texts_take_no_time(text: str) -> None:
+    began = time.monotonic()
+    redact(text)
+    assert time.monotonic() - began < 20
+
+
+def test_what_is_hidden_of_a_secret_that_contains_another() -> None:
+    hide(["wide-open", "open"])
+    assert without_known_secrets("wide-open and open") == "***** and *****"
+
+
+def test_values_of_other_types_than_text() -> None:
+    settings: dict[str, Any] = {"spark.a.password": 12345678, "spark.b": True, "spark.c": None}
+    assert secrets_in(settings) == ["12345678"]
