@@ -21,6 +21,29 @@ class ReclusterError(Exception):
         self.bytes_rewritten = 0
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or another signal to end, came while tables were worked on. Spark can still be used.
+
+    It is no ``ReclusterError``: a loop over tables that passes over those that fail ends here.
+
+    Attributes:
+        orphans: All files that were written and are left behind.
+    """
+
+    def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.orphans = tuple(orphans)
+
+    @classmethod
+    def by(cls, error: BaseException | None) -> Interrupted:
+        """Return the interruption that ended a step with an error, if it had one."""
+        message, orphans = (
+            "interrupted; a round that was not committed changed nothing",
+            getattr(error, "orphans", ()),
+        )
+        return cls(f"{message}. {error}" if orphans else message, orphans=orphans)
+
+
 class ClusterKeyError(ReclusterError):
     """A cluster key names an unknown column, an unsupported expression, or a type without an order."""
 

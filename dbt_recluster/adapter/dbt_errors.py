@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import click
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.events.event_manager_client import get_event_manager
 from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
@@ -15,7 +17,12 @@ from dbt_common.exceptions import DbtBaseException, DbtRuntimeError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.redaction import hide, redact, without_known_secrets
 
+# 128 and the number of SIGINT.
+_INTERRUPTED = 130
+
 logger = AdapterLogger("Recluster")
+# Whether this process runs the macro of an operation, which may call other macros.
+_in_operation = False
 
 
 class ConfigurationError(DbtRuntimeError):
@@ -79,6 +86,34 @@ def redacted_errors() -> Iterator[None]:
     except DbtRuntimeError as e:
         e.msg = redact(str(e.msg))
         raise
+
+
+@contextmanager
+def interrupted_operation() -> Iterator[None]:
+    """Within ``dbt run-operation``, have Ctrl-C end dbt with one line and the exit code that shells give it.
+
+    dbt prints the traceback of a ``KeyboardInterrupt`` and ends as after an error of its own.
+    """
+    global _in_operation
+    context = click.get_current_context(silent=True)
+    if context is None or context.info_name != "run-operation" or _in_operation:
+        yield
+        return
+    _in_operation = True
+    try:
+        yield
+    except KeyboardInterrupt as e:
+        context.call_on_close(_exit_as_interrupted)
+        raise ConfigurationError(str(e) or "interrupted") from e
+    finally:
+        _in_operation = False
+
+
+def _exit_as_interrupted() -> None:
+    """Change the exit code that an exception carries through click."""
+    error = sys.exc_info()[1]
+    if isinstance(error, click.ClickException):
+        error.exit_code = _INTERRUPTED  # type: ignore[misc]
 
 
 def failure(error: Exception) -> str:

@@ -15,7 +15,7 @@ from dbt_common.events.functions import warn_or_error
 
 from dbt_recluster.adapter.arguments import parse_arguments
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, file_format
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure, interrupted_operation
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
@@ -123,6 +123,11 @@ class ReclusterAdapter(ModelMethods):
 
     # --- reclustering and operations ---
 
+    def execute_macro(self, macro_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Run a macro, as dbt does; Ctrl-C ends an operation with one line, and dbt with the exit code of a shell."""
+        with interrupted_operation():
+            return super().execute_macro(macro_name, *args, **kwargs)
+
     @available.parse_none
     def clustering_turned_off(self, variables: Any) -> str | None:
         """Return the setting that turns automatic clustering off for this run, or None."""
@@ -180,7 +185,7 @@ class ReclusterAdapter(ModelMethods):
         self, nodes: Iterable[Node], arguments: OperationArguments, variables: Mapping[str, Any]
     ) -> list[Target]:
         """Return the tables to recluster by hand."""
-        with as_dbt_errors():
+        with as_dbt_errors(), self._cancellable():
             return self._reclusterer.targets(nodes, arguments, variables)
 
     @available.parse_none

@@ -13,6 +13,7 @@ from dbt_recluster.adapter.dbt_errors import failure
 from dbt_recluster.adapter.targets import CLUSTERED, Choice, Eligible, Node, Target, targets
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.table_names import NameResolution
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class OperationRunner:
         results: list[T] = []
         failures: list[str] = []
         for target in selected:
+            stop_if_interrupted()
             error = target.error
             try:
                 if self.is_passed_over(target):

@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.java_errors import readable_message
 from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.locks import table_lock, written_tables
+from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.iceberg.session.starter import start_spark
 
 if TYPE_CHECKING:
@@ -65,21 +66,23 @@ class SessionCursor(Cursor):
         if parameters:
             sql = sql % parameters
         writes = written_tables(sql) if self._serialise_commits else []
-        try:
-            spark = self._session()
-            with job_group(spark, self._job_group_id), table_lock(*writes):
-                self._df = spark.sql(sql)
-        except Exception as e:
-            raise DbtRuntimeError(readable_message(e)) from e
+        with Interruptible():
+            try:
+                spark = self._session()
+                with job_group(spark, self._job_group_id), table_lock(*writes):
+                    self._df = spark.sql(sql)
+            except Exception as e:
+                raise DbtRuntimeError(readable_message(e)) from e
 
     def fetchall(self) -> list[Any] | None:
         """Return all rows."""
-        try:
-            with job_group(self._session(), self._job_group_id):
-                rows: list[Any] | None = super().fetchall()
-                return rows
-        except Exception as e:
-            raise DbtRuntimeError(readable_message(e)) from e
+        with Interruptible():
+            try:
+                with job_group(self._session(), self._job_group_id):
+                    rows: list[Any] | None = super().fetchall()
+                    return rows
+            except Exception as e:
+                raise DbtRuntimeError(readable_message(e)) from e
 
 
 class SessionHandle(SessionConnectionWrapper):
@@ -88,9 +91,10 @@ class SessionHandle(SessionConnectionWrapper):
     def __init__(self, credentials: ReclusterCredentials, name: str) -> None:
         super().__init__(Connection())
         self._credentials = credentials
-        self.spark: SparkSession = spark_session(credentials)
-        if credentials.catalog and self.spark.catalog.currentCatalog() != credentials.catalog:
-            self.spark.catalog.setCurrentCatalog(credentials.catalog)
+        with Interruptible():
+            self.spark: SparkSession = spark_session(credentials)
+            if credentials.catalog and self.spark.catalog.currentCatalog() != credentials.catalog:
+                self.spark.catalog.setCurrentCatalog(credentials.catalog)
         self.jobs = CancellableJobs(self.spark, f"dbt-recluster {name} {id(self):x}")
 
     def cursor(self) -> SessionHandle:

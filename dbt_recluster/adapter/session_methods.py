@@ -20,6 +20,7 @@ from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
+from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.table_names import NameResolution, name_parts
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class SessionMethods(SparkAdapter):
             yield
             return
         refreshing = self._tables.refreshing() if self._tables is not None else nullcontext()
-        with self.connections.jobs_of(self.spark), refreshing:
+        with Interruptible(), self.connections.jobs_of(self.spark), refreshing:
             yield
 
     def _columns(self, types: Mapping[str, str]) -> Columns:

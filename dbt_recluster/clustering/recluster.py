@@ -29,6 +29,7 @@ from dbt_recluster.iceberg.recorded_levels import recorded_levels
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import changed_tasks
+from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, loses_row_ids
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
@@ -78,6 +79,7 @@ class Recluster:
 
     def _repeat_rounds(self) -> None:
         while True:
+            stop_if_interrupted()
             planned = self._plan()
             if self._is_done(planned):
                 break
@@ -183,7 +185,9 @@ class Recluster:
                 done = self._round(planned, progress.merging)
         except BaseException as e:
             progress.failed()
-            if not self._may_try_again(e):
+            may_try_again = self._may_try_again(e)
+            stop_if_interrupted(e)
+            if not may_try_again:
                 raise
             back_off(self._conflicts_in_a_row)
             return
@@ -255,8 +259,7 @@ class Recluster:
             if isinstance(e, ReclusterError):
                 raise
             raise MergeFailedError(
-                f"Blocks of {table.name} could not be merged: {short_message(e)}. This round changed nothing. A file "
-                "that Spark had begun may be left behind; remove_orphan_files removes it."
+                f"Blocks of {table.name} could not be merged: {short_message(e)}. This round changed nothing."
             ) from e
 
     def _raise_if_changed(

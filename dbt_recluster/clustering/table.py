@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from dbt_recluster.clustering.auto_depth import recorded_depth, with_depth
 from dbt_recluster.clustering.cost_model import CostEstimate, CostModel
@@ -13,7 +14,7 @@ from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_reclus
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.housekeeping import Housekeeping
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.keyed_table import ClusterBy, KeyedTable
 from dbt_recluster.clustering.known_reads import KnownRead
 from dbt_recluster.clustering.learned_reads import (
     LearnedReads,
@@ -31,8 +32,27 @@ from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.suspension import resume, suspend
 from dbt_recluster.clustering.values import AUTO
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.session.interruption import Interruptible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Table = TypeVar("Table", bound=KeyedTable)
 
 _DEFAULTS = ReclusterOptions()
+
+
+def _interruptible(verb: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
+    """Let Ctrl-C end a verb of a table (:class:`Interruptible`)."""
+
+    @wraps(verb)
+    def run(self: Table, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with Interruptible(self.iceberg.spark):
+            return verb(self, *args, **kwargs)
+
+    return run
 
 
 class ClusteredTable(KeyedTable):
@@ -51,25 +71,35 @@ class ClusteredTable(KeyedTable):
 
     Raises:
         NotAnIcebergTableError: There is no such table.
+        Interrupted: Ctrl-C was pressed in the main thread. Every verb may raise it.
     """
 
+    def __init__(self, spark: SparkSession, name: str, cluster_by: ClusterBy | None = None) -> None:
+        with Interruptible(spark):
+            super().__init__(spark, name, cluster_by)
+
+    @_interruptible
     def information(self, where: str | None = None, block_rows: int | None = None) -> dict[str, Any]:
         """Return the clustering metrics (:func:`dbt_recluster.clustering.information.table_information`)."""
         return table_information(self, where, block_rows)
 
+    @_interruptible
     def blocks_opened(self, where: str) -> int:
         """Return how many blocks a query with this predicate opens."""
         return count_blocks_opened(self, where)
 
+    @_interruptible
     def history(self, since: datetime | None = None) -> list[HistoryEntry]:
         """Return every round of reclustering and every other commit, oldest first."""
         return table_history(self, since)
 
+    @_interruptible
     def estimate(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterEstimate:
         """Estimate what reclustering until nothing is left to do would cost and gain."""
         self.know(options.reads)
         return estimate_recluster(self, with_depth(self, options)[0])
 
+    @_interruptible
     def estimate_cost(
         self, options: ReclusterOptions = _DEFAULTS, now: datetime | None = None
     ) -> CostEstimate:
@@ -77,6 +107,7 @@ class ClusteredTable(KeyedTable):
         self.know(options.reads)
         return CostModel(self, with_depth(self, options)[0].policy, now).estimate()
 
+    @_interruptible
     def suggest(
         self, queries: Sequence[str] | Mapping[str, str] = (), options: ReclusterOptions = _DEFAULTS
     ) -> Suggestion:
@@ -86,10 +117,12 @@ class ClusteredTable(KeyedTable):
             options = replace(options, depth=recorded.depth)
         return suggest_key(self, queries, options)
 
+    @_interruptible
     def report_data(self, options: ReclusterOptions = _DEFAULTS) -> ReportData:
         """Collect the data of the table's report."""
         return report_data(self, with_depth(self, options)[0])
 
+    @_interruptible
     def recluster(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterResult:
         """Merge the block sets that make the table deep, until it is well clustered or a limit is reached.
 
@@ -101,32 +134,39 @@ class ClusteredTable(KeyedTable):
         """Return what cleans up after the table's commits; ``catalog`` is what a call on many tables shares."""
         return Housekeeping(self.iceberg, catalog=catalog)
 
+    @_interruptible
     def clustering_reads(self, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
         """Return the known reads and the blocks that each opens; ``declared`` as in :meth:`know`."""
         return reads_information(self, self.know(declared))
 
+    @_interruptible
     def is_project_known(self, queries: Mapping[str, str]) -> bool:
         """Whether :meth:`learn_from_project` has learned these queries, and not long ago."""
         return is_project_known(self, queries)
 
+    @_interruptible
     def learn_from_project(self, queries: Mapping[str, str]) -> LearnedReads:
         """Record which ranges the queries of a project, by name, read."""
         return learn_from_project(self, queries)
 
+    @_interruptible
     def import_event_logs(
         self, directory: str, since: datetime | None = None, logged_as: str | None = None
     ) -> LearnedReads:
         """Record which ranges the queries in Spark's event logs read."""
         return import_event_logs(self, directory, since, logged_as)
 
+    @_interruptible
     def forget_reads(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
         return forget_reads(self)
 
+    @_interruptible
     def suspend(self) -> str:
         """Keep everybody from reclustering the table; return since when."""
         return suspend(self.iceberg)
 
+    @_interruptible
     def resume(self) -> str | None:
         """Allow reclustering again; return since when it was suspended, or None if it was not."""
         return resume(self.iceberg)

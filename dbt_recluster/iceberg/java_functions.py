@@ -143,6 +143,22 @@ class JavaFunctions:
         nothing = self._invoke.MethodHandles.empty(self._type(OBJECT, OBJECT))
         return self._interface("java.util.function.Consumer", nothing)
 
+    def recorder(self, interface: str, calls: Any) -> Any:
+        """Return an object of any interface that adds the arguments of each call, an array, to a Java queue."""
+        handles, java, array = self._invoke.MethodHandles, jvm(self._spark).java, "[Ljava.lang.Object;"
+        add = self.method("java.util.Queue", "add", "boolean", OBJECT).bindTo(calls)
+        # It is equal to nothing: Spark compares listeners when it removes one.
+        false = handles.constant(self._class(OBJECT), False)
+        ignored = java_array(self._spark, java.lang.Class, [self._class("boolean")])
+        call = self.chain(add, handles.dropArguments(false, 0, ignored)).asType(self._type(OBJECT, array))
+        before = [self._class(OBJECT), self._class("java.lang.reflect.Method")]
+        call = handles.dropArguments(call, 0, java_array(self._spark, java.lang.Class, before))
+        handler = self._interface("java.lang.reflect.InvocationHandler", call)
+        interfaces = java_array(self._spark, java.lang.Class, [self._class(interface)])
+        return java.lang.reflect.Proxy.newProxyInstance(
+            self._class(interface).getClassLoader(), interfaces, handler
+        )
+
     def lines(self, stream: Any) -> str:
         """Collect a Java stream of strings into one string (see :func:`split_lines`)."""
         return str(stream.collect(jvm(self._spark).java.util.stream.Collectors.joining(_LINES)))

@@ -34,6 +34,10 @@ _DESCRIPTION = "spark.job.description"
 _INTERRUPT = "spark.job.interruptOnCancel"
 
 
+# The job groups of the main thread, of which the last one is that of the next job.
+_of_main_thread: list[tuple[SparkSession, str]] = []
+
+
 @contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
     """Run this thread's jobs under ``group``, for :func:`cancel_jobs`; restore the previous group afterwards."""
@@ -42,11 +46,15 @@ def job_group(spark: SparkSession, group: str) -> Iterator[None]:
     before = {name: context.getLocalProperty(name) for name in values}
     for name, value in values.items():
         context.setLocalProperty(name, value)
+    groups = _of_main_thread if threading.current_thread() is threading.main_thread() else []
+    groups.append((spark, group))
     try:
         yield
     finally:
-        for name, old in before.items():
-            context.setLocalProperty(name, old)  # type: ignore[arg-type]  # None unsets it
+        groups.pop()
+        with suppress(Exception):  # Spark may have gone away, and what ends this block says so
+            for name, old in before.items():
+                context.setLocalProperty(name, old)  # type: ignore[arg-type]  # None unsets it
 
 
 @contextmanager
@@ -75,17 +83,21 @@ def cancel_jobs(spark: SparkSession, group: str) -> None:
         spark.sparkContext.cancelJobGroup(group)
 
 
-class CancellableJobs:
-    """The Spark jobs of a group, several of which may follow one another.
+def cancel_main_thread() -> None:
+    """Cancel the running jobs of the main thread, from another one."""
+    for spark, group in list(_of_main_thread):
+        cancel_jobs(spark, group)
+
+
+class Cancellation:
+    """Cancels the jobs of a piece of work, several of which may follow one another.
 
     Args:
-        spark: The session they run in.
-        group: Their job group (:func:`job_group`).
+        cancel: Cancels those that run; called from a thread of its own.
     """
 
-    def __init__(self, spark: SparkSession, group: str) -> None:
-        self.group = group
-        self._spark = spark
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
         self._closed = threading.Event()
 
     def cancel(self) -> None:
@@ -102,8 +114,21 @@ class CancellableJobs:
     def _keep_cancelling(self) -> None:
         while not self._closed.is_set():
             with suppress(Exception):  # Spark may go away first
-                cancel_jobs(self._spark, self.group)
+                self._cancel()
             self._closed.wait(_CANCEL_INTERVAL)
+
+
+class CancellableJobs(Cancellation):
+    """The Spark jobs of a group.
+
+    Args:
+        spark: The session they run in.
+        group: Their job group (:func:`job_group`).
+    """
+
+    def __init__(self, spark: SparkSession, group: str) -> None:
+        super().__init__(lambda: cancel_jobs(spark, group))
+        self.group = group
 
 
 @contextmanager

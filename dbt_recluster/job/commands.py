@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.table import ClusteredTable
@@ -16,9 +16,10 @@ from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jobs import job_group
+from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
-from dbt_recluster.job.interruption import cancel_on_signals
 from dbt_recluster.job.start import spark_session, standard_error
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report import housekeeping_text, operation_text
@@ -28,7 +29,7 @@ from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun, plan_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_INTERRUPTED = "interrupted; a round that was not committed changed nothing"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,14 @@ def run(request: Request) -> int:
     job = _Job(request)
     with standard_error():
         try:
-            with spark_session(request.settings) as spark, cancel_on_signals(spark) as interrupted:
-                return job.run(spark, interrupted)
-        except KeyboardInterrupt:
-            return job.stop(_INTERRUPTED, INTERRUPTED)
+            with (
+                Interruptible(signals=_SIGNALS),
+                spark_session(request.settings) as spark,
+                job_group(spark, PROGRAM),
+            ):
+                return job.run(spark)
+        except KeyboardInterrupt as e:
+            return job.stop(str(e) or "interrupted", INTERRUPTED)
         except Exception as e:
             job.debug(e)
             return job.stop(short_message(e), WRONG_USAGE if isinstance(e, CatalogNotFoundError) else FAILED)
@@ -82,18 +87,17 @@ class _Job:
         self._failed = 0
         self._left_out = 0
         self._catalog = CatalogFiles()
+        self._code: int | None = None
 
-    def run(self, spark: SparkSession, interrupted: Event) -> int:
+    def run(self, spark: SparkSession) -> int:
         """Work on every table until an interruption; print what came of each."""
         for name in self._names(spark):
-            if interrupted.is_set():
-                break
             try:
                 self._work(spark, name)
             except Exception as e:
+                stop_if_interrupted(e)
                 self._fail(name, e)
-        if interrupted.is_set():
-            return self.stop(_INTERRUPTED, INTERRUPTED)
+            stop_if_interrupted()
         place = self._request.namespace or self._request.catalog
         if self._left_out:
             tables = count_noun(self._left_out, "table")
@@ -105,7 +109,9 @@ class _Job:
         return self._end(FAILED if self._failed else DONE)
 
     def stop(self, error: str, code: int) -> int:
-        """End before all tables had their turn."""
+        """End before all tables had their turn, unless they had: a signal may come later."""
+        if self._code is not None:
+            return self._code
         error = without_known_secrets(error)
         self._note(f"{PROGRAM}: {error}")
         return self._end(code, error)
@@ -163,6 +169,7 @@ class _Job:
         self._note(text if text.startswith(name) else f"{name}: {text}")
 
     def _end(self, code: int, error: str | None = None) -> int:
+        self._code = code
         if self._request.as_json:
             outcome = {
                 "command": self._request.command,

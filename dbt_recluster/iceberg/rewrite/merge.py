@@ -201,14 +201,15 @@ class Merger:
         self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
     ) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
-        del groups
         ranges = [key_range for plan in plans for key_range in plan.ranges or []]
         partitions = [key_range.partition for key_range in ranges]
         with staged(self._table, partitions) as source:
             rows = rows_in_ranges(KeyedRows.of(self._table.spark, source.frame, self._key), ranges)
             group_of = [partition.group for partition in partitions]
             with jobs.write("merge by ranges", source.set_id, group_of, stages=1):
-                return write_files(self._target, rows.to_write(), source, spec_id)
+                return write_files(
+                    self._target, rows.to_write(), source, spec_id, _partitions(groups, group_of)
+                )
 
     def _merge_by_shuffle(
         self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
@@ -222,7 +223,15 @@ class Merger:
             rows = send_to_blocks(rows, [plan.starts for plan in plans], group_of)
             number_of_block = [plan.number for plan in plans for _ in range(len(plan.starts) + 1)]
             with jobs.write("merge by a shuffle", source.set_id, number_of_block, stages=2):
-                return write_files(self._target, rows.to_write(), source, spec_id)
+                return write_files(
+                    self._target, rows.to_write(), source, spec_id, _partitions(groups, number_of_block)
+                )
+
+
+def _partitions(groups: Sequence[FileGroup], number_of_block: Sequence[int]) -> list[Any]:
+    """Return the table's partition of each new block, given the number of its group."""
+    of_group = {number: groups[number].files[0].task.file().partition() for number in set(number_of_block)}
+    return [of_group[number] for number in number_of_block]
 
 
 def _split_points(sample: GroupSample, limit: int) -> list[SplitPoint]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +55,19 @@ def start_spark(settings: Mapping[str, str], *, hive: bool = False) -> SparkSess
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _own_handler_of_ctrl_c():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _own_handler_of_ctrl_c() -> Iterator[None]:
+    """Keep pyspark from replacing the handler: its own calls Java in the middle of another call to Java."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,137 @@
+"""Blocks that a signal ends, without Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from dbt_recluster.exceptions import Interrupted, MergeFailedError, OrphanFilesError, ReclusterError
+from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
+
+pytestmark = pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="no signal reaches the tests here"
+)
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def press(number: int = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)
+
+
+def run(*steps: Callable[[], Any], signals: Sequence[int] = (signal.SIGINT,)) -> Any:
+    """Run steps in an interruptible block; return how it was interrupted, or what the last step returned."""
+    result = None
+    try:
+        with Interruptible(signals=signals):
+            for step in steps:
+                result = step()
+    except Interrupted as e:
+        return e
+    return result
+
+
+def fail(error: BaseException) -> Callable[[], None]:
+    def step() -> None:
+        raise error
+
+    return step
+
+
+def test_the_block_ends_and_then_it_is_raised_once() -> None:
+    done: list[int] = []
+    interrupted = run(press, lambda: done.append(1))  # a call to Java is never left in the middle
+    assert done
+    assert str(interrupted) == "interrupted; a round that was not committed changed nothing"
+    stop_if_interrupted()
+
+
+@pytest.mark.parametrize("error", [MergeFailedError("Job 3 cancelled"), ValueError("x"), KeyboardInterrupt()])
+def test_it_takes_the_place_of_what_the_block_fails_with(error: BaseException) -> None:
+    interrupted = run(press, fail(error))
+    assert isinstance(interrupted, KeyboardInterrupt)
+    assert not isinstance(interrupted, (Exception, ReclusterError))
+    assert (interrupted.orphans, interrupted.__suppress_context__) == ((), True)
+
+
+def test_files_that_are_left_are_named() -> None:
+    text = "1 new file could not be deleted: a.parquet"
+    interrupted = run(press, fail(OrphanFilesError(text, orphans=["a.parquet"])))
+    assert str(interrupted) == f"interrupted; a round that was not committed changed nothing. {text}"
+    assert interrupted.orphans == ("a.parquet",)
+
+
+def test_a_loop_ends_at_its_next_step() -> None:
+    """Of blocks within each other the outermost counts."""
+    steps = []
+
+    def loop() -> None:
+        for step in range(5):
+            stop_if_interrupted()
+            steps.append(step)
+            run(press)
+
+    assert isinstance(run(loop), Interrupted)
+    assert steps == [0]
+
+
+def test_an_error_alone_stays_as_it_is() -> None:
+    with pytest.raises(MergeFailedError):
+        run(stop_if_interrupted, fail(MergeFailedError("x")))
+    assert run(lambda: 7) == 7
+
+
+def test_the_second_time_nothing_is_waited_for() -> None:
+    def again() -> None:
+        with pytest.raises(KeyboardInterrupt) as e:
+            press()
+        assert type(e.value) is KeyboardInterrupt
+
+    assert isinstance(run(press, again), Interrupted)
+
+
+def test_other_signals_on_request() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert isinstance(
+        run(lambda: press(signal.SIGTERM), signals=(signal.SIGINT, signal.SIGTERM)), Interrupted
+    )
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_process_that_ignores_it_goes_on_ignoring_it() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruptible() as block:
+            press()
+        assert not block.requested
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_another_thread_is_left_alone() -> None:
+    """dbt's threads: dbt itself cancels their connections."""
+    seen = []
+
+    def work() -> None:
+        with Interruptible():
+            seen.append(signal.getsignal(signal.SIGINT))
+            stop_if_interrupted()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
