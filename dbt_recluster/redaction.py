@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
@@ -107,8 +107,13 @@ def secrets_in(settings: Mapping[str, object]) -> list[str]:
     return [secret for secret in found if secret]
 
 
-def secrets_in_command(words: Sequence[object]) -> list[str]:
-    """Return what is secret in a command: values of its options, and of settings among its words."""
+def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) -> list[str]:
+    """Return what is secret in a command: values of its options, and of settings among its words.
+
+    Args:
+        words: The words of the command.
+        harmless: Options, without their dashes, whose values may be shown.
+    """
     texts = list(map(str, words))
     found = list(_secrets_in_text(" ".join(texts)))
     option = ""  # the option that the next word may be the value of
@@ -116,7 +121,9 @@ def secrets_in_command(words: Sequence[object]) -> list[str]:
         name, is_pair, value = word.lstrip("-").partition("=")
         if is_pair and name in ("conf", "c"):
             name, is_pair, value = value.partition("=")
-        if is_pair:
+        if (name if word.startswith("-") else option) in harmless:
+            pass
+        elif is_pair:
             found += secrets_in({name: value})
         elif word.startswith("-"):
             if not word.startswith("--") and not _HARMLESS_OPTION.fullmatch(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,7 +20,7 @@ from dbt_recluster.clustering.values import (
 )
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.planner import STRATEGIES
-from dbt_recluster.redaction import redact
+from dbt_recluster.redaction import hide, redact, secrets_in_command
 from dbt_recluster.table_names import name_parts
 
 PROGRAM = "dbt-recluster"
@@ -112,8 +113,10 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     Raises:
         SystemExit: Its usage is wrong (code 2), or help was asked for (code 0).
     """
-    parser = _parser()
-    given = vars(parser.parse_args(arguments))
+    words = sys.argv[1:] if arguments is None else arguments
+    parser, options_with_values = _parser()
+    hide(secrets_in_command(words, harmless=options_with_values - {"conf"}))
+    given = vars(parser.parse_args(words))
     command = given["command"]
     if command == "job":
         return Request(command)
@@ -140,7 +143,8 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
+    """Return the parser, and the options of all commands that take a value, without their dashes."""
     parser = _Parser(
         prog=PROGRAM,
         description=_DESCRIPTION,
@@ -160,7 +164,8 @@ def _parser() -> argparse.ArgumentParser:
         description=_sentence(f'{summary}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE'),
         allow_abbrev=False,
     )
-    return parser
+    taken = (command._option_string_actions.items() for command in commands.choices.values())
+    return parser, {name.lstrip("-") for options in taken for name, action in options if action.nargs != 0}
 
 
 class _Version(argparse.Action):
@@ -313,7 +318,7 @@ def _name_of(kind: str) -> Callable[[str, str], str]:
 def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"it must be KEY=VALUE, not {text!r}")
+        raise argparse.ArgumentTypeError(f"it must be KEY=VALUE")
     return name.strip(), value
 
 

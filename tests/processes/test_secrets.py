@@ -138,7 +138,7 @@ class TestThrift:
         project = Project(tmp_path / "q", {**profile, "recluster_session": session}, {"events.sql": EVENTS})
         code, out, err = project.run("--debug", "debug")
         assert code == 1
-        assert "the catalog lake does not answer: No suitable driver found for *****" in out
+        assert "the catalog lake does not answer: SQLException: No suitable driver found for *****" in out
         assert MARKER not in out + err
         assert files_with_marker(project.root) == []
 

@@ -126,6 +126,9 @@ def test_a_command_without_secrets() -> None:
     ]
     assert secrets_in_command([*command, "--name", "recluster", "--verbose", "main.py"]) == []
     assert secrets_in_command(["kubectl", "exec", "-n", "spark", "-it", "driver", "--", "-"]) == []
+    own = ["--where", "country = 'Germany'", "--namespace", "lake.sales", "--where=country='Germany'"]
+    assert secrets_in_command(own, harmless={"where", "namespace"}) == []
+    assert secrets_in_command([*own, "--password", PW, f"a={PW}"], harmless={"where"})[-2:] == [PW, PW]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from dbt_recluster import redaction
 from dbt_recluster.job.command_line import Request, main, parse
+
+
+@pytest.fixture(autouse=True)
+def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_hidden", frozenset())
 
 
 def test_all_options_of_recluster() -> None:
@@ -70,7 +76,7 @@ def test_a_table_that_is_named_twice_is_one() -> None:
             "argument --block-rows: it must be a whole number above 0, at most",
         ),
         ("recluster a.b --strategy best", "argument --strategy: invalid choice: 'best'"),
-        ("recluster a.b --conf spark.master", "argument --conf: it must be KEY=VALUE, not 'spark.master'"),
+        ("recluster a.b --conf spark.master", "argument --conf: it must be KEY=VALUE (see"),
         ("recluster a.b, c.d", "argument TABLE: 'a.b,' is not the name of a table: its parts are joined by"),
         ("suspend foo-a.b", "argument TABLE: 'foo-a.b' is not the name of a table"),
         ("maintain --namespace a.*", "argument --namespace: 'a.*' is not the name of a namespace"),
@@ -90,6 +96,23 @@ def test_wrong_usage_is_one_line_and_code_2(
     assert err.startswith("dbt-recluster")
     assert error in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["information", "--password", "0pen-5esame"],
+        ["information", "--json", "spark.a.password=0pen-5esame"],
+        ["information", "a.b", "--conf", "password:0pen-5esame"],
+        ["recluster", "--where", "a = 'b'", "--passphrase=0pen-5esame"],
+        ["recluster", "a.b", "-u", "bob:0pen-5esame"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_repeats_no_secret(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert "0pen-5esame" not in capsys.readouterr().err
 
 
 def test_job_prints_a_file_that_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
