@@ -74,6 +74,17 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
     assert "rows: 2000 1" in out
 
 
+def test_what_cannot_be_logged_is_left_out(project: Project) -> None:
+    """On a full disk, log4j printed each line with a stack trace."""
+    log = project.root / LAKE / "logs" / "spark.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to("/dev/full")
+    code, out, err = project.run("run")
+    assert (code, err) == (0, ""), err
+    assert "Exception" not in out
+    assert "No space left" not in out
+
+
 def test_debug_and_settings(project: Project) -> None:
     profile = {"type": "recluster", "method": "embedded", "path": LAKE, "schema": "analytics"}
     settings = {"spark.app.name": "mine", "spark.sql.shuffle.partitions": 7, "spark.ui.enabled": False}
