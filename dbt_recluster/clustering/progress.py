@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from dbt_recluster.iceberg.session.interruption import current_interruptible
+
 # The remaining time is not estimated until this share of a merge is done.
 _LEAST_SHARE = 0.05
 
@@ -55,7 +57,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class RoundProgress:
-    """Reports the progress of one round to a callback.
+    """Reports the progress of one round to a callback; that of its merge until an interruption of the thread.
 
     Args:
         start: The round as it starts.
@@ -65,6 +67,7 @@ class RoundProgress:
     def __init__(self, start: Progress, callback: ProgressCallback | None) -> None:
         self._start = start
         self._callback = callback
+        self._block = current_interruptible()
         self._first_report: tuple[float, float] | None = None
 
     def started(self) -> None:
@@ -77,6 +80,8 @@ class RoundProgress:
         return None if self._callback is None else self._merging
 
     def _merging(self, share: float, sets: int) -> None:
+        if self._block is not None and self._block.requested:
+            return
         # The time before the first report went into planning and sampling, and is no measure of what is left.
         now = time.monotonic()
         since, share_then = self._first_report = self._first_report or (now, share)

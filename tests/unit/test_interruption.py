@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.exceptions import Interrupted, MergeFailedError, OrphanFilesError, ReclusterError
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 
@@ -86,6 +87,24 @@ def test_a_loop_ends_at_its_next_step() -> None:
 
     assert isinstance(run(loop), Interrupted)
     assert steps == [0]
+
+
+def test_progress_is_not_reported_any_more() -> None:
+    """The tasks of a merge may end in the meantime, which another thread watches."""
+    reports: list[float | None] = []
+
+    def merge() -> None:
+        start = Progress("t", 1, sets=1, blocks=2, bytes=3)
+        merging = RoundProgress(start, lambda progress: reports.append(progress.merged)).merging
+        assert merging is not None
+        for share in (0.3, 0.6):
+            thread = threading.Thread(target=merging, args=(share, 0))
+            thread.start()
+            thread.join()
+            press()
+
+    run(merge)
+    assert reports == [0.3]
 
 
 def test_an_error_alone_stays_as_it_is() -> None:

@@ -91,6 +91,11 @@ def stop_if_interrupted(error: BaseException | None = None) -> None:
     Raises:
         Interrupted: A signal came.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and _current is not None and _current.requested:
+    block = current_interruptible()
+    if block is not None and block.requested:
         raise Interrupted.by(error) from None
+
+
+def current_interruptible() -> Interruptible | None:
+    """Return the block that this thread works in, or None if no signal reaches it."""
+    return _current if threading.current_thread() is threading.main_thread() else None
