@@ -31,7 +31,7 @@ _HARMLESS_FAMILY = re.compile(
     |eventLog|excludeOnFailure|executor|extraListeners|files|history|io|jars|kerberos|kryo|kryoserializer|kubernetes
     |local|locality|log|logConf|master|memory|metrics|network|plugins|port|pyspark|python|r|rdd|redaction|reducer|repl
     |resources|rpc|scheduler|serializer|shuffle|speculation|sql(?!\.catalog\.)|stage|storage|submit|task|ui|unsafe|yarn
-    )(?:\.(?!repositories).*)?
+    )(?:\.(?!repositories|\w+Env\.).*)?
     |spark\.sql\.catalog\.\w+(?:\.(?:cache|table-default|table-override).*)?""",
     re.VERBOSE,
 )
@@ -68,7 +68,7 @@ _WORDS = r"[\w.-]{0,99}"
 _IN_TEXT = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"\b(?:Bearer|Basic)\s+([\w.~+/=-]{4,})",
+        r"\b(?:Bearer|Basic)\s+([^\s\"'&;,]{4,})",
         r"://[^\s/:@?#]{0,99}:(\S{1,999})@",  # //user:SECRET@host, up to the last @: it may be part of the secret
         r"https?://([^\s/:@]{4,999})@",
         r"jdbc:oracle:\w{1,20}:[^\s/@]{0,99}/(\S{1,999})@",
