@@ -24,6 +24,7 @@ from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.directories import directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 
 T = TypeVar("T")
 
@@ -155,6 +156,7 @@ class Housekeeping:
                 steps.append(lambda: self.remove_orphan_files(dry_run=dry_run))
         results: list[HousekeepingResult] = []
         for step in steps:
+            stop_if_interrupted()
             self._safely("maintain", self._table.refresh)
             results.append(step())
         return Maintained(self._table.name, tuple(result for result in results if result.changed))
@@ -200,6 +202,7 @@ class Housekeeping:
         if unknown := sorted(self._actions.unknown_files(own, self._now)):
             unused = self._unused(own, unknown, force)
             files = sorted(self._actions.unknown_files(own, older_than).intersection(unused))
+        stop_if_interrupted()
         if files and not dry_run:
             self._actions.delete_files(files)
         return OrphansRemoved(
@@ -272,8 +275,15 @@ class Housekeeping:
             )
 
     def _safely(self, what: str, work: Callable[[], T]) -> T:
+        """Do one step, which Ctrl-C ends.
+
+        Raises:
+            HousekeepingError: It failed.
+            Interrupted: Ctrl-C was pressed in the main thread.
+        """
         try:
-            return work()
+            with Interruptible(self._table.spark):
+                return work()
         except ReclusterError:
             raise
         except Exception as e:

@@ -318,7 +318,7 @@ def _name_of(kind: str) -> Callable[[str, str], str]:
 def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError(f"it must be KEY=VALUE")
+        raise argparse.ArgumentTypeError("it must be KEY=VALUE")
     return name.strip(), value
 
 

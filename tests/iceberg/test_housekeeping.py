@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ from dbt_recluster.clustering.housekeeping_result import (
     SnapshotsExpired,
 )
 from dbt_recluster.clustering.values import parse_moment
-from dbt_recluster.exceptions import HousekeepingError, OptionError, UnsupportedTableError
+from dbt_recluster.exceptions import HousekeepingError, Interrupted, OptionError, UnsupportedTableError
+from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
@@ -158,6 +161,28 @@ def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) 
     assert (old.exists(), young.exists()) == (False, True)
     assert housekeeping.remove_orphan_files(dry_run=False).files == ()
     assert checksum(spark, table) == before
+
+
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="no signal reaches the tests here"
+)
+def test_ctrl_c_deletes_nothing_further(spark: Any, schema: str) -> None:
+    class Pressed(CatalogFiles):
+        def uuids(self, table: IcebergTable) -> Any:
+            os.kill(os.getpid(), signal.SIGINT)
+            return super().uuids(table)
+
+    table = make_table(spark, schema)
+    old = local_path(IcebergTable.load(spark, table).java.location()) / "data" / "left behind.parquet"
+    old.write_text("x")
+    os.utime(old, (LONG_AGO, LONG_AGO))
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(Interrupted, match="interrupted"):
+            Housekeeping(IcebergTable.load(spark, table), catalog=Pressed()).maintain(orphans=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert old.exists()
 
 
 def aged(directory: Path) -> None:
