@@ -90,3 +90,36 @@ def group_starts(keys: IntArray) -> IntArray:
     if len(keys) == 0:
         return np.zeros(0, np.int64)
     return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1]).astype(np.int64)
+
+
+def range_max(
+    values: IntegerArray, first: IntArray | Int32Array, last: IntArray | Int32Array
+) -> IntegerArray:
+    """Greatest of ``values[first[i]:last[i] + 1]`` for each i.
+
+    A sparse table answers such queries from two of its rows. Queries are taken in the order of the rows they need, so
+    only one row exists at a time and memory stays O(points + n).
+
+    Args:
+        values: int32 or int64 (points,).
+        first: Positions in ``values``, int64 or int32 (n,).
+        last: Positions in ``values``, of the same type, (n,), at least ``first``.
+
+    Returns:
+        Of the same type, (n,).
+    """
+    result = np.zeros(len(first), values.dtype)
+    if len(first) == 0:
+        return result
+    # frexp is exact here: a length is below 2**53.
+    power = np.frexp((last - first + 1).astype(np.float64))[1].astype(np.int8) - 1
+    by_power = np.argsort(power, kind="stable")
+    borders = np.searchsorted(power[by_power], np.arange(int(power.max()) + 2))
+    row = values
+    for exponent in range(len(borders) - 1):
+        if exponent:
+            half = 1 << (exponent - 1)
+            row = np.maximum(row[:-half], row[half:])
+        query = by_power[borders[exponent] : borders[exponent + 1]]
+        result[query] = np.maximum(row[first[query]], row[last[query] - (1 << exponent) + 1])
+    return result

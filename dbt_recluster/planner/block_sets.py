@@ -11,11 +11,6 @@ from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 
-# Blocks of this level that still have equal bounds stay as they are: two merges have not separated them. Strings that
-# Iceberg has cut to one common prefix would otherwise be merged until they reach `Policy.max_level`. Databend gives
-# pairs of blocks up at the same level (databend#19151).
-GIVE_UP_LEVEL = 2
-
 
 @dataclass(frozen=True, eq=False)
 class BlockSets:
@@ -94,7 +89,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy:
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
     a gap would add depth in the gap, and one for each part within the policy's limits, cut along the key. Sets of one
-    block and sets that a merge cannot help are dropped.
+    block and sets without overlap are dropped.
 
     Args:
         candidates: c candidates.
@@ -110,11 +105,7 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy:
     limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
     if limits:
         sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, min(limits)))
-    same = (sets.least(candidates.first) == sets.greatest(candidates.first)) & (
-        sets.least(candidates.last) == sets.greatest(candidates.last)
-    )
-    given_up = same & (sets.least(candidates.level) >= GIVE_UP_LEVEL)
-    sets = sets.only((sets.size > 1) & ~given_up)
+    sets = sets.only(sets.size > 1)
     return sets.only(own_depth(candidates, sets) > 1)
 
 

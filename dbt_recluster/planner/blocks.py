@@ -13,10 +13,10 @@ import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks
+from dbt_recluster.planner.extents import block_extents
 from dbt_recluster.planner.input_arrays import key_columns, partition_codes, unbounded_masks, whole_numbers
 from dbt_recluster.planner.ranks import Keys, length, rank_column
 from dbt_recluster.planner.reads import ReadEnds, Reads, end_columns, place_reads, read_ends
-from dbt_recluster.planner.runs import extents_within_runs
 
 # Any number may stand for an unknown run.
 _LEAST_RUN = np.iinfo(np.int64).min
@@ -37,9 +37,11 @@ class Blocks:
             unknown.
         partition: Codes from 0, int64 (n,).
         unbounded: bool (n,), true where an upper bound is unknown or above every value.
-        extent_lower: ``lower`` with the blocks of one run made disjoint, int64 (n,). Only planning uses it; see
-            `runs.extents_within_runs`.
-        extent_upper: ``upper`` likewise; less than ``extent_lower`` for a block that its run leaves no extent.
+        extent_lower: ``lower`` as far as planning believes it, int64 (n,); see `extents`.
+        extent_upper: ``upper`` likewise.
+        shown_lower: What ``extent_lower`` would be if no run were known, int64 (n,).
+        shown_upper: ``extent_upper`` likewise.
+        unnarrowed: bool (n,), true where a merge did not narrow the bounds, so another one would not either.
         deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
         reads: Where reads end, or None if no reads are known.
     """
@@ -55,6 +57,9 @@ class Blocks:
     unbounded: BoolArray
     extent_lower: IntArray
     extent_upper: IntArray
+    shown_lower: IntArray
+    shown_upper: IntArray
+    unnarrowed: BoolArray
     deleted: IntArray | None = None
     reads: ReadEnds | None = None
 
@@ -124,7 +129,7 @@ class Blocks:
             [(column[: 2 * n], size) for column, size in columns], codes, partitions
         )
         bounds_by_column = [(column[:n], column[n : 2 * n]) for column, _ in columns]
-        extents = extents_within_runs(rank_lower, rank_upper, bounds_by_column, codes, runs)
+        extents = block_extents(rank_lower, rank_upper, bounds_by_column, codes, runs)
         return cls(
             lower=rank_lower,
             upper=rank_upper,
@@ -135,8 +140,11 @@ class Blocks:
             run=runs,
             partition=codes,
             unbounded=np.logical_or.reduce(masks),
-            extent_lower=extents[0],
-            extent_upper=extents[1],
+            extent_lower=extents.lower,
+            extent_upper=extents.upper,
+            shown_lower=extents.shown_lower,
+            shown_upper=extents.shown_upper,
+            unnarrowed=extents.unnarrowed,
             deleted=_deleted_rows(deleted, rows, n),
             reads=None
             if reads is None

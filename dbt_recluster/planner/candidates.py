@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, narrow
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, narrow, range_max
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
@@ -28,6 +28,8 @@ class Candidates:
         position: Positions in the `Blocks` they come from, int32 (c,).
         first: First cells, int32 (c,), ascending.
         last: Last cells, int32 (c,), at least ``first``.
+        lower: Ranks of the lower bounds, int32 (c,).
+        upper: Ranks of the upper bounds, int32 (c,).
         level: int32 (c,).
         rows: int32 (c,), int64 if one does not fit; a full block's rows if unknown.
         bytes: int32 (c,), int64 if one does not fit; 0 if unknown.
@@ -39,6 +41,8 @@ class Candidates:
     position: Int32Array
     first: Int32Array
     last: Int32Array
+    lower: Int32Array
+    upper: Int32Array
     level: Int32Array
     rows: IntArray | Int32Array
     bytes: IntArray | Int32Array
@@ -73,18 +77,45 @@ class Candidates:
             return Sweep.over_cells(np.concatenate([self.first, self.last]))
         return Sweep.over_cells(np.concatenate([self.first[member], self.last[member]]))
 
+    def reducible_depths(self) -> Int32Array:
+        """Depth of each candidate as far as merges can reduce it, int32 (c,), at least 1.
+
+        It is the most candidates over any one key within the bounds, where some count one less: at a value where blocks
+        end, and others begin or lie, one of each kind is left when everything is merged.
+        """
+        if not self._some_meet():
+            return self.sweep().depths()
+        cells = 2 * int(self.upper.max()) + 1
+        depth = np.ones(cells, np.int32)
+        for first, last in (
+            (2 * self.lower, self.first - 1),
+            (self.first, self.last),
+            (self.last + 1, 2 * self.upper),
+        ):
+            kind = _cover(first, last, cells)
+            depth += kind
+            depth -= kind > 0
+        return range_max(depth, 2 * self.lower, 2 * self.upper)
+
+    def _some_meet(self) -> bool:
+        """Whether two candidates share a bound, or planning does not believe some of a candidate's bounds."""
+        wide = self.lower < self.upper
+        if (self.first != 2 * self.lower + wide).any() or (self.last != 2 * self.upper - wide).any():
+            return True
+        ends = np.bincount(self.lower, minlength=1 + int(self.upper.max(initial=0)))
+        return bool((ends + np.bincount(self.upper[wide], minlength=len(ends)) > 1).any())
+
 
 def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     """Find the blocks that a plan may rewrite.
 
-    It excludes levels below 0 and from `Policy.max_level` up, constant blocks that no merge makes fuller, blocks
-    without an extent in their run, and blocks with an unknown upper bound after a merge: a merge that did not give them
-    a bound never will. Those two kinds are candidates if they have `Policy.deleted_share` of their rows deleted.
+    It excludes levels below 0 and from `Policy.max_level` up. It also excludes blocks that no merge narrows or makes
+    fuller: constant ones, those whose bounds a merge did not narrow, and those with an unknown upper bound after a
+    merge. These are candidates if they have `Policy.deleted_share` of their rows deleted.
     """
-    eligible = ~_finished_constants(blocks, policy) & (~blocks.unbounded | (blocks.level == 0))
+    eligible = ~_finished(blocks, policy) & (~blocks.unbounded | (blocks.level == 0))
     eligible |= blocks.deleted_at_least(policy.deleted_share)
     eligible &= (blocks.level >= 0) & (blocks.level < policy.max_level)
-    eligible &= blocks.extent_lower <= blocks.extent_upper
     position = narrow(np.flatnonzero(eligible))
     wide = (blocks.extent_lower < blocks.extent_upper)[position]
     first = narrow(2 * blocks.extent_lower[position] + wide)
@@ -100,6 +131,8 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
         position,
         first[order],
         last[order],
+        narrow(blocks.lower[position]),
+        narrow(blocks.upper[position]),
         narrow(blocks.level[position]),
         _values(blocks.rows, position, policy.block_rows),
         _values(blocks.bytes, position, 0),
@@ -112,21 +145,30 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     )
 
 
-def _finished_constants(blocks: Blocks, policy: Policy) -> BoolArray:
-    """Constant blocks that a merge could not make fuller, bool (n,): Databend's level -1.
+def _cover(first: Int32Array, last: Int32Array, cells: int) -> Int32Array:
+    """Number of ranges over each cell, int32 (cells,); a range with ``last`` less than ``first`` covers none."""
+    some = first <= last
+    change = np.bincount(first[some], minlength=cells + 1).astype(np.int32)
+    change -= np.bincount(last[some] + 1, minlength=cells + 1)
+    return np.cumsum(change[:cells], out=change[:cells])
+
+
+def _finished(blocks: Blocks, policy: Policy) -> BoolArray:
+    """Blocks that a merge could neither narrow nor make fuller, bool (n,): Databend's level -1.
 
     Two constant blocks of one key that are at least half full do not fit into one block. A block whose rows are unknown
     counts as full. Nor would another merge do better with a key that a merge has split among several blocks: how small
-    they are is chance where a block has few rows. Source: Databend's RFC "recluster table" (databend#6905).
+    they are is chance where a block has few rows. The same goes for the blocks whose bounds a merge did not narrow.
+    Source: Databend's RFC "recluster table" (databend#6905).
     """
-    constant = blocks.constant
+    narrowest = blocks.constant | blocks.unnarrowed
     if blocks.rows is None:
-        return constant
-    finished = constant & ~small_in(blocks, policy.block_rows, policy.block_bytes)
-    place = np.flatnonzero(constant & (blocks.level > 0) & (blocks.run > 0))
+        return narrowest
+    finished = narrowest & ~small_in(blocks, policy.block_rows, policy.block_bytes)
+    place = np.flatnonzero(narrowest & (blocks.level > 0) & (blocks.run > 0))
     if len(place) == 0:
         return finished
-    key, run = blocks.lower[place], blocks.run[place]
+    key, run = np.where(blocks.unnarrowed, -1, blocks.lower)[place], blocks.run[place]
     order = np.lexsort((run, key))
     is_first = np.append(True, (np.diff(key[order]) != 0) | (np.diff(run[order]) != 0))
     size = np.zeros_like(blocks.rows) if blocks.bytes is None else blocks.bytes

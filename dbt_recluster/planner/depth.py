@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import Int32Array, IntArray, dense_ranks
+from dbt_recluster.planner.arrays import Int32Array, IntArray, dense_ranks, range_max
 from dbt_recluster.planner.blocks import Blocks
 
 
@@ -51,37 +51,6 @@ class Sweep:
     def depths(self, first: int | None = None) -> Int32Array:
         """Greatest depth of a rank inside each interval, or each of the ``first`` ones only: int32."""
         return range_max(self.started - self.ended[:-1], self.lower[:first], self.upper[:first])
-
-
-def range_max(values: Int32Array, first: IntArray | Int32Array, last: IntArray | Int32Array) -> Int32Array:
-    """Greatest of ``values[first[i]:last[i] + 1]`` for each i.
-
-    A sparse table answers such queries from two of its rows. Queries are taken in the order of the rows they need, so
-    only one row exists at a time and memory stays O(points + n).
-
-    Args:
-        values: int32 (points,).
-        first: Positions in ``values``, int64 or int32 (n,).
-        last: Positions in ``values``, of the same type, (n,), at least ``first``.
-
-    Returns:
-        int32 (n,).
-    """
-    result = np.zeros(len(first), np.int32)
-    if len(first) == 0:
-        return result
-    # frexp is exact here: a length is below 2**53.
-    power = np.frexp((last - first + 1).astype(np.float64))[1].astype(np.int8) - 1
-    by_power = np.argsort(power, kind="stable")
-    borders = np.searchsorted(power[by_power], np.arange(int(power.max()) + 2))
-    row = values
-    for exponent in range(len(borders) - 1):
-        if exponent:
-            half = 1 << (exponent - 1)
-            row = np.maximum(row[:-half], row[half:])
-        query = by_power[borders[exponent] : borders[exponent + 1]]
-        result[query] = np.maximum(row[first[query]], row[last[query] - (1 << exponent) + 1])
-    return result
 
 
 def block_overlaps(blocks: Blocks) -> IntArray:

@@ -112,10 +112,6 @@ def _other_cells(blocks: Blocks, candidates: Candidates) -> tuple[IntArray, IntA
     other[candidates.position] = False
     place = np.flatnonzero(other)
     lower, upper = blocks.extent_lower[place], blocks.extent_upper[place]
-    # A block that its run leaves no extent still has its bounds.
-    nothing = upper < lower
-    lower = np.where(nothing, blocks.lower[place], lower)
-    upper = np.where(nothing, blocks.upper[place], upper)
     wide = lower < upper
     first, last = 2 * lower + wide, 2 * upper - wide
     order = np.argsort(first, kind="stable")

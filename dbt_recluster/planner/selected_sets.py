@@ -11,6 +11,7 @@ from dbt_recluster.planner.block_sets import BlockSets, fit_into_bytes
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.deleted_rows import select_purges
+from dbt_recluster.planner.gain import Gain, reveals_less
 from dbt_recluster.planner.joins import select_joins
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.small_blocks import full_blocks
@@ -46,6 +47,7 @@ def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, po
     """Select the strategy's sets and those beside it, as far as they fit into the budget."""
     strategy = BY_NAME[policy.strategy]
     sets, average_depth = strategy.select(eligible, thresholds, policy)
+    sets = _worthwhile(blocks, eligible, sets, policy)
     kind = np.full(len(sets), MERGE)
     if strategy.joins:
         joins = select_joins(blocks, eligible, sets.member, policy)
@@ -58,6 +60,17 @@ def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, po
             sets, kind = sets.in_order(order), kind[order]
     fits = fit_into_bytes(eligible, sets, policy.max_bytes)
     return SelectedSets(sets.only(fits), kind[fits], average_depth)
+
+
+def _worthwhile(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> BlockSets:
+    """The sets that lower a depth, leave fewer blocks, or rewrite a block with many deleted rows."""
+    sets = sets.only(reveals_less(blocks, eligible.position[sets.member], sets))
+    if len(sets) == 0:
+        return sets
+    gain = Gain.of(blocks, eligible.position[sets.member], sets)
+    expected = expected_blocks(eligible, sets, policy)
+    worth = gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
+    return sets.only(worth | (sets.total(eligible.deleted_share >= policy.deleted_share) > 0))
 
 
 def _savings(eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArray:

@@ -51,7 +51,7 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
     """
     if len(candidates) == 0:
         return Selection(no_sets(), 0.0)
-    depth = candidates.sweep().depths()
+    depth = candidates.reducible_depths()
     measured = Measure.of(candidates, depth, candidates.partition, threshold)
     deep = measured.is_deep
     if not deep.any():

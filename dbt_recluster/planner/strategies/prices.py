@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, range_max
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.depth import range_max
 from dbt_recluster.planner.reads import ReadEnds
 from dbt_recluster.planner.strategies.coverage import Extents
 

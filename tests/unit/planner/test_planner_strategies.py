@@ -175,7 +175,13 @@ class TestPlanningCells:
     def test_blocks_of_one_run_count_as_disjoint(self):
         bounds = [(0, 10), (5, 20), (15, 30)]
         assert planned_sets(build(bounds, run=[7, 7, 7]), depth=1) == []
-        assert planned_sets(build(bounds, run=[7, 7, 0]), depth=1) == [[1, 2]]
+        assert planned_sets(build(bounds, run=[0, 0, 0]), depth=1) == [[0, 1, 2]]
+
+    def test_no_merge_that_reveals_as_much_overlap_as_it_removes(self):
+        """Block 1 overlaps block 2, and, if it leaves their run, block 0."""
+        bounds = [(0, 10), (5, 20), (15, 30)]
+        assert planned_sets(build(bounds, run=[7, 7, 0]), depth=1) == []
+        assert planned_sets(build([*bounds, (16, 30)], run=[7, 7, 0, 0]), depth=1) == [[1, 2, 3]]
 
 
 class TestRuns:
@@ -190,26 +196,28 @@ class TestRuns:
             shuffled = rng.permutation(10)
             lower = [[column[i] for i in shuffled] for column in lower]
             upper = [[column[i] for i in shuffled] for column in upper]
-            blocks = Blocks.build(lower, upper, run=[5] * 10, rows=[6] * 10)
-            assert plan(blocks, Policy(depth=1, block_rows=6)).block_sets == ()
-            order = np.argsort(shuffled)
-            first, last = blocks.extent_lower[order], blocks.extent_upper[order]
-            some = first <= last
-            assert (np.diff(first[some]) >= 0).all()
-            assert (last[some][:-1] <= first[some][1:]).all()
-            # Extents lie within the bounds, and where the first column is constant they are the bounds.
-            assert (first >= blocks.lower[order])[some].all()
-            assert (last <= blocks.upper[order])[some].all()
-            for place, part in enumerate(parts):
-                if part[0][0] == part[-1][0] and part[0] != part[-1]:
-                    assert first[place] == blocks.lower[order][place]
-                    assert last[place] == blocks.upper[order][place]
+            for run in (5, 0):  # the order in a run is plain from the bounds
+                blocks = Blocks.build(lower, upper, run=[run] * 10, rows=[6] * 10)
+                assert plan(blocks, Policy(depth=1, block_rows=6)).block_sets == ()
+                assert not blocks.unnarrowed.any()
+                order = np.argsort(shuffled)
+                first, last = blocks.extent_lower[order], blocks.extent_upper[order]
+                assert (np.diff(first) >= 0).all()
+                assert (last[:-1] <= first[1:]).all()
+                # Extents lie within the bounds, and where the first column is constant they are the bounds.
+                assert (first >= blocks.lower[order]).all()
+                assert (last <= blocks.upper[order]).all()
+                for place, part in enumerate(parts):
+                    if part[0][0] == part[-1][0] and part[0] != part[-1]:
+                        assert first[place] == blocks.lower[order][place]
+                        assert last[place] == blocks.upper[order][place]
 
     def test_strings_cut_to_a_common_prefix(self):
         blocks = Blocks.build(["abc"] * 6, ["abd"] * 6, run=[1, 1, 1, 2, 2, 2], rows=[9] * 6)
-        # Two runs over one range: one block of each stands for it, and the others of its run lie on no cell.
-        assert len(candidates(blocks, Policy())) == 2
-        assert plan(blocks, Policy(depth=1)).block_sets[0].depth == 2
+        assert blocks.unnarrowed.all()
+        assert len(candidates(blocks, Policy(block_rows=9))) == 0
+        # A merge makes fuller blocks, though no narrower ones.
+        assert planned_sets(blocks, depth=1, block_rows=100) == [[0, 1, 2, 3, 4, 5]]
 
     def test_runs_of_different_partitions_are_different_runs(self):
         bounds = [(0, 10), (5, 20)] * 2
@@ -254,10 +262,10 @@ class TestBudgets:
 
     def test_an_empty_plan_that_no_limit_explains(self):
         """Two merges have not separated these blocks."""
-        blocks = build([(0, 10)] * 3, bytes=[10] * 3, level=[2] * 3)
-        planned = plan(blocks, Policy(depth=1, max_bytes=1))
+        blocks = build([(0, 10)] * 2, bytes=[10] * 2, level=[2] * 2)
+        planned = plan(blocks, Policy(depth=1, max_bytes=1, strategy="peak"))
         assert not planned.limited
-        assert planned.reason == "average depth 3 is above 1, but no merge would lower it"
+        assert planned.reason == "average depth 2 is above 1, but no merge would lower it"
 
 
 def test_the_plan_tells_what_it_expects():
