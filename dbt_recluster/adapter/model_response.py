@@ -25,6 +25,9 @@ class ReclusterResponse(AdapterResponse):
     block_count: int | None = None
     average_depth_before: float | None = None
     average_depth: float | None = None
+    read_depth_before: float | None = None
+    read_depth: float | None = None
+    reducible_depth: float | None = None
     recluster_rounds: int | None = None
     recluster_conflicts: int | None = None
     recluster_seconds: float | None = None
@@ -51,6 +54,9 @@ def respond(response: AdapterResponse, result: ReclusterResult) -> ReclusterResp
         block_count=result.blocks_after,
         average_depth_before=result.depth_before,
         average_depth=result.depth_after,
+        read_depth_before=result.read_depth_before,
+        read_depth=result.read_depth_after,
+        reducible_depth=result.reducible_depth,
         recluster_rounds=len(result.rounds),
         recluster_conflicts=result.conflicts,
         recluster_seconds=round(result.seconds, 3),

@@ -139,10 +139,12 @@ class Recluster:
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
         result = self._result
-        result.depth_after = clustering_information(blocks.blocks).average_depth
+        information = clustering_information(blocks.blocks)
+        result.depth_after, result.read_depth_after = information.average_depth, information.read_depth
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
+            result.read_depth_before = result.read_depth_after
         result.suspended = suspended_since(self._table.iceberg)
         if (warning := _listed_again(self._table.name, blocks.metadata)) not in ("", *result.warnings):
             result.warnings.append(warning)
@@ -164,7 +166,13 @@ class Recluster:
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
-        result.reason, result.limited = plan.reason, plan.limited
+        result.reason, result.limited, result.reducible_depth = (
+            plan.reason,
+            plan.limited,
+            plan.reducible_depth,
+        )
+        if not plan.by_reads:
+            result.read_depth_before = result.read_depth_after = None
         if options.where is not None and not len(planned.blocks.blocks):
             result.reason = "no block can hold a row that `where` admits"
         if result.suspended is not None and not options.dry_run:

@@ -47,10 +47,13 @@ _NUMBERS = frozenset(
             "blocks_before",
             "blocks_after",
         ),
-        *("depth_before", "depth_after", "conflicts", "seconds"),
+        *("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth"),
+        *("conflicts", "seconds"),
     )
 )
-_NUMBERS_OR_NONE = frozenset(("depth_before", "depth_after"))
+_NUMBERS_OR_NONE = frozenset(
+    ("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth")
+)
 _TEXTS = frozenset(("table", "cluster_key", "reason", "fired", "suspended"))
 _LISTS = frozenset(("orphans", "warnings"))
 _LARGEST = 2**62
@@ -124,8 +127,12 @@ class ReclusterResult:
         cluster_key: The key, as users write it.
         rounds: The committed rounds, in order.
         blocks_before, blocks_after: Blocks of the table.
-        depth_before, depth_after: Average depth of the blocks that ``where`` admits; None if it was not due, or if
-            there was nothing to do in the partitions that had changed, and only these were read.
+        depth_before, depth_after: Average depth of the blocks that ``where`` admits, by the bounds that queries see;
+            None if it was not due, or if there was nothing to do in the partitions that had changed, and only these
+            were read.
+        read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
+        reducible_depth: What was compared with the threshold in the end, in the partition that is worst by it: the
+            average depth, or the read depth, as far as merges can reduce it. None if nothing was planned.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
@@ -144,6 +151,9 @@ class ReclusterResult:
     blocks_after: int = 0
     depth_before: float | None = 0.0
     depth_after: float | None = 0.0
+    read_depth_before: float | None = None
+    read_depth_after: float | None = None
+    reducible_depth: float | None = None
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
@@ -213,7 +223,8 @@ class ReclusterResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""
         totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
-        facts = ("blocks_before", "blocks_after", "depth_before", "depth_after", "conflicts")
+        facts = ("blocks_before", "blocks_after", "depth_before", "depth_after")
+        facts += ("read_depth_before", "read_depth_after", "reducible_depth", "conflicts")
         return {
             "table": self.table,
             "cluster_key": self.cluster_key,

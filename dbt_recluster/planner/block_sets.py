@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 
@@ -33,7 +33,7 @@ class BlockSets:
         """Number of blocks in each set: int64 (sets,)."""
         return np.diff(np.append(self.start, len(self.member)))
 
-    def total(self, values: IntArray | Int32Array) -> IntArray:
+    def total(self, values: IntArray | Int32Array | BoolArray) -> IntArray:
         """Sum of a candidates' value over each set: int64 (sets,)."""
         if len(self) == 0:
             return np.zeros(0, np.int64)
@@ -67,16 +67,36 @@ class BlockSets:
         return BlockSets(np.concatenate([self.member, later.member]), start)
 
 
+class Measured(NamedTuple):
+    """What decides whether anything is to be done, in the partition that is furthest from being well clustered.
+
+    Attributes:
+        depth: Its reducible depth, the mean over its candidates; 0 without candidates.
+        limit: What that may be.
+        by_reads: Whether it is the mean at the ends of reads instead.
+    """
+
+    depth: float = 0.0
+    limit: float = 1.0
+    by_reads: bool = False
+
+    @classmethod
+    def worst(cls, depth: FloatArray, limit: FloatArray, by_reads: bool = False) -> Measured:
+        """That of several partitions or levels, float64 (k,) each, k at least 1."""
+        place = int(np.argmax(depth / limit))
+        return cls(float(depth[place]), float(limit[place]), by_reads)
+
+
 class Selection(NamedTuple):
     """Result of a strategy.
 
     Attributes:
         sets: The block sets, best first.
-        average_depth: Greatest average depth that the strategy compared with a threshold; 0 without candidates.
+        measured: What the strategy compared with a threshold.
     """
 
     sets: BlockSets
-    average_depth: float
+    measured: Measured
 
 
 def no_sets() -> BlockSets:

@@ -70,6 +70,9 @@ class Plan:
         bytes: Bytes to read in all sets; 0 if unknown.
         reason: Why there is, or is not, something to do.
         limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
+        reducible_depth: What was compared with `Policy.depth`, in the partition that is worst by it: the average depth
+            as far as merges can reduce it. 0 if no block can be narrowed.
+        by_reads: Whether that is the read depth instead.
     """
 
     block_sets: tuple[BlockSet, ...]
@@ -77,6 +80,8 @@ class Plan:
     bytes: int
     reason: str
     limited: bool = False
+    reducible_depth: float = 0.0
+    by_reads: bool = False
 
 
 def plan(blocks: Blocks, policy: Policy) -> Plan:
@@ -100,13 +105,13 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     eligible = candidates(blocks, policy)
     thresholds = depth_thresholds(blocks, policy)
     selected = select_sets(blocks, eligible, thresholds, policy)
-    reason, limited = reason_of(eligible, selected, thresholds, policy), False
+    reason, limited = reason_of(blocks, eligible, selected, policy), False
     if len(selected.sets) == 0 and policy.limits_bytes:
         unlimited = select_sets(
             blocks, eligible, thresholds, replace(policy, max_bytes=None, max_merge_bytes=None)
         )
         if limited := len(unlimited.sets) > 0:
-            reason = limited_reason(reason_of(eligible, unlimited, thresholds, policy), policy)
+            reason = limited_reason(reason_of(blocks, eligible, unlimited, policy), policy)
     block_sets = _block_sets(blocks, eligible, selected, policy)
     return Plan(
         block_sets,
@@ -114,6 +119,8 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         sum(block_set.bytes for block_set in block_sets),
         reason,
         limited,
+        selected.measured.depth,
+        selected.measured.by_reads,
     )
 
 

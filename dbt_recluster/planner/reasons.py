@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import FloatArray
 from dbt_recluster.planner.block_sets import BlockSets
+from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.selected_sets import JOIN, MERGE, PURGE, SelectedSets, expected_blocks
 from dbt_recluster.planner.small_blocks import small_blocks
 
 
-def reason_of(eligible: Candidates, selected: SelectedSets, thresholds: FloatArray, policy: Policy) -> str:
+def reason_of(blocks: Blocks, eligible: Candidates, selected: SelectedSets, policy: Policy) -> str:
     """Describe what is selected, or why nothing is."""
-    depth, threshold = selected.average_depth, _shown(thresholds)
-    by_reads = eligible.reads is not None and policy.strategy == "payback"
-    measure = "read depth" if by_reads else "average depth"
+    depth, limit, by_reads = selected.measured
+    where = " in the worst partition" if blocks.partition.any() else ""
+    figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{where}"
     beside = [
         text
         for text in (
@@ -26,14 +26,26 @@ def reason_of(eligible: Candidates, selected: SelectedSets, thresholds: FloatArr
         if text
     ]
     if (selected.kind == MERGE).any():
-        return ", and ".join([f"{measure} {depth:.4g} is above {threshold}", *beside])
+        return ", and ".join([f"{figure} is above {limit:.4g}", *beside])
     if beside:
         return ", and ".join(beside)
+    left = _unnarrowed_text(blocks)
     if depth == 0:
-        return "no block can be narrowed: all are full blocks of a single key"
-    if depth > float(thresholds.min()):
-        return f"{measure} {depth:.4g} is above {threshold}, but no merge would lower it"
-    return f"{measure} {depth:.4g} is at most {threshold}"
+        return "no block can be narrowed: all are full blocks of a single key" + (
+            f", or {left}" if left else ""
+        )
+    found = (
+        f"is above {limit:.4g}, but no merge would lower it" if depth > limit else f"is at most {limit:.4g}"
+    )
+    return f"{figure} {found}" + (f", and {left}" if left else "")
+
+
+def _unnarrowed_text(blocks: Blocks) -> str:
+    """Describe blocks that merges have not narrowed; nothing if there are none."""
+    count = np.count_nonzero(blocks.unnarrowed & (blocks.level >= 0) | blocks.unbounded & (blocks.level > 0))
+    if count == 0:
+        return ""
+    return f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"
 
 
 def _purges_text(count: int, policy: Policy) -> str:
@@ -63,8 +75,3 @@ def limited_reason(reason: str, policy: Policy) -> str:
     """Add to a reason that the policy's limits leave nothing of what it describes."""
     limit = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes) if limit is not None)
     return f"{reason}, and no block set fits into {limit:,} bytes"
-
-
-def _shown(thresholds: FloatArray) -> str:
-    least, greatest = float(thresholds.min()), float(thresholds.max())
-    return f"{least:.4g}" if least == greatest else f"{least:.4g} to {greatest:.4g}"

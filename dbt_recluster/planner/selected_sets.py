@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, fit_into_bytes
+from dbt_recluster.planner.block_sets import BlockSets, Measured, fit_into_bytes
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.deleted_rows import select_purges
@@ -31,12 +31,12 @@ class SelectedSets:
         sets: Those of the strategy, those that join small blocks, and those of one block with many deleted rows, best
             first.
         kind: Which of the three each is: `MERGE`, `JOIN` or `PURGE`, int64 (sets,).
-        average_depth: See `Selection`.
+        measured: See `Selection`.
     """
 
     sets: BlockSets
     kind: IntArray
-    average_depth: float
+    measured: Measured
 
     def of(self, kind: int) -> BlockSets:
         """The sets of one kind."""
@@ -46,7 +46,7 @@ class SelectedSets:
 def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy) -> SelectedSets:
     """Select the strategy's sets and those beside it, as far as they fit into the budget."""
     strategy = BY_NAME[policy.strategy]
-    sets, average_depth = strategy.select(eligible, thresholds, policy)
+    sets, measured = strategy.select(eligible, thresholds, policy)
     sets = _worthwhile(blocks, eligible, sets, policy)
     kind = np.full(len(sets), MERGE)
     if strategy.joins:
@@ -59,7 +59,7 @@ def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, po
             order = np.argsort(-_savings(eligible, sets, policy), kind="stable")
             sets, kind = sets.in_order(order), kind[order]
     fits = fit_into_bytes(eligible, sets, policy.max_bytes)
-    return SelectedSets(sets.only(fits), kind[fits], average_depth)
+    return SelectedSets(sets.only(fits), kind[fits], measured)
 
 
 def _worthwhile(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> BlockSets:

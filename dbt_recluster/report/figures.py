@@ -161,7 +161,7 @@ def _draw_rounds(axes: Any, rounds: Sequence[HistoryEntry]) -> None:
     at = [entry.at for entry in rounds]
     axes.plot(at, [entry.depth_before for entry in rounds], "o", color=_COLOURS["before"], markersize=4)
     axes.plot(at, [entry.depth_after for entry in rounds], "o", color=_COLOURS["after"], markersize=4)
-    axes.set_ylabel("depth")
+    axes.set_ylabel("average depth")
     axes.set_ylim(bottom=0)
     axes.margins(y=0.2)
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
-from dbt_recluster.report.text import balance_text, count_noun, size
+from dbt_recluster.report.text import balance_text, count_noun, depths, size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.history import HistoryEntry
@@ -157,17 +157,17 @@ def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str
 
 def _commit(entry: HistoryEntry) -> dict[str, str]:
     recluster = entry.is_recluster
-    depths = ""
+    of_depth = ""
     if entry.depth_before is not None and entry.depth_after is not None:
         about = "~" if entry.depth_after_is == "expected" else ""
-        depths = f"{entry.depth_before:.1f} → {about}{entry.depth_after:.1f}"
+        of_depth = depths(entry.depth_before, entry.depth_after, about).replace("->", "→")
     return {
         "at": entry.at.strftime("%Y-%m-%d %H:%M"),
         "kind": "recluster" if recluster else f"load ({entry.kind})",
         "recluster": "yes" if recluster else "",
         "blocks": f"{entry.blocks_in:,} → {entry.blocks_out:,}" if recluster else f"+{entry.blocks_out:,}",
         "size": size(entry.bytes_in if recluster else entry.bytes_out),
-        "depths": depths,
+        "depths": of_depth,
         "seconds": "" if entry.seconds is None else f"{entry.seconds:.1f}",
     }
 

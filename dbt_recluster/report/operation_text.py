@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.text import RESUME_WITH_DBT, balance_text, count_noun, size, table
+from dbt_recluster.report.text import RESUME_WITH_DBT, balance_text, count_noun, depths, size, table
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
@@ -21,7 +21,7 @@ _HISTORY_HEADER = (
     "blocks",
     "size",
     "rows",
-    "depth",
+    "average depth",
     "seconds",
     "conflicts",
     "amplification",
@@ -202,7 +202,7 @@ def _depths(entry: Mapping[str, Any]) -> str:
     if entry["depth_before"] is None or entry["depth_after"] is None:
         return ""
     expected = "~" if entry["depth_after_is"] == "expected" else ""
-    return f"{entry['depth_before']:.1f} -> {expected}{entry['depth_after']:.1f}"
+    return depths(entry["depth_before"], entry["depth_after"], expected)
 
 
 def _added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:

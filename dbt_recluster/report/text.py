@@ -18,15 +18,27 @@ _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
 def summary(result: ReclusterResult) -> str:
-    """Return the result in one phrase: ``reclustered 42 blocks into 12, depth 8.3 -> 1.4``."""
+    """Return the result in one phrase: ``reclustered 42 blocks into 12, average depth 8.3 -> 1.4``.
+
+    Where the read depth decides, it is that.
+    """
+    kind, before, after = "average depth", result.depth_before, result.depth_after
+    if result.read_depth_after is not None:
+        kind, before, after = "read depth", result.read_depth_before, result.read_depth_after
     return (
         f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}, "
-        f"depth {_depth(result.depth_before)} -> {_depth(result.depth_after)}"
+        f"{kind} {depths(before, after)}"
     )
 
 
-def _depth(depth: float | None) -> str:
-    return "unknown" if depth is None else f"{depth:.1f}"
+def depths(before: float | None, after: float | None, about: str = "") -> str:
+    """Return ``8.3 -> 1.4``, with as many decimals as tell the two apart, and ``about`` before the second."""
+    if before is None or after is None:
+        return " -> ".join("unknown" if depth is None else f"{depth:.1f}" for depth in (before, after))
+    decimals = next(
+        (n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}"), 4 if before != after else 1
+    )
+    return f"{before:.{decimals}f} -> {about}{after:.{decimals}f}"
 
 
 def not_reclustered(result: ReclusterResult) -> str:
@@ -35,31 +47,29 @@ def not_reclustered(result: ReclusterResult) -> str:
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return one line: table, counts, bytes, depths, seconds, and why it ended.
+    """Return a line of what was done or why nothing was, and another of what the table is like then.
+
+    No line has two kinds of depth.
 
     Args:
         result: The result.
         resume: The command that resumes a suspended table, with ``%s`` for its name.
     """
-    if result.plan is not None:
+    if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
-        if not sets:
-            return f"{result.table}: nothing to do, {result.reason}"
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
         what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
         return f"{result.table}: would recluster {what}, because {result.reason}"
     if result.suspended and not result.rounds:
         return f"{result.table}: {not_reclustered(result)}; to resume: {resume % result.table}"
-    if result.limited and not result.rounds:
-        return f"{result.table}: {not_reclustered(result)}"
     if not result.rounds:
-        return f"{result.table}: nothing to do, {result.reason}"
+        what = not_reclustered(result) if result.limited else f"nothing to do, {result.reason}"
+        depth = "" if result.depth_after is None else f"\n  average depth {result.depth_after:.1f}"
+        return f"{result.table}: {what}{depth}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
-    line = (
-        f"{result.table}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s; "
-        f"{result.reason}"
-    )
-    return f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
+    line = f"{result.table}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"
+    line = f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
+    return f"{line}\n  {result.reason}"
 
 
 def plan_table(result: ReclusterResult) -> str:
@@ -81,7 +91,7 @@ def plan_table(result: ReclusterResult) -> str:
         )
         for number, planned in enumerate(plan.sets, start=1)
     ]
-    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "depth", "after")
+    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after")
     seconds = (
         "duration unknown, because the snapshots record no recluster of this table"
         if plan.estimated_seconds is None
@@ -89,7 +99,7 @@ def plan_table(result: ReclusterResult) -> str:
     )
     total = (
         f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; "
-        f"average depth {result.depth_before:.1f} -> about {plan.expected_depth:.1f}"
+        f"average depth {depths(result.depth_before, plan.expected_depth, 'about ')}"
     )
     return f"{table(header, rows)}\n{total}"
 

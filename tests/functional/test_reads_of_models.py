@@ -32,7 +32,7 @@ class TestReadsOfModels:
             assert run(load, READS)[0]["blocks_rewritten"] == 0
         response, _ = run(2, READS)
         assert response["blocks_rewritten"] == 6
-        assert response["recluster_reason"] == "read depth 1 is at most 2"
+        assert response["recluster_reason"] == "reducible read depth 1 is at most 2"
         properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
         assert json.loads(properties["recluster.option.reads"]) == [
             {"where": "k between 310 and 750", "weight": 9.0}
@@ -41,7 +41,7 @@ class TestReadsOfModels:
         assert re.search(r"read depth +1\n", log)
         response, log = run(3, ["nope = 1", *READS])
         assert "events: reads: left out, 'nope = 1' cannot choose blocks of" in log
-        assert response["recluster_reason"].startswith("read depth 2 is at most 2")
+        assert response["recluster_reason"].startswith("reducible read depth 2 is at most 2")
         run(4, None)
         properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
         assert "recluster.option.reads" not in properties
@@ -49,7 +49,7 @@ class TestReadsOfModels:
         often = json.dumps({"reads": [{"where": "k = 310", "weight": 100000}], "depth": "auto"})
         results = run_dbt(["run", "--vars", often])
         assert results[0].adapter_response["blocks_rewritten"]
-        assert results[0].adapter_response["recluster_reason"] == "read depth 3 is above 1.5"
+        assert results[0].adapter_response["recluster_reason"] == "reducible read depth 3 is above 1.5"
         properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
         assert properties["recluster.option.depth"] == "auto"
         assert json.loads(properties["recluster.auto_depth"])["depth"] == 1.5

@@ -64,7 +64,7 @@ class TestReadsOfProjects:
         assert run(0)["blocks_rewritten"] == 0
         assert run(1)["blocks_rewritten"] == 0
         response = run(2, "events")
-        assert response["recluster_reason"] == "read depth 1 is at most 2"
+        assert response["recluster_reason"] == "reducible read depth 1 is at most 2"
         # Three loads, over 5, 310 and 750. What stays is as deep as before.
         assert response["blocks_rewritten"] == 9
         reads = as_json("clustering_reads", table="events")
@@ -79,7 +79,7 @@ class TestReadsOfProjects:
         assert re.search(r"project +1 +\d+ +0\.0 +[\d.]+ KB +k from 310 to 750\n", text)
         assert "load from 2 (not of the key)" in text
         # Whoever reclusters by hand follows them too; `even` does not.
-        assert "nothing to do, read depth 1 is at most 2" in operation("recluster", table="events")
+        assert "nothing to do, reducible read depth 1 is at most 2" in operation("recluster", table="events")
         assert run(3, "events", reads="even")["blocks_rewritten"] > 9
         assert "3 ranges forgotten" in operation("forget_reads", table="events")
         assert "no reads are known" in operation("clustering_reads", table="events")

@@ -40,7 +40,7 @@ def test_only_blocks_with_many_deleted_rows_are_rewritten(spark: Any, schema: st
     assert [block_set.blocks for block_set in planned.plan.sets] == [1]
     result = recluster(spark, table, "k", block_rows=1000, final=True)
     assert (result.blocks_in, result.blocks_out, result.rows) == (1, 1, 500)
-    assert result.reason == "average depth 1 is at most 4"
+    assert result.reason == "reducible depth 1 is at most 4"
     assert checksum(spark, table) == before
     after = KeyedTable(spark, table, "k").metadata()
     assert after.deleted_rows is not None

@@ -80,9 +80,9 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     load(spark, table, 5, range(100))
     done = build(spark, table)
     # Those of the load, and those that the last recluster wrote.
-    assert (
-        done.reason
-        == "average depth 1 is at most 1 in the 4 partitions changed since the last look at the table"
+    assert done.reason == (
+        "reducible depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last look at the "
+        "table"
     )
     assert (done.depth_before, done.depth_after) == (None, None)
     assert (

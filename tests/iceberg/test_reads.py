@@ -137,7 +137,7 @@ def test_blocks_are_merged_where_reads_end(spark: Any, schema: str) -> None:
         reads=[{"where": "k between 310 and 750", "weight": 9}],
     )
     assert result.blocks_in == 8  # those over 310 and over 750
-    assert result.reason == "read depth 1 is at most 2"
+    assert result.reason == "reducible read depth 1 is at most 2"
     assert checksum(spark, table) == before
     again = recluster(spark, table, depth=2, block_rows=100, final=True, reads=["k between 310 and 750"])
     assert not again.rounds

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
-from dbt_recluster.planner.block_sets import Selection, form_sets, no_sets
+from dbt_recluster.planner.block_sets import Measured, Selection, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
@@ -63,7 +63,7 @@ def select_peaks(
     Returns:
         The sets, deepest first.
     """
-    sets, worst = no_sets(), 0.0
+    sets, measured = no_sets(), Measured()
     waiting = np.ones(len(threshold), np.bool_)
     for level in np.unique(candidates.level).tolist():
         member = np.flatnonzero((candidates.level == level) & waiting[candidates.partition])
@@ -74,7 +74,8 @@ def select_peaks(
         blocks = np.bincount(partition, minlength=len(threshold))
         depth = np.bincount(partition, sweep.depths(), minlength=len(threshold))
         average = np.round(depth / np.maximum(blocks, 1), 4)
-        worst = max(worst, float(average.max()))
+        of_level = Measured.worst(average, threshold)
+        measured = max(measured, of_level, key=lambda one: one.depth / one.limit)
         deep = (average > threshold) & ~((blocks == 2) & (level >= _GIVE_UP_LEVEL))
         if deep.any():
             depths = LevelDepths.of(sweep, partition)
@@ -83,7 +84,7 @@ def select_peaks(
             formed = form_sets(candidates, member[block], peak, policy)
             sets = sets.then(formed)
             waiting[candidates.partition[formed.member]] = False
-    return Selection(sets, worst)
+    return Selection(sets, measured)
 
 
 def _blocks_over_peaks(sweep: Sweep, depths: LevelDepths, on_peak: BoolArray) -> tuple[IntArray, IntArray]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
-from dbt_recluster.planner.block_sets import BlockSets, Selection, form_sets, no_sets
+from dbt_recluster.planner.block_sets import BlockSets, Measured, Selection, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import EVEN_SHARE
@@ -50,12 +50,12 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
         The sets, most coverage removed for each row first.
     """
     if len(candidates) == 0:
-        return Selection(no_sets(), 0.0)
+        return Selection(no_sets(), Measured())
     depth = candidates.reducible_depths()
     measured = Measure.of(candidates, depth, candidates.partition, threshold)
     deep = measured.is_deep
     if not deep.any():
-        return Selection(no_sets(), float(measured.shown.max()))
+        return Selection(no_sets(), measured.worst)
     # The lower and the upper part of each partition, see `split_keys`.
     allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
     allowed[~deep] = np.inf
@@ -66,7 +66,7 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
         sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), policy)
         if len(sets) or (cut % 1 == 0).all():
             break
-    return Selection(sets, float(measured.shown.max()))
+    return Selection(sets, measured.worst)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,32 +80,39 @@ class Measure:
         depth: The depth that has to fall, float64 (parts,).
         limit: What it may be, float64 (parts,).
         by_reads: Whether it is the read depth, bool (parts,).
-        shown: The depth to compare with the threshold, float64 (parts,).
+        read: Read depth and what it may be, float64 (parts,) each, or None if no reads are known.
     """
 
     depth: FloatArray
     limit: FloatArray
     by_reads: BoolArray
-    shown: FloatArray
+    read: tuple[FloatArray, FloatArray] | None = None
 
     @property
     def is_deep(self) -> BoolArray:
         """Whether something has to go: bool (parts,)."""
         return self.depth > self.limit
 
+    @property
+    def worst(self) -> Measured:
+        """What decides: the read depth where it is known, unless only the average depth is too great."""
+        if self.read is not None and (self.by_reads.any() or not self.is_deep.any()):
+            return Measured.worst(*self.read, by_reads=True)
+        return Measured.worst(self.depth, self.limit)
+
     @classmethod
     def of(cls, candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray) -> Measure:
         """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
         average = average_depths(depth, part, len(allowed))
         if candidates.reads is None:
-            return cls(average, allowed, np.zeros(len(allowed), np.bool_), average)
+            return cls(average, allowed, np.zeros(len(allowed), np.bool_))
         read = np.round(read_depths(candidates, part, len(allowed)), 4)
         by_reads = read > allowed
         return cls(
             np.where(by_reads, read, average),
             np.where(by_reads, allowed, allowed / EVEN_SHARE),
             by_reads,
-            np.maximum(read, np.round(EVEN_SHARE * average, 4)) * (average > 0),
+            (read, allowed),
         )
 
 

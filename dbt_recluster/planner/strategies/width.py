@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.block_sets import Selection, form_sets, no_sets
+from dbt_recluster.planner.block_sets import Measured, Selection, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
@@ -32,7 +32,7 @@ def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Sele
         The sets, widest first.
     """
     if len(candidates) == 0:
-        return Selection(no_sets(), 0.0)
+        return Selection(no_sets(), Measured())
     sweep = candidates.sweep()
     count = np.bincount(candidates.partition, minlength=len(threshold))
     depth = np.bincount(candidates.partition, sweep.depths(), len(threshold))
@@ -50,7 +50,7 @@ def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Sele
         formed = form_sets(candidates, member, np.zeros(len(member), np.int64), policy)
         sets = sets.then(formed)
         waiting[candidates.partition[formed.member]] = False
-    return Selection(sets, float(average.max()))
+    return Selection(sets, Measured.worst(average, threshold))
 
 
 def block_widths(sweep: Sweep) -> IntArray:

@@ -169,7 +169,7 @@ class TestSelection:
     def test_nothing_while_the_average_depth_is_at_most_the_threshold(self):
         blocks = build(run(40, 6) + run(8, 0))
         assert members_of_sets(blocks, 2) == []
-        assert plan(blocks, Policy(depth=2, block_rows=100)).reason == "average depth 2 is at most 2"
+        assert plan(blocks, Policy(depth=2, block_rows=100)).reason == "reducible depth 2 is at most 2"
 
     def test_young_runs_go_first_and_the_old_one_stays(self):
         blocks = build(run(400, 12) + run(8, 0) + [(a + 0.3, b + 0.3, 0) for a, b, _ in run(8, 0)])

@@ -153,7 +153,7 @@ class TestSelection:
     def test_full_blocks_in_order_are_never_touched(self, count):
         planned = plan(in_order([100] * count), Policy(depth=1, block_rows=100))
         assert not planned.block_sets
-        assert planned.reason == "average depth 1 is at most 1"
+        assert planned.reason == "reducible depth 1 is at most 1"
 
     def test_the_strategies_of_the_sources_join_nothing(self):
         for strategy in ("peak", "above_average", "width"):

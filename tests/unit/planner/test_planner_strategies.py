@@ -38,7 +38,7 @@ class TestPeak:
         bounds = [(0, 10), (5, 20), (30, 40), (50, 60)]
         planned = plan(build(bounds), Policy(strategy="peak", depth=1.5))
         assert planned.block_sets == ()
-        assert planned.reason == "average depth 1.5 is at most 1.5"
+        assert planned.reason == "reducible depth 1.5 is at most 1.5"
         assert planned_sets(build(bounds), strategy="peak", depth=1.4) == [[0, 1]]
 
     def test_a_depth_below_one_is_a_part_of_the_blocks(self):
@@ -228,7 +228,7 @@ class TestRuns:
 def assert_limited(planned, depth, size):
     assert planned.block_sets == ()
     assert planned.limited
-    assert planned.reason == f"average depth {depth} is above 1, and no block set fits into {size} bytes"
+    assert planned.reason == f"reducible depth {depth} is above 1, and no block set fits into {size} bytes"
 
 
 class TestBudgets:
@@ -254,18 +254,18 @@ class TestBudgets:
     def test_bytes_in_a_reason_have_separators(self):
         blocks = build([(0, 10)] * 12, bytes=[600] * 12)
         planned = plan(blocks, Policy(depth=4, max_bytes=1024))
-        assert planned.reason == "average depth 12 is above 4, and no block set fits into 1,024 bytes"
+        assert planned.reason == "reducible depth 12 is above 4, and no block set fits into 1,024 bytes"
 
     def test_a_small_budget_does_not_limit_a_well_clustered_table(self):
         planned = plan(build([(0, 10)] * 2, bytes=[10] * 2), Policy(depth=2, max_bytes=1))
-        assert (planned.limited, planned.reason) == (False, "average depth 2 is at most 2")
+        assert (planned.limited, planned.reason) == (False, "reducible depth 2 is at most 2")
 
     def test_an_empty_plan_that_no_limit_explains(self):
         """Two merges have not separated these blocks."""
         blocks = build([(0, 10)] * 2, bytes=[10] * 2, level=[2] * 2)
         planned = plan(blocks, Policy(depth=1, max_bytes=1, strategy="peak"))
         assert not planned.limited
-        assert planned.reason == "average depth 2 is above 1, but no merge would lower it"
+        assert planned.reason == "reducible depth 2 is above 1, but no merge would lower it"
 
 
 def test_the_plan_tells_what_it_expects():
@@ -281,7 +281,7 @@ def test_the_plan_tells_what_it_expects():
     )
     assert (block_set.depth, block_set.expected_depth, block_set.expected_blocks) == (2, 2, 3)
     assert (block_set.lower_block, block_set.upper_block, block_set.partition, block_set.run) == (0, 1, 0, 0)
-    assert (planned.rows, planned.bytes, planned.reason) == (120, 1200, "average depth 2 is above 1")
+    assert (planned.rows, planned.bytes, planned.reason) == (120, 1200, "reducible depth 2 is above 1")
 
 
 @given(BOUNDS)

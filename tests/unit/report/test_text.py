@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan, Round
-from dbt_recluster.report.text import plan_table, recluster_line, size, summary
+from dbt_recluster.report.text import depths, plan_table, recluster_line, size, summary
 
 
 def result(rounds: int) -> ReclusterResult:
@@ -13,20 +13,36 @@ def result(rounds: int) -> ReclusterResult:
         depth_before=8.25,
         depth_after=1.375,
         seconds=6.08,
-        reason="average depth 1 is at most 4",
+        reason="reducible depth 1 is at most 4",
     )
 
 
 def test_lines() -> None:
-    assert summary(result(1)) == "reclustered 40 blocks into 10, depth 8.2 -> 1.4"
-    assert recluster_line(result(0)) == "db.t: nothing to do, average depth 1 is at most 4"
+    assert summary(result(1)) == "reclustered 40 blocks into 10, average depth 8.2 -> 1.4"
+    assert (
+        recluster_line(result(0))
+        == "db.t: nothing to do, reducible depth 1 is at most 4\n  average depth 1.4"
+    )
     assert recluster_line(result(1)) == (
-        "db.t: reclustered 40 blocks into 10, depth 8.2 -> 1.4, 3.0 GB rewritten in 6.1s; "
-        "average depth 1 is at most 4"
+        "db.t: reclustered 40 blocks into 10, average depth 8.2 -> 1.4, 3.0 GB rewritten in 6.1s\n"
+        "  reducible depth 1 is at most 4"
     )
     assert recluster_line(result(2)).endswith(
-        "6.0 GB rewritten in 2 rounds in 6.1s; average depth 1 is at most 4"
+        "6.0 GB rewritten in 2 rounds in 6.1s\n  reducible depth 1 is at most 4"
     )
+
+
+def test_where_read_depth_decides_the_line_says_read_depth() -> None:
+    by_reads = result(1)
+    by_reads.read_depth_before, by_reads.read_depth_after = 4.0, 1.25
+    assert summary(by_reads) == "reclustered 40 blocks into 10, read depth 4.0 -> 1.2"
+
+
+def test_a_gain_is_seen_however_small_it_is() -> None:
+    assert depths(4.04, 3.98) == "4.04 -> 3.98"
+    assert depths(20.0001, 20) == "20.0001 -> 20.0000"
+    assert (depths(4, 4), depths(4, 1, "about ")) == ("4.0 -> 4.0", "4.0 -> about 1.0")
+    assert depths(None, 1) == "unknown -> 1.0"
 
 
 def test_sizes() -> None:
@@ -43,9 +59,9 @@ def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
     planned = result(0)
     sets = (PlannedSet(0, 2, 6, 3, 6000, 6 * 2**20, "1", "99", 6, 1),)
     planned.plan = RewritePlan(sets, 6 * 2**20, 6000, 1.0, 12.34)
-    planned.depth_before, planned.reason = 6, "average depth 6 is above 4"
+    planned.depth_before, planned.reason = 6, "reducible depth 6 is above 4"
     lines = plan_table(planned).splitlines()
-    assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "ts", "depth", "after"]
+    assert lines[0].split() == ["set", "level", "blocks", "into", "rows", "size", "ts", "deepest", "after"]
     assert lines[1].split() == [
         "1",
         "0",
@@ -68,8 +84,8 @@ def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
     )
     assert len(lines) == 3
     assert recluster_line(planned).startswith(
-        "db.t: would recluster 6 blocks (6.0 MB) in 1 set, because average depth 6"
+        "db.t: would recluster 6 blocks (6.0 MB) in 1 set, because reducible depth 6"
     )
     planned.plan = RewritePlan((), 0, 0, 1.0, None)
     assert plan_table(planned) == ""
-    assert recluster_line(planned) == "db.t: nothing to do, average depth 6 is above 4"
+    assert recluster_line(planned) == "db.t: nothing to do, reducible depth 6 is above 4\n  average depth 1.4"
