@@ -37,6 +37,8 @@ def reason_of(blocks: Blocks, eligible: Candidates, selected: SelectedSets, poli
     found = (
         f"is above {limit:.4g}, but no merge would lower it" if depth > limit else f"is at most {limit:.4g}"
     )
+    if 1 < depth <= limit and policy.max_bytes is not None:
+        found += ", and a depth of 1 would merge further"  # parts of a table stay over each other
     return f"{figure} {found}" + (f", and {left}" if left else "")
 
 

@@ -140,6 +140,20 @@ def test_level_properties_of_blocks_that_are_gone_are_dropped(spark: Any, schema
     assert set(recorded_levels(table.properties)) <= live
 
 
+def test_parts_of_a_table_stay_over_each_other_until_a_depth_of_1(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, files=8, keys=100_000)
+    half = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0] * 6 // 10
+    parts = [recluster(spark, name, "k", block_rows=1000, max_bytes=half)]
+    while parts[-1].rounds:
+        assert len(parts) < 5
+        parts.append(recluster(spark, name, block_rows=1000, max_bytes=half))
+    assert parts[-1].reason.endswith("is at most 4, and a depth of 1 would merge further")
+    assert 2 <= parts[-1].depth_after <= 4
+    assert recluster(spark, name, depth=1, block_rows=1000).rounds
+    finished = recluster(spark, name, depth=1, block_rows=1000, max_bytes=half)
+    assert (finished.reducible_depth, finished.reason) == (1, "reducible depth 1 is at most 1")
+
+
 def test_a_changed_key_makes_old_blocks_level_0_and_moves_them(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     recluster(spark, name, "k", depth=1, block_rows=1000)
