@@ -33,6 +33,7 @@ from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import scan_tasks
@@ -202,7 +203,8 @@ def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows
         sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
         table.refresh()
         merged = Merger(table, KEY, BlockLimits(block_rows, 1 << 40)).merge(blocks.snapshot_id, sets)
-        RoundCommit(table, blocks.snapshot_id, merged, [], lambda _: {}).run()
+        levels = LevelChanges.of(table, blocks, replaced=np.zeros(len(blocks), dtype=bool))
+        RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
 
 
 def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> None:

@@ -14,7 +14,7 @@ from dbt_recluster.clustering.table_settings import (
     option_properties,
 )
 from dbt_recluster.columns import quote_path
-from dbt_recluster.iceberg.recorded_levels import PREFIX as LEVEL_PREFIX
+from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 
 DISTRIBUTION_MODE = "write.distribution-mode"
@@ -152,7 +152,8 @@ def _removal(actual: TableClustering, configured: Mapping[str, str]) -> Clusteri
         return ClusteringChange()  # an order that somebody set by hand stays
     ours = [KEY_PROPERTY] if DISTRIBUTION_MODE in configured else [KEY_PROPERTY, DISTRIBUTION_MODE]
     ours += _recorded_options(actual, configured)
-    unset = [name for name in actual.properties if name in ours or name.startswith(LEVEL_PREFIX)]
+    unset = [name for name in actual.properties if name in ours]
+    unset += level_properties(actual.properties)
     return ClusteringChange("unordered" if actual.sort_order else None, {}, tuple(unset))
 
 

@@ -30,9 +30,8 @@ from dbt_recluster.iceberg.changed_partitions import (
     changed_partitions,
     partition_of,
 )
-from dbt_recluster.iceberg.commit import Recorded
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
-from dbt_recluster.iceberg.recorded_levels import recorded_levels
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
+from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
 PROPERTY = "recluster.looked"
@@ -62,7 +61,7 @@ class Look:
         self._table = table
         self._is_whole = where is None
         self.policy = replace(policy, max_bytes=None)
-        self._rules, self._levels = self._rules_now(), self._levels_now()
+        self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
         """Return the partitions that have changed since the last look, or in which there may be something to do.
@@ -82,7 +81,7 @@ class Look:
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
         if snapshot_id is not None and self._is_whole and self._still_holds():
-            _REMEMBERED.put(_digest(self._rules, self._levels), snapshot_id)
+            _REMEMBERED.put(_digest(self._rules), snapshot_id)
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is to be done outside the partitions of a plan's sets."""
@@ -95,7 +94,7 @@ class Look:
         return not rest.block_sets and not rest.limited
 
     def properties(
-        self, planned: int, committed: Sequence[int], files: Sequence[Any], after: Recorded
+        self, planned: int, committed: Sequence[int], files: Sequence[Any], after: IcebergTable
     ) -> Mapping[str, str | None]:
         """Return what a commit records if its plan leaves nothing to do outside the partitions of its sets.
 
@@ -103,12 +102,11 @@ class Look:
             planned: The snapshot that was planned.
             committed: The snapshots that the commit adds, in order.
             files: A Java data file of each set.
-            after: What the table has recorded after the commit.
+            after: The table after the commit, which still lacks these properties.
         """
         if not self._still_holds():
             return NOTHING_KNOWN
-        rules = {**self._rules, "sort_order": after.sort_order_id}
-        look = {"rules": _digest(rules, after.levels), "planned": planned, "committed": list(committed)}
+        look = {"rules": _digest(self._rules_of(after)), "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         whole = json.dumps({**look, "partitions": partitions})
@@ -119,7 +117,7 @@ class Look:
 
         Beside each are the partitions in which there may be something to do all the same.
         """
-        rules = _digest(self._rules, self._levels)
+        rules = _digest(self._rules)
         remembered = _REMEMBERED.get(rules)
         if remembered is not None:
             yield remembered, ()
@@ -148,13 +146,9 @@ class Look:
         return all(s is not None and s.parent == before for s, before in zip(found, snapshots, strict=False))
 
     def _still_holds(self) -> bool:
-        return (self._rules, self._levels) == (self._rules_now(), self._levels_now())
+        return self._rules == self._rules_of(self._table.iceberg)
 
-    def _levels_now(self) -> Mapping[int, int]:
-        return recorded_levels(self._table.iceberg.properties)
-
-    def _rules_now(self) -> Mapping[str, Any]:
-        iceberg = self._table.iceberg
+    def _rules_of(self, iceberg: IcebergTable) -> Mapping[str, Any]:
         return {
             "version": _version(),
             "table": iceberg.uuid,
@@ -164,12 +158,12 @@ class Look:
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),
             "sort_order": int(iceberg.java.sortOrder().orderId()),
+            "levels": level_properties(iceberg.properties),
         }
 
 
-def _digest(rules: Mapping[str, Any], levels: Mapping[int, int]) -> str:
-    text = json.dumps({**rules, "levels": sorted(levels.items())})
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(rules: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def forget() -> None:

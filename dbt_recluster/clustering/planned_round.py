@@ -12,8 +12,8 @@ from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
 from dbt_recluster.clustering.recorded_changes import NO_CHANGES
 from dbt_recluster.iceberg.block_metadata import IntArray
-from dbt_recluster.iceberg.commit import Recorded
-from dbt_recluster.iceberg.recorded_levels import obsolete_properties
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.transactions import Changes
@@ -48,12 +48,12 @@ class PlannedRound:
         """Positions in all blocks of the members of each set: int64 (k,) each."""
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
 
-    def obsolete_levels(self) -> list[str]:
-        """Return the level properties that no block needs once the sets are replaced."""
+    def level_changes(self) -> LevelChanges:
+        """Return how the recorded levels change once the sets are replaced."""
         metadata = self.blocks.metadata
-        stays = np.ones(len(metadata), dtype=bool)
-        stays[np.concatenate(self.sets)] = False
-        return obsolete_properties(self.table.iceberg.properties, np.unique(metadata.added_by[stays]))
+        replaced = np.zeros(len(metadata), dtype=bool)
+        replaced[np.concatenate(self.sets)] = True
+        return LevelChanges.of(self.table.iceberg, metadata, replaced)
 
     def file_groups(self) -> list[FileGroup]:
         """Return the files of each set."""
@@ -70,7 +70,7 @@ class PlannedRound:
             for block_set, positions, set_paths in zip(self.plan.block_sets, self.sets, paths, strict=True)
         ]
 
-    def look_properties(self) -> Callable[[Sequence[RewrittenGroup], Sequence[int], Recorded], Changes]:
+    def look_properties(self) -> Callable[[Sequence[RewrittenGroup], Sequence[int], IcebergTable], Changes]:
         """Plan what is left, and return the function that gives the properties by which a commit records it.
 
         The function takes all groups that were merged, and what :data:`Properties` takes. The properties also forget
@@ -79,7 +79,7 @@ class PlannedRound:
         leaves_nothing = self.look.leaves_nothing(self.blocks.blocks, self.plan)
 
         def properties(
-            groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: Recorded
+            groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: IcebergTable
         ) -> Changes:
             if not leaves_nothing:
                 return {**NO_CHANGES, **NOTHING_KNOWN}

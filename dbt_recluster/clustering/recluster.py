@@ -25,7 +25,7 @@ from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import MergeProgress, job_description
-from dbt_recluster.iceberg.recorded_levels import recorded_levels
+from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import changed_tasks
@@ -103,7 +103,7 @@ class Recluster:
         if self._options.dry_run or self._result.suspended is not None:
             return
         iceberg.check_writes_reach_main()
-        if loses_row_ids(iceberg) and not recorded_levels(iceberg.properties):
+        if loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
 
     def _is_due(self) -> bool:
@@ -220,7 +220,7 @@ class Recluster:
         started = time.monotonic()
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
-        obsolete = planned.obsolete_levels()
+        levels = planned.level_changes()
         look = planned.look_properties()
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
@@ -244,7 +244,7 @@ class Recluster:
             self._table.iceberg,
             planned.snapshot_id,
             merged,
-            obsolete,
+            levels,
             summary,
             lambda snapshots, after: look(merged, snapshots, after),
             self._change,

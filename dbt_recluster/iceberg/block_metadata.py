@@ -45,6 +45,7 @@ class BlockMetadata:
         deleted_rows: Rows that delete files of this block alone delete, or None if the snapshot has no delete files.
         bytes: Size of the file.
         added_by: The snapshot that added the block; rewriting manifests does not change it.
+        sequence: The sequence number of that snapshot, 0 if it has none, as in tables of format version 1.
         sort_order_id: The sort order that the block's writer recorded, 0 if none.
         lower, upper: The bounds: one Arrow array for each key item (see :func:`bounds.key_bounds`).
         unbounded: Where the upper bound is unknown: one mask for each key item.
@@ -59,6 +60,7 @@ class BlockMetadata:
     rows: IntArray
     bytes: IntArray
     added_by: IntArray
+    sequence: IntArray
     sort_order_id: IntArray
     lower: list[pa.Array]
     upper: list[pa.Array]
@@ -82,6 +84,7 @@ class BlockMetadata:
             self.rows[places],
             self.bytes[places],
             self.added_by[places],
+            self.sequence[places],
             self.sort_order_id[places],
             [column.take(arrow_places) for column in self.lower],
             [column.take(arrow_places) for column in self.upper],
@@ -165,6 +168,7 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
         rows=_numbers(rows, "rows"),
         bytes=_numbers(rows, "bytes"),
         added_by=_numbers(rows, "added_by"),
+        sequence=_numbers(rows, "sequence"),
         sort_order_id=_numbers(rows, "sort_order_id"),
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
@@ -197,6 +201,7 @@ def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
         data_file["record_count"].alias("rows"),
         data_file["file_size_in_bytes"].alias("bytes"),
         F.coalesce(F.col("snapshot_id"), F.lit(0)).cast("bigint").alias("added_by"),
+        F.coalesce(F.col("file_sequence_number"), F.lit(0)).cast("bigint").alias("sequence"),
         F.coalesce(data_file["sort_order_id"], F.lit(0)).cast("bigint").alias("sort_order_id"),
     ]
     if "partition" in entries.select("data_file.*").columns:
@@ -239,7 +244,7 @@ def _empty(key: ClusterKey) -> BlockMetadata:
     bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
     masks: list[BoolArray] = [np.zeros(0, dtype=bool) for _ in key.fields]
     return BlockMetadata(
-        None, pa.array([], type=pa.string()), none, none, none, none, none, none, bounds, bounds, masks
+        None, pa.array([], type=pa.string()), none, none, none, none, none, none, none, bounds, bounds, masks
     )
 
 

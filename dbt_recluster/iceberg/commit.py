@@ -19,7 +19,7 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
-from dbt_recluster.iceberg.recorded_levels import level_property, recorded_levels
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.verification import verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
@@ -28,7 +28,7 @@ from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.iceberg.transactions import Changes, Transaction
 
 if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -41,23 +41,8 @@ _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
 # Returns the figures for the snapshots' summaries, given the groups to be committed.
 Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What a table has recorded of its clustering after a commit.
-
-    Attributes:
-        levels: The levels of its blocks, by the snapshot that added them.
-        sort_order_id: The id of its sort order.
-    """
-
-    levels: Mapping[int, int]
-    sort_order_id: int
-
-
-# Returns what to set with the commit, given the ids of the new snapshots.
-Properties = Callable[[Sequence[int], Recorded], Changes]
+# Returns what to set with the commit, given the ids of the new snapshots and the table as they leave it.
+Properties = Callable[[Sequence[int], "IcebergTable"], Changes]
 
 
 @dataclass(frozen=True)
@@ -86,7 +71,7 @@ def back_off(attempt: int) -> None:
 class RoundCommit:
     """Replaces the files of a round's groups by the new ones.
 
-    Groups of one run become one snapshot, so that a run is a snapshot; its level becomes a property of the table in the
+    Groups of one run become one snapshot, so that a run is a snapshot; its level is recorded with the table in the
     same transaction. The rewrite has no data sequence number: with one, rows that an equality delete removed in the
     meantime would come back (apache/iceberg#10312).
 
@@ -97,7 +82,7 @@ class RoundCommit:
         table: The table.
         snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
         groups: What the round has written.
-        obsolete_levels: Level properties that no block needs once all groups are replaced.
+        level_changes: How the recorded levels change with the groups.
         summary: Figures for the snapshots.
         properties: Further properties to set with the commit.
         change: What else to change of the table with the commit.
@@ -106,7 +91,7 @@ class RoundCommit:
     table: IcebergTable
     snapshot_id: int
     groups: Sequence[RewrittenGroup]
-    obsolete_levels: Sequence[str]
+    level_changes: LevelChanges
     summary: Summary
     properties: Properties = lambda *_: {}
     change: TableChange = field(default_factory=TableChange)
@@ -204,17 +189,22 @@ class RoundCommit:
         try:
             transaction.refuse_other_bases()
             self.change.add_to(transaction)
-            levels = self._rewrite(transaction)
-            transaction.set_properties(self._changes(transaction, levels))
+            added = self._rewrite(transaction)
+            all_replaced = len(self._remaining) == len(self.groups)
+            transaction.set_properties(
+                self.level_changes.properties(transaction.table, added, all_replaced=all_replaced)
+            )
+            snapshots = [snapshot.id for snapshot, _ in added]
+            transaction.set_properties(self.properties(snapshots, transaction.table))
         except BaseException:
             transaction.clean_up()
             raise
-        return transaction, list(levels)
+        return transaction, snapshots
 
-    def _rewrite(self, transaction: Transaction) -> dict[int, int]:
-        """Replace the files of each run; return the level of each new snapshot."""
+    def _rewrite(self, transaction: Transaction) -> list[tuple[Snapshot, int]]:
+        """Replace the files of each run; return the new snapshots, each with the level of its blocks."""
         summary = self.summary(self._remaining)
-        levels: dict[int, int] = {}
+        added = []
         by_run = sorted(self._remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
             run, before = list(members), transaction.table.current_snapshot()
@@ -230,18 +220,8 @@ class RoundCommit:
             assert before is not None
             assert after is not None
             verify_counts(before, after, run)
-            levels[after.id] = level
-        return levels
-
-    def _changes(self, transaction: Transaction, levels: Mapping[int, int]) -> Changes:
-        """Return the properties to set and to remove."""
-        # Groups that were left out still need their levels; the next round drops what nothing needs any more.
-        obsolete = set(self.obsolete_levels if len(self._remaining) == len(self.groups) else ())
-        recorded = recorded_levels(self.table.properties)
-        kept = {s: level for s, level in recorded.items() if level_property(s) not in obsolete}
-        after = Recorded({**kept, **levels}, int(transaction.table.java.sortOrder().orderId()))
-        changes: dict[str, str | None] = {level_property(s): str(level) for s, level in levels.items()}
-        return changes | dict.fromkeys(obsolete) | dict(self.properties(list(levels), after))
+            added.append((after, level))
+        return added
 
     def _replace(self, rewrite: Any, group: RewrittenGroup, order: Any) -> None:
         iceberg = self.table.iceberg

@@ -48,6 +48,7 @@ class Snapshot:
     Attributes:
         id: The snapshot's id.
         parent: The id of the snapshot before it, which may have expired; None for the first.
+        sequence_number: Ascends with commits; 0 in tables of format version 1.
         at: When it was committed, UTC.
         operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
         summary: Iceberg's counts, and ours under ``recluster.``.
@@ -55,6 +56,7 @@ class Snapshot:
 
     id: int
     parent: int | None
+    sequence_number: int
     at: datetime
     operation: str
     summary: Mapping[str, str]
@@ -276,6 +278,7 @@ class IcebergTable:
         return Snapshot(
             id=int(snapshot.snapshotId()),
             parent=None if parent is None else int(parent),
+            sequence_number=int(snapshot.sequenceNumber()),
             at=datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc),
             operation=str(snapshot.operation()),
             summary=java_map(self.spark, snapshot.summary()),

@@ -147,6 +147,7 @@ class _Reader:
         partition = self._table.java.specs().get(spec_id).partitionType()
         handles = [
             functions.as_type(functions.hidden_method(_ENTRY, "snapshotId"), OBJECT, OBJECT),
+            functions.as_type(functions.hidden_method(_ENTRY, "fileSequenceNumber"), OBJECT, OBJECT),
             of_file("location", STRING),
             of_file("partition", "org.apache.iceberg.StructLike", functions.json_of(partition)),
             of_file("recordCount", "long"),
@@ -169,11 +170,11 @@ class _Reader:
 def _blocks(
     rows: Sequence[Sequence[str]], key: ClusterKey, types: Sequence[ValueType], snapshot_id: int
 ) -> BlockMetadata:
-    columns = list(zip(*rows, strict=True)) or [()] * (7 + 5 * len(types))
-    spec_id, added_by, path, partition, count, size, order = columns[:7]
+    columns = list(zip(*rows, strict=True)) or [()] * (8 + 5 * len(types))
+    spec_id, added_by, sequence, path, partition, count, size, order = columns[:8]
     bounds = []
     for place, (field, kind) in enumerate(zip(key.fields, types, strict=True)):
-        *counts, lower, upper = columns[7 + 5 * place : 12 + 5 * place]
+        *counts, lower, upper = columns[8 + 5 * place : 13 + 5 * place]
         metrics = pa.StructArray.from_arrays(
             [
                 *(pa.array(map(_number, texts), pa.int64()) for texts in counts),
@@ -192,6 +193,7 @@ def _blocks(
         rows=_whole(count),
         bytes=_whole(size),
         added_by=_whole(added_by),
+        sequence=_whole(sequence),
         sort_order_id=_whole(order),
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],

@@ -1,42 +1,162 @@
-"""The level and run of each block, recorded in table properties.
+"""The level and run of each block, recorded in one table property of bounded size.
 
-Every manifest entry keeps the id of the snapshot that added its file, also when manifests are rewritten. So a run is
-one of our snapshots, and its level is a single property of the table. A lost property makes its blocks level 0, which
-costs work and never rows.
+Every manifest entry keeps the snapshot that added its file, and that snapshot's sequence number, also when manifests
+are rewritten and snapshots expire. So a run is one of our snapshots, and the property has the level of each that has
+blocks, by a number: the sequence number, or the id where there is none, as in tables of format version 1. Where these
+levels do not fit, those of the lower half of the numbers become one mean. Their blocks have rested for long, since a
+merge would have given them a new number.
+
+A lost level makes its blocks level 0, which costs work and never rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
-from dbt_recluster.iceberg.iceberg_table import whole_number
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 
 if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 
-PREFIX = "recluster.level."
+PROPERTY = "recluster.levels"
+# Earlier versions of this package recorded each level by itself, by the snapshot's id.
+_EARLIER = "recluster.level."
+# Characters of the property; a Hive metastore may hold 4,000.
+LONGEST = 3_900
 
 
-def level_property(snapshot_id: int) -> str:
-    """Return the name of the property that records the level of the blocks that ``snapshot_id`` added."""
-    return f"{PREFIX}{snapshot_id}"
+def level_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that record levels."""
+    return {
+        name: value for name, value in properties.items() if name == PROPERTY or name.startswith(_EARLIER)
+    }
 
 
-def recorded_levels(properties: Mapping[str, str]) -> dict[int, int]:
-    """Return the recorded level of each snapshot; malformed properties are ignored."""
-    levels = {}
-    for name, value in properties.items():
-        if name.startswith(PREFIX):
-            snapshot, level = whole_number(name.removeprefix(PREFIX)), whole_number(value)
-            if snapshot is not None and level is not None:
+@dataclass(frozen=True)
+class RecordedLevels:
+    """The levels of snapshots.
+
+    Attributes:
+        by_number: Level of the blocks that each snapshot added, by its number.
+        last_old: All snapshots up to this number that have no level of their own have `mean_old`.
+        mean_old: Their mean level.
+    """
+
+    by_number: Mapping[int, int] = field(default_factory=dict)
+    last_old: int = 0
+    mean_old: int = 0
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> RecordedLevels:
+        """Read what properties record; what is malformed is ignored."""
+        levels = {}
+        for name, value in properties.items():
+            snapshot, level = whole_number(name.removeprefix(_EARLIER)), whole_number(value)
+            if name.startswith(_EARLIER) and snapshot is not None and level is not None:
                 levels[snapshot] = level
-    return levels
+        try:
+            recorded = json.loads(properties.get(PROPERTY, "{}"))
+            packed: dict[int, int] = {}
+            for level, differences in recorded["levels"].items():
+                packed |= dict.fromkeys(accumulate(map(int, differences.split())), int(level))
+            last_old, mean_old = map(int, recorded["old"])
+            numbers = (*packed, *packed.values(), last_old, mean_old)
+            if min(numbers) >= 0 and max(numbers) <= GREATEST_LONG:
+                return cls(levels | packed, last_old, mean_old)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            pass
+        return cls(levels)
+
+    def look_up(self, number: IntArray) -> IntArray:
+        """Return the level of snapshots, -1 where nothing is recorded: int64 (n,)."""
+        numbers, place = np.unique(number, return_inverse=True)
+        level = [
+            self.by_number.get(n, self.mean_old if 0 < n <= self.last_old else -1) for n in numbers.tolist()
+        ]
+        return np.array(level, dtype=np.int64)[place]
+
+    def packed(self) -> str:
+        """Return a text that records this, or as much as fits into `LONGEST` characters."""
+        by_level: dict[int, list[int]] = {}
+        for number in sorted(self.by_number):
+            by_level.setdefault(self.by_number[number], [0]).append(number)
+        differences = {
+            level: " ".join(str(number - before) for before, number in pairwise(numbers))
+            for level, numbers in by_level.items()
+        }
+        recorded = {"old": [self.last_old, self.mean_old], "levels": differences}
+        text = json.dumps(recorded, separators=(",", ":"))
+        return text if len(text) <= LONGEST else self._with_more_old().packed()
+
+    def _with_more_old(self) -> RecordedLevels:
+        numbers = sorted(self.by_number)
+        old, young = np.split(np.array(numbers), [(len(numbers) + 1) // 2])
+        # A mean over the numbers that each level stands for.
+        share = np.maximum(np.diff(old, prepend=self.last_old), 0)
+        levels = [self.mean_old, *(self.by_number[n] for n in old.tolist())]
+        mean = np.average(levels, weights=[self.last_old, *share.tolist()])
+        young_levels = {n: self.by_number[n] for n in young.tolist()}
+        return RecordedLevels(young_levels, max(self.last_old, int(old[-1])), round(float(mean)))
+
+
+@dataclass(frozen=True)
+class LevelChanges:
+    """How a commit changes the recorded levels.
+
+    Attributes:
+        planned: What was recorded when the commit was planned.
+        outdated: Names of the properties by which earlier versions of this package recorded it.
+        live: What was recorded for each snapshot that had blocks then, by its number.
+        obsolete: Numbers of those that have none once all block sets are replaced.
+    """
+
+    planned: RecordedLevels
+    outdated: Sequence[str]
+    live: Mapping[int, int]
+    obsolete: frozenset[int]
+
+    @classmethod
+    def of(cls, table: IcebergTable, blocks: BlockMetadata, replaced: BoolArray) -> LevelChanges:
+        """Describe the levels of a table before a merge.
+
+        Args:
+            table: The table.
+            blocks: Its n blocks.
+            replaced: Which of them the block sets have, bool (n,).
+        """
+        planned = RecordedLevels.of(table.properties)
+        number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
+        live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
+        outdated = [name for name in level_properties(table.properties) if name != PROPERTY]
+        return cls(planned, outdated, live, frozenset(live) - frozenset(number[~replaced].tolist()))
+
+    def properties(
+        self, table: IcebergTable, added: Sequence[tuple[Snapshot, int]], *, all_replaced: bool
+    ) -> dict[str, str | None]:
+        """Return the properties to set, None to remove one.
+
+        Args:
+            table: The table as the commit leaves it.
+            added: The snapshots of the commit, with the level of their blocks.
+            all_replaced: Whether it replaces all block sets.
+        """
+        now = RecordedLevels.of(table.properties)
+        gone = self.obsolete if all_replaced else ()
+        levels = {number: level for number, level in self.live.items() if number not in gone}
+        # Others may have committed merges since the plan.
+        levels |= {n: level for n, level in now.by_number.items() if n not in self.planned.by_number}
+        levels |= {snapshot.sequence_number or snapshot.id: level for snapshot, level in added}
+        text = RecordedLevels(levels, now.last_old, now.mean_old).packed()
+        return {**dict.fromkeys(self.outdated), PROPERTY: text}
 
 
 def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey) -> tuple[IntArray, IntArray]:
@@ -46,18 +166,18 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     sorted by another key than the table has today, and to all blocks if ``key`` is not the table's.
     """
     unknown = np.zeros(len(blocks), dtype=np.int64)
-    levels = recorded_levels(table.properties)
-    snapshots = np.array(sorted(levels), dtype=np.int64)
-    if not len(snapshots) or not is_cluster_key(table, key):
+    if not level_properties(table.properties) or not is_cluster_key(table, key):
         return unknown, unknown
-    place = np.minimum(np.searchsorted(snapshots, blocks.added_by), len(snapshots) - 1)
-    sort_order_id = int(table.java.sortOrder().orderId())
-    ours = (snapshots[place] == blocks.added_by) & (blocks.sort_order_id == sort_order_id)
-    level = np.array([levels[int(snapshot)] for snapshot in snapshots], dtype=np.int64)[place]
-    return np.where(ours, level, unknown), np.where(ours, blocks.added_by, unknown)
+    _, level = _of_blocks(RecordedLevels.of(table.properties), table, blocks)
+    return np.maximum(level, 0), np.where(level >= 0, blocks.added_by, unknown)
 
 
-def obsolete_properties(properties: Mapping[str, str], live_snapshots: IntArray) -> list[str]:
-    """Return the level properties of snapshots that added none of the live blocks."""
-    live = set(live_snapshots.tolist())
-    return [level_property(snapshot) for snapshot in recorded_levels(properties) if snapshot not in live]
+def _of_blocks(
+    recorded: RecordedLevels, table: IcebergTable, blocks: BlockMetadata
+) -> tuple[IntArray, IntArray]:
+    """Return the number of each block's snapshot and the block's level, -1 where nothing is known: int64 (n,) each."""
+    number = np.where(blocks.sequence > 0, blocks.sequence, blocks.added_by)
+    level = recorded.look_up(number)
+    level = np.where(level < 0, recorded.look_up(blocks.added_by), level)
+    ours = blocks.sort_order_id == int(table.java.sortOrder().orderId())
+    return number, np.where(ours, level, -1)

@@ -124,7 +124,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
         assert not is_known(given=other)
     recorded = IcebergTable.load(spark, table).properties
     rules = json.loads(recorded[PROPERTY])["rules"]
-    level = next(name for name in recorded if name.startswith("recluster.level."))
+    level = "recluster.levels"
     for change, undo in (
         (f"unset tblproperties ('{level}')", f"set tblproperties ('{level}' = '{recorded[level]}')"),
         (

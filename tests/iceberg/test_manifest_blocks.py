@@ -41,7 +41,14 @@ def described(blocks: BlockMetadata) -> list[Any]:
             (str(lower[place].as_py()), bool(mask[place]) or str(upper[place].as_py()))
             for lower, upper, mask in zip(blocks.lower, blocks.upper, blocks.unbounded, strict=True)
         ]
-        figures = (blocks.spec_id, blocks.rows, blocks.bytes, blocks.added_by, blocks.sort_order_id)
+        figures = (
+            blocks.spec_id,
+            blocks.rows,
+            blocks.bytes,
+            blocks.added_by,
+            blocks.sequence,
+            blocks.sort_order_id,
+        )
         lines.append((path, *(int(figure[place]) for figure in figures), bounds))
     return sorted(lines)
 

@@ -18,6 +18,7 @@ from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.merge import METHODS, BlockLimits, Merger
@@ -50,7 +51,8 @@ def merge_all(
         groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
     merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), method=method)
     merged = merger.merge(blocks.snapshot_id, groups)
-    RoundCommit(table, blocks.snapshot_id, merged, [], lambda _: {}).run()
+    levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
+    RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
     return [list(group.files) for group in merged]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table, metadata_file
+from tables import append, checksum, make_table, metadata_file, recorded_levels
 
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
@@ -18,7 +19,7 @@ from dbt_recluster.exceptions import (
 )
 from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.recorded_levels import levels_and_runs, recorded_levels
+from dbt_recluster.iceberg.recorded_levels import PROPERTY, levels_and_runs
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
 from dbt_recluster.planner import STRATEGIES
@@ -129,15 +130,59 @@ def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: 
     assert levels(spark, name) == before
 
 
-def test_level_properties_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
+def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     recluster(spark, name, "k", depth=1, block_rows=1000)
     spark.sql(f"delete from {name}")
     append(spark, name, 0, 1000, files=3)
     recluster(spark, name, depth=1, block_rows=1000)
-    table = IcebergTable.load(spark, name)
-    live = {row[0] for row in spark.sql(f"select snapshot_id from {name}.entries where status < 2").collect()}
-    assert set(recorded_levels(table.properties)) <= live
+    entries = spark.sql(f"select file_sequence_number from {name}.entries where status < 2").collect()
+    assert set(recorded_levels(spark, name)) == {row[0] for row in entries}
+
+
+def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    before = levels(spark, name)
+    earlier = f"recluster.level.{snapshot(spark, name)}"
+    spark.sql(f"alter table {name} unset tblproperties ('{PROPERTY}')")
+    spark.sql(
+        f"alter table {name} set tblproperties ('{earlier}' = '{max(before)}', 'recluster.level.5' = '1')"
+    )
+    assert levels(spark, name) == before
+    spark.sql(f"insert into {name} select /*+ repartition(3) */ id, k + 5000, v from {name}")
+    assert recluster(spark, name, depth=1, block_rows=1000).rounds
+    assert set(before) < set(levels(spark, name))
+    properties = IcebergTable.load(spark, name).properties
+    assert PROPERTY in properties
+    assert not [name for name in properties if name.startswith("recluster.level.")]
+
+
+def test_levels_that_do_not_fit_become_a_mean(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 36)
+    name = make_table(spark, schema, files=0)
+    for load in range(6):
+        spark.sql(
+            f"insert into {name} select /*+ repartition(2) */ id, cast(rand({load}) * 1000 as int) + {2000 * load}, "
+            "'v' from range(400)"
+        )
+        assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
+    properties = IcebergTable.load(spark, name).properties
+    assert len(properties[PROPERTY]) <= 36
+    old, mean = json.loads(properties[PROPERTY])["old"]
+    assert (old > 0, mean, set(levels(spark, name))) == (True, 1, {1})
+    assert not recluster(spark, name, depth=1, block_rows=200).rounds
+
+
+def test_tables_without_sequence_numbers_keep_levels(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, properties={"format-version": 1})
+    result = recluster(spark, name, "k", depth=1, block_rows=1000)
+    (committed,) = result.rounds
+    assert recorded_levels(spark, name) == {committed.snapshot_ids[0]: max(levels(spark, name))}
+    spark.sql(f"alter table {name} set tblproperties ('format-version' = '2')")
+    assert min(levels(spark, name)) > 0
 
 
 def test_parts_of_a_table_stay_over_each_other_until_a_depth_of_1(spark: Any, schema: str) -> None:

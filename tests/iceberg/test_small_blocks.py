@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tables import checksum, make_table
+from tables import checksum, make_table, recorded_levels
 
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.recorded_levels import recorded_levels
 from dbt_recluster.maintenance import clustering_information, recluster
 
 
@@ -21,10 +19,6 @@ def load_in_order(spark: Any, name: str, loads: int, rows: int, first: int = 0) 
         )
 
 
-def levels(spark: Any, name: str) -> set[int]:
-    return set(recorded_levels(IcebergTable.load(spark, name).properties).values())
-
-
 def test_ordered_loads_of_small_files_are_joined(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=0)
     load_in_order(spark, name, 12, 100)
@@ -35,7 +29,7 @@ def test_ordered_loads_of_small_files_are_joined(spark: Any, schema: str) -> Non
     assert checksum(spark, name) == before
     assert (result.blocks_before, result.rounds[0].blocks_in, result.rows) == (12, 10, 1000)
     assert result.blocks_after == 3
-    assert levels(spark, name) == {0}
+    assert set(recorded_levels(spark, name).values()) == {0}
     information = clustering_information(spark, name, "k", block_rows=1000)
     assert information["average_depth"] == 1.0
     assert (information["small_block_count"], information["fragmentation"]) == (2, 1.5)

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlparse
 from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jvm import java_array, java_items, jvm
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 
 
 def append(
@@ -169,3 +170,8 @@ def raise_java(spark: Any, name: str, message: str) -> None:
         "CommitStateUnknownException": lambda: package.exceptions.CommitStateUnknownException(cause),
     }
     package.relocated.com.google.common.base.Throwables.throwIfUnchecked(exceptions[name]())
+
+
+def recorded_levels(spark: Any, name: str) -> dict[int, int]:
+    """The levels that a table has recorded, by the sequence number of the snapshot that added the blocks."""
+    return dict(RecordedLevels.of(IcebergTable.load(spark, name).properties).by_number)

@@ -1,12 +1,95 @@
 from __future__ import annotations
 
-from dbt_recluster.iceberg.recorded_levels import recorded_levels
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbt_recluster.iceberg.recorded_levels import LONGEST, PROPERTY, RecordedLevels, level_properties
+
+NUMBERS = st.integers(1, 2**63 - 1)
 
 
-def test_properties_that_are_no_level_are_ignored() -> None:
+def packed(levels: RecordedLevels) -> RecordedLevels:
+    text = levels.packed()
+    assert len(text) <= LONGEST
+    return RecordedLevels.of({PROPERTY: text})
+
+
+def looked_up(levels: RecordedLevels, numbers: list[int]) -> list[int]:
+    return levels.look_up(np.array(numbers, dtype=np.int64)).tolist()
+
+
+def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() -> None:
     good = {"recluster.level.5": "3", f"recluster.level.{2**63 - 1}": "0"}
-    numbers = ("", "-1", "1.0", "1x", " 1", "\u00b2", "\u0663", str(2**63), "9" * 5000)
+    numbers = ("", "-1", "1.0", "1x", "\u00b2", "\u0663", str(2**63), "9" * 5000)
     bad = {f"recluster.level.{number}": "1" for number in numbers}
-    assert recorded_levels({**good, **bad, "owner": "1"}) == {5: 3, 2**63 - 1: 0}
+    assert RecordedLevels.of({**good, **bad, "owner": "1", "7": "1"}).by_number == {5: 3, 2**63 - 1: 0}
     for number in numbers:
-        assert recorded_levels({"recluster.level.5": number}) == {}
+        assert RecordedLevels.of({"recluster.level.5": number}).by_number == {}
+    both = {**good, PROPERTY: '{"old":[0,0],"levels":{"2":"7 1"}}'}
+    assert RecordedLevels.of(both).by_number == {5: 3, 2**63 - 1: 0, 7: 2, 8: 2}
+    assert level_properties({**both, "recluster.levels2": "", "owner": ""}) == both
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": {"0": "x"}},
+        {"levels": {"x": "5"}},
+        {"levels": {"-1": "5"}},
+        {"levels": {"0": "-5"}},
+        {"levels": {"0": f"{2**62} {2**62}"}},
+        {"levels": ["5"]},
+        {"levels": None},
+        {"old": [5]},
+        {"old": [-5, 1]},
+        {"old": [2**63, 1]},
+        {"old": [float("inf"), 1]},
+        {"old": 5},
+    ],
+)
+def test_a_malformed_property_is_ignored(change: dict[str, Any]) -> None:
+    good = {"old": [5, 1], "levels": {"3": "10 2"}}
+    assert looked_up(RecordedLevels.of({PROPERTY: json.dumps(good)}), [0, 4, 6, 10, 12]) == [-1, 1, -1, 3, 3]
+    assert RecordedLevels.of({PROPERTY: json.dumps({**good, **change})}) == RecordedLevels()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", "null", "[" * 100_000, "{}"])
+def test_a_text_that_records_nothing(text: str) -> None:
+    assert RecordedLevels.of({PROPERTY: text}) == RecordedLevels()
+
+
+@given(st.dictionaries(NUMBERS, st.integers(0, 64), max_size=60), NUMBERS, st.integers(0, 64))
+def test_levels_are_what_was_recorded(levels: dict[int, int], last_old: int, mean_old: int) -> None:
+    recorded = RecordedLevels(levels, last_old, mean_old)
+    assert packed(recorded) == recorded
+
+
+def test_old_levels_become_a_mean_and_young_ones_stay() -> None:
+    levels = {2 * n: 2 if n < 3_000 else 30 + n % 3 for n in range(1, 4_001)}
+    recorded = packed(RecordedLevels(levels))
+    assert recorded.by_number == {n: level for n, level in levels.items() if n > recorded.last_old}
+    assert len(recorded.by_number) > 200
+    old = [level for number, level in levels.items() if number <= recorded.last_old]
+    assert abs(recorded.mean_old - sum(old) / len(old)) < 1
+    assert looked_up(recorded, [2, 3, recorded.last_old, 8_001]) == [recorded.mean_old] * 3 + [-1]
+
+
+@pytest.mark.parametrize("ids", [False, True], ids=["sequence numbers", "ids"])
+def test_a_text_is_short_however_often_levels_are_added(ids: bool) -> None:
+    """Ids, as in tables of format version 1, tell nothing of a snapshot's age: a new one may count as old."""
+    draw = np.random.default_rng(1)
+    recorded = RecordedLevels()
+    for commit in range(1, 3_000):
+        number = int(draw.integers(1, 2**63 - 1) if ids else 10 * commit + draw.integers(0, 9))
+        added = {number: int(draw.integers(10, 65))}
+        recorded = packed(
+            RecordedLevels({**recorded.by_number, **added}, recorded.last_old, recorded.mean_old)
+        )
+        (level,) = looked_up(recorded, [number])
+        assert level == added[number] or (ids and level == recorded.mean_old)
+    assert 30 < recorded.mean_old < 45
