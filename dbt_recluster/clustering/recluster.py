@@ -30,7 +30,12 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import changed_tasks
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
-from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, loses_row_ids
+from dbt_recluster.iceberg.sort_order import (
+    TableChange,
+    check_bounds_are_recorded,
+    cut_off_bounds,
+    loses_row_ids,
+)
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate
 
@@ -97,8 +102,7 @@ class Recluster:
         self._result.warnings += self._table.know(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
-        sets_key = self._table.cluster_by is not None
-        self._change = TableChange(key if sets_key else None, depth.as_properties() if depth else {})
+        self._change = TableChange(key, depth.as_properties() if depth else {})
         check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
@@ -146,8 +150,11 @@ class Recluster:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
             result.read_depth_before = result.read_depth_after
         result.suspended = suspended_since(self._table.iceberg)
-        if (warning := _listed_again(self._table.name, blocks.metadata)) not in ("", *result.warnings):
-            result.warnings.append(warning)
+        listed_again = _listed_again(self._table.name, blocks.metadata)
+        cut_off = cut_off_bounds(
+            self._change.pending(self._table.iceberg), self._table.key, blocks.metadata.lower
+        )
+        result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
 
     @property
@@ -312,17 +319,17 @@ class Recluster:
         return RoundProgress(start, self._options.progress)
 
 
-def _listed_again(table: str, blocks: BlockMetadata) -> str:
-    """Return a warning about files that the table lists more than once, or nothing."""
+def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
+    """Return a warning about files that the table lists more than once, if there are any."""
     if blocks.repeated is None:
-        return ""
+        return []
     paths = blocks.take(blocks.repeated).path.unique()
     count = (
         "1 file is listed more than once"
         if len(paths) == 1
         else f"{len(paths):,} files are listed more than once"
     )
-    return _LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)
+    return [_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)]
 
 
 def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:

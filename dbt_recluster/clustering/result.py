@@ -223,13 +223,13 @@ class ReclusterResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""
         totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
-        facts = ("blocks_before", "blocks_after", "depth_before", "depth_after")
-        facts += ("read_depth_before", "read_depth_after", "reducible_depth", "conflicts")
+        facts = ("blocks_before", "blocks_after", "depth_before", "depth_after", "conflicts")
+        depths = ("read_depth_before", "read_depth_after", "reducible_depth")
         return {
             "table": self.table,
             "cluster_key": self.cluster_key,
             "rounds": len(self.rounds),
-            **{name: getattr(self, name) for name in (*totals, *facts)},
+            **{name: getattr(self, name) for name in (*totals, *facts, *depths)},
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
             "fired": self.fired,

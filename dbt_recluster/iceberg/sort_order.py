@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
@@ -22,6 +25,13 @@ ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _COLUMN_CHUNK_BYTES = 128 * 1024
 
+_CUT_OFF = re.compile(r"truncate\((\d+)\)")
+_CUT_OFF_BOUNDS = (
+    "Bounds of {column} are cut off after {width} characters, so blocks of values that begin alike overlap, and no "
+    f"merge changes that. To record whole ones: alter table {{table}} set tblproperties ('{METRICS_PREFIX}{{column}}' "
+    "= 'full'), and for the next recluster to merge the blocks that are there: alter table {table} unset tblproperties "
+    "if exists ('recluster.levels')"
+)
 _TRUNCATE = re.compile(r"truncate\[(\d+)\]")
 _PLAIN_TRANSFORMS = ("identity", "hour", "day", "month", "year")
 
@@ -134,12 +144,39 @@ def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
         raise _no_bounds(
             table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
         )
-    metrics = table.iceberg.MetricsConfig.forTable(table.java)
-    for column in dict.fromkeys(item.column for item in key.fields):
-        mode = str(metrics.columnMode(column).toString())
+    for column, mode in _metrics_modes(table, key).items():
         if mode in ("none", "counts"):
             what = f"records no bounds of {column} (metrics mode {mode})"
             raise _no_bounds(table, what, f"{METRICS_PREFIX}{column}", "full")
+
+
+def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Array]) -> list[str]:
+    """Return a warning about each column of the key of which new files will record the beginnings of values only.
+
+    Args:
+        table: The table, as the files will be written to it.
+        key: The cluster key.
+        bounds: Lower bounds of its items.
+    """
+    warnings = []
+    modes = _metrics_modes(table, key)
+    for item, lower in zip(key.fields, bounds, strict=True):
+        width = _CUT_OFF.fullmatch(modes[item.column])
+        if width is None or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
+            continue
+        length = pc.utf8_length if pa.types.is_string(lower.type) else pc.binary_length
+        if (pc.max(length(lower)).as_py() or 0) >= int(width.group(1)):
+            warnings.append(
+                _CUT_OFF_BOUNDS.format(table=table.name, column=item.column, width=width.group(1))
+            )
+    return warnings
+
+
+def _metrics_modes(table: IcebergTable, key: ClusterKey) -> dict[str, str]:
+    """Return the metrics mode of each column of the key."""
+    metrics = table.iceberg.MetricsConfig.forTable(table.java)
+    columns = dict.fromkeys(item.column for item in key.fields)
+    return {column: str(metrics.columnMode(column).toString()) for column in columns}
 
 
 def loses_row_ids(table: IcebergTable) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,26 @@ def test_a_default_of_no_metrics_is_overruled_for_the_key(spark: Any, schema: st
     name = make_table(spark, schema, properties={"write.metadata.metrics.default": "none"})
     recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
     assert recluster(spark, name, depth=1, block_rows=1000, final=True).depth_after <= 2
+
+
+@pytest.mark.parametrize("cut_off_by_hand", [False, True])
+def test_bounds_of_a_key_are_whole_or_a_warning_says_how(
+    spark: Any, schema: str, cut_off_by_hand: bool
+) -> None:
+    property_name = "write.metadata.metrics.column.v"
+    name = make_table(spark, schema, properties={property_name: "truncate(4)"} if cut_off_by_hand else {})
+    spark.sql(f"alter table {name} write ordered by v asc nulls first")
+    first = recluster(spark, name, depth=1, block_rows=1000)
+    if cut_off_by_hand:
+        (warning,) = first.warnings
+        assert first.depth_before == clustering_information(spark, name)["average_depth"] == 6
+        assert not recluster(spark, name, depth=1, block_rows=1000).rounds
+        for statement in re.findall(r"alter table .*?\)", warning):
+            spark.sql(statement)
+        assert recluster(spark, name, depth=1, block_rows=1000).rounds
+    again = recluster(spark, name, depth=1, block_rows=1000)
+    assert (again.warnings, again.rounds, again.depth_after) == ([], [], 1)
+    assert IcebergTable.load(spark, name).properties[property_name] == "full"
 
 
 @pytest.mark.alike
