@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.recorded_reads import (
     EVENT_LOG,
+    MOST_READS,
     PROJECT,
     READS_PROPERTY,
+    RecordedRead,
     RecordedReads,
+    compact,
     faded,
 )
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.event_logs import EventLogs
+from dbt_recluster.iceberg.event_logs import EventLogs, LoggedScan
 from dbt_recluster.iceberg.logged_filters import logged_boxes
 from dbt_recluster.iceberg.query_scans import query_boxes
-from dbt_recluster.iceberg.read_boxes import Box, box_as_json
-from dbt_recluster.iceberg.value_types import value_types
+from dbt_recluster.iceberg.read_boxes import box_as_json
+from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.table_names import name_parts
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ DEFAULT_SPAN = timedelta(days=7)
 
 # A query with `current_date` reads another range every day.
 _PROJECT_HOLDS = timedelta(days=1)
+# Tables of the same name in other catalogs.
+_MOST_NAMED = 10
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -76,7 +81,7 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
         queries: The compiled SQL of the nodes that read it, by name. Each counts once; none is run.
     """
     kinds = value_types(table.columns.types)
-    boxes: list[tuple[Box, float]] = []
+    boxes: list[tuple[Mapping[str, Sequence[Any]], float]] = []
     scans, left_out = 0, []
     for name, query in queries.items():
         try:
@@ -85,7 +90,7 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
             left_out.append(f"{name}: {e}")
             continue
         scans += of_query
-        boxes += [(box, 1.0) for box in boxes_of_query]
+        boxes += [(box_as_json(box), 1.0) for box in boxes_of_query]
     state = {PROJECT: _digest(queries)}
     recorded = _record(table, PROJECT, boxes, state, datetime.now(timezone.utc), keep=not scans)
     return LearnedReads(table.name, PROJECT, scans, len(boxes), len(recorded.reads), left_out)
@@ -108,35 +113,72 @@ def import_event_logs(
         EventLogError: There are no logs there.
     """
     now = datetime.now(timezone.utc)
-    kinds = value_types(table.columns.types)
     name = logged_as or ".".join(name_parts(table.iceberg.identifier))
     log = f"{EVENT_LOG} {_digest({'directory': directory, 'name': name})}"
     known = RecordedReads.of(table.iceberg.properties)
     logs = EventLogs(table.iceberg.spark, directory)
     start = max(since or now - DEFAULT_SPAN, _time_of_state(known, log, _START_OF_TIME))
-    boxes: list[tuple[Box, float]] = []
-    scans, first, last, elsewhere = 0, now, None, set()
-    for scan in logs.scans(start):
-        first = min(first, scan.at)
-        if scan.table.lower() == name.lower():
-            scans += 1
-            last = scan.at if last is None else max(last, scan.at)
-            boxes += [(box, faded(scan.at, now)) for box in logged_boxes(kinds, scan.filters)]
-        elif scan.table.lower().split(".")[-2:] == name.lower().split(".")[-2:]:
-            elsewhere.add(scan.table)
-    left_out = [f"{part}: could not be read to its end" for part in logs.unreadable]
-    if not scans:
-        advice = f"; {', '.join(sorted(elsewhere))} is: name it with logged_as" if elsewhere else ""
+    found = _LoggedReads(name, value_types(table.columns.types), now)
+    reads = compact(found.of(logs.scans(start)), MOST_READS)
+    left_out = list(logs.faults)
+    if found.last is None:
         when = start.isoformat(sep=" ", timespec="seconds")[:19]
-        left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
-    if last is None:
+        left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{found.advice}")
         return LearnedReads(table.name, EVENT_LOG, 0, 0, len(known.reads), left_out)
     state = {
-        log: (last + timedelta(milliseconds=1)).isoformat(),
-        EVENT_LOG: min(first, _time_of_state(known, EVENT_LOG, now)).isoformat(timespec="seconds"),
+        log: (found.last + timedelta(milliseconds=1)).isoformat(),
+        EVENT_LOG: min(found.first, _time_of_state(known, EVENT_LOG, now)).isoformat(timespec="seconds"),
     }
+    boxes = [(read.box, read.weight) for read in reads]
     recorded = _record(table, EVENT_LOG, boxes, state, now)
-    return LearnedReads(table.name, EVENT_LOG, scans, len(boxes), len(recorded.reads), left_out)
+    return LearnedReads(table.name, EVENT_LOG, found.scans, found.ranges, len(recorded.reads), left_out)
+
+
+class _LoggedReads:
+    """The reads of a table among logged scans, one after the other: logs may hold millions.
+
+    Args:
+        name: The table's full name in the logs.
+        kinds: The types of its columns.
+        now: The time at which a read has its whole weight.
+
+    Attributes:
+        scans: Scans of the table so far.
+        ranges: Ranges that they restrict columns to.
+        first: When the first query of any table began.
+        last: When the last query of this table began, or None.
+    """
+
+    def __init__(self, name: str, kinds: Mapping[str, ValueType], now: datetime) -> None:
+        self._name, self._kinds, self._now = name.lower(), kinds, now
+        self._elsewhere: set[str] = set()
+        self.scans = self.ranges = 0
+        self.first = now
+        self.last: datetime | None = None
+
+    def of(self, scans: Iterable[LoggedScan]) -> Iterator[RecordedRead]:
+        """Yield the ranges that scans of the table read."""
+        for scan in scans:
+            self.first = min(self.first, scan.at)
+            if scan.table.lower() != self._name:
+                self._look_elsewhere(scan.table)
+                continue
+            self.scans += 1
+            self.last = scan.at if self.last is None else max(self.last, scan.at)
+            for box in logged_boxes(self._kinds, scan.filters):
+                self.ranges += 1
+                yield RecordedRead(EVENT_LOG, box_as_json(box), faded(scan.at, self._now))
+
+    def _look_elsewhere(self, table: str) -> None:
+        is_alike = table.lower().split(".")[-2:] == self._name.split(".")[-2:]
+        if is_alike and len(self._elsewhere) < _MOST_NAMED:
+            self._elsewhere.add(table)
+
+    @property
+    def advice(self) -> str:
+        """What to do if there was no scan of the table but of one in another catalog."""
+        names = ", ".join(sorted(self._elsewhere))
+        return f"; {names} is: name it with logged_as" if names else ""
 
 
 def forget_reads(table: KeyedTable) -> int:
@@ -151,7 +193,7 @@ def forget_reads(table: KeyedTable) -> int:
 def _record(
     table: KeyedTable,
     source: str,
-    boxes: Iterable[tuple[Box, float]],
+    boxes: Iterable[tuple[Mapping[str, Sequence[Any]], float]],
     state: Mapping[str, str],
     now: datetime,
     keep: bool = False,
@@ -159,8 +201,7 @@ def _record(
     """Record the reads of a source; with ``keep``, those that it had before, as of now."""
     table.iceberg.refresh()  # another process may have recorded reads since
     known = RecordedReads.of(table.iceberg.properties)
-    new: list[tuple[Mapping[str, Sequence[Any]], float]]
-    new = [(box_as_json(box), weight) for box, weight in boxes]
+    new = list(boxes)
     if keep:
         new = [(read.box, read.weight) for read in known.reads if read.source == source]
     learned = known.learned(source, new, state, now)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,7 +20,9 @@ PROJECT, EVENT_LOG = "project", "event log"
 # A read of this age counts half.
 _HALF_LIFE = timedelta(days=14)
 # More reads are replaced by a sample.
-_MOST_READS = 300
+MOST_READS = 300
+# How many different ones are added up before.
+_MOST_HELD = 5_000
 # A Hive metastore may hold 4,000 in a property.
 _MOST_CHARACTERS = 3_500
 # Of one read. Longer ones hold a long text or conditions on many columns.
@@ -88,7 +89,7 @@ class RecordedReads:
 
     def text(self) -> str:
         """Write the property."""
-        reads, most = compact(self.reads, _MOST_READS), _MOST_READS
+        reads, most = compact(self.reads, MOST_READS), MOST_READS
         while len(text := replace(self, reads=reads)._as_json()) > _MOST_CHARACTERS and most > 0:
             most = min(most - 1, most * _MOST_CHARACTERS // len(text))
             reads = compact(self.reads, most)
@@ -118,7 +119,7 @@ class RecordedReads:
         newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
         forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
         return RecordedReads(
-            compact([*kept, *new], _MOST_READS),
+            compact([*kept, *new], MOST_READS),
             {**self.at, source: now},
             {name: value for name, value in newest_last.items() if name not in forgotten},
         )
@@ -146,14 +147,24 @@ def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...
 
     Reads that have more than their share stay as they are. The others are taken at even steps of their total weight, in
     the order of their values, so that the ends stay where they are dense.
+
+    However many reads there are, only some thousands are held at a time.
     """
     if most < 1:
         return ()
-    weights: dict[tuple[str, str], float] = defaultdict(float)
+    weights: dict[tuple[str, str], float] = {}
     for read in reads:
-        box = json.dumps(read.box, ensure_ascii=False, sort_keys=True)
-        if len(box) <= _MOST_CHARACTERS_OF_READ and read.weight > 0:
-            weights[read.source, box] += read.weight
+        box = _box_text(read)
+        if len(box) > _MOST_CHARACTERS_OF_READ or read.weight <= 0:
+            continue
+        weights[read.source, box] = weights.get((read.source, box), 0.0) + read.weight
+        if len(weights) > max(_MOST_HELD, 2 * most):
+            weights = {(kept.source, _box_text(kept)): kept.weight for kept in _sampled(weights, most)}
+    return _sampled(weights, most)
+
+
+def _sampled(weights: Mapping[tuple[str, str], float], most: int) -> tuple[RecordedRead, ...]:
+    """Return reads, given the weight of each source and box."""
     all_reads = sorted(
         (RecordedRead(source, json.loads(box), weight) for (source, box), weight in weights.items()),
         key=_order,
@@ -169,6 +180,10 @@ def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...
         taken += heavy
         rest = [read for read in rest if read.weight < step]
     return tuple(sorted((*taken, *rest), key=_order))
+
+
+def _box_text(read: RecordedRead) -> str:
+    return json.dumps(read.box, ensure_ascii=False, sort_keys=True)
 
 
 def _sample(reads: Sequence[RecordedRead], step: float) -> list[RecordedRead]:

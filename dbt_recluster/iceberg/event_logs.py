@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,7 +23,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+# An event is a line of JSON that begins with its name.
+_STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+_BEGINNING = 200
+# A longer line is passed over. A plan of 1,000 scans takes about one megabyte.
+LONGEST_LINE = 16 * 2**20
+# Bytes that come from the JVM in one call.
+_CHUNK = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -51,13 +59,13 @@ class EventLogs:
 
     Attributes:
         count: Number of logs read.
-        unreadable: The names of logs, or parts of logs, that could not be read to their ends.
+        faults: The logs, or parts of logs, that could not be read as a whole, a line for each.
     """
 
     def __init__(self, spark: SparkSession, directory: str) -> None:
         self._spark = spark
         self.count = 0
-        self.unreadable: list[str] = []
+        self.faults: list[str] = []
         hadoop = jvm(spark).org.apache.hadoop
         try:
             self._path = hadoop.fs.Path(directory)
@@ -73,7 +81,7 @@ class EventLogs:
                 parts = self._parts(entry, since)
             except Exception:  # a directory without the files of a log, or one that nobody may read
                 logger.debug("%s could not be read", entry.getPath(), exc_info=True)
-                self.unreadable.append(str(entry.getPath().getName()))
+                self.faults.append(f"{entry.getPath().getName()}: could not be read")
                 continue
             for path in parts:
                 yield from self._scans_of(path, since)
@@ -93,38 +101,101 @@ class EventLogs:
         ]
 
     def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:
-        with tempfile.TemporaryDirectory() as directory:
-            copy = Path(directory) / "events"
+        malformed = 0
+        for line in self._lines(path):
+            if _STARTED not in line[:_BEGINNING]:
+                continue
             try:
-                self._copy(path, copy)
-            except Exception:
-                logger.debug("%s could not be read to its end", path, exc_info=True)
-                self.unreadable.append(str(path.getName()))
-            if copy.exists():
-                with copy.open(encoding="utf-8", errors="replace") as lines:
-                    for line in lines:
-                        yield from _scans_of_event(line, since)
+                at, plan = _query(line)
+            except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
+                # The last line of a log may still be written.
+                malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
+                continue
+            if at >= since:
+                yield from (LoggedScan(at, table, filters) for table, filters in scans(plan))
+        if malformed:
+            lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
+            self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
 
-    def _copy(self, path: Any, copy: Path) -> None:
-        """Copy a log to a file of this machine: a call into the JVM for every line would take hours."""
-        root = jvm(self._spark)
-        stream = root.org.apache.spark.deploy.history.EventLogFileReader.openEventLog(path, self._files)
+    def _lines(self, path: Any) -> Iterator[bytes]:
+        """Yield the lines of a log, each cut off after `LONGEST_LINE` bytes."""
+        with _JavaStream(self._spark, lambda: self._open(path)) as stream:
+            log = io.BufferedReader(stream, _CHUNK)
+            while line := log.readline(LONGEST_LINE):
+                yield line
+                while line and not line.endswith(b"\n"):
+                    line = log.readline(LONGEST_LINE)
+            if stream.error is not None:
+                logger.debug("%s could not be read to its end", path, exc_info=stream.error)
+                self.faults.append(f"{path.getName()}: could not be read to its end")
+
+    def _open(self, path: Any) -> Any:
+        reader = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader
+        return reader.openEventLog(path, self._files)
+
+
+class _JavaStream(io.RawIOBase):
+    """An input stream of the JVM, which writes a chunk at a time into a file: py4j is a hundred times slower.
+
+    Args:
+        spark: A session.
+        open_stream: Opens the stream.
+
+    Attributes:
+        error: What ended the stream before its end, or None.
+    """
+
+    def __init__(self, spark: SparkSession, open_stream: Callable[[], Any]) -> None:
+        self._java, self._no_options = jvm(spark), java_array(spark, jvm(spark).java.nio.file.CopyOption, [])
+        self._directory = tempfile.TemporaryDirectory()
+        self._chunk = Path(self._directory.name) / "chunk"
+        self._stream: Any = None
+        self.error: Exception | None = None
         try:
-            options = java_array(self._spark, root.java.nio.file.CopyOption, [])
-            root.java.nio.file.Files.copy(stream, root.java.io.File(str(copy)).toPath(), options)
-        finally:
-            stream.close()
+            self._stream = open_stream()
+        except Exception as e:
+            self.error = e
+
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read at most as many bytes as the buffer holds; return how many."""
+        if self.error is not None:
+            return 0
+        java = self._java.java
+        guava = self._java.org.apache.iceberg.relocated.com.google.common
+        try:
+            part = guava.io.ByteStreams.limit(self._stream, len(buffer))
+            java.nio.file.Files.copy(part, java.io.File(str(self._chunk)).toPath(), self._no_options)
+        except Exception as e:  # what was read before it is in the chunk
+            self.error = e
+        if not self._chunk.exists():
+            return 0
+        with self._chunk.open("rb") as chunk:
+            read = chunk.readinto(buffer)
+        self._chunk.unlink()
+        return read
+
+    def close(self) -> None:
+        """Close the stream."""
+        if not self.closed:
+            with suppress(Exception):
+                self._stream.close()
+            self._directory.cleanup()
+        super().close()
 
 
-def _scans_of_event(line: str, since: datetime) -> Iterator[LoggedScan]:
-    if _STARTED not in line[:200]:
-        return
-    try:
-        event = json.loads(line)
-        at = datetime.fromtimestamp(event["time"] / 1000, timezone.utc)
-        plan = event["physicalPlanDescription"]
-    except (ValueError, KeyError, TypeError, OverflowError, OSError):
-        return  # such as the last line of a log that is still written
-    if at >= since and isinstance(plan, str):
-        for table, filters in scans(plan):
-            yield LoggedScan(at, table, filters)
+def _query(line: bytes) -> tuple[datetime, str]:
+    """Return when the query of an event began, and its plan.
+
+    Raises:
+        ValueError, KeyError, TypeError, OverflowError, OSError: It is no such event.
+        RecursionError: It nests a thousand deep.
+    """
+    event = json.loads(line.decode("utf-8", errors="replace"))
+    plan = event["physicalPlanDescription"]
+    if not isinstance(plan, str):
+        raise TypeError
+    return datetime.fromtimestamp(event["time"] / 1000, timezone.utc), plan

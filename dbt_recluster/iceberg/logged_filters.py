@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +18,7 @@ import pyarrow as pa
 from dbt_recluster.iceberg.read_boxes import Box, expression_boxes
 from dbt_recluster.iceberg.value_types import ValueType
 
-_SCAN = re.compile(
-    r"^\s*(?P<table>\S.*?) \(branch=[^)]*\) \[filters=(?P<filters>.*), groupedBy=.*\]\s*$", re.M
-)
+_BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
 _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
 _COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
 _LITERAL = re.compile(
@@ -31,8 +29,12 @@ _EPOCH = date(1970, 1, 1)
 
 def scans(plan: str) -> Iterator[tuple[str, str]]:
     """Yield the table and the filters of each scan in the text of a physical plan."""
-    for match in _SCAN.finditer(plan):
-        yield match["table"], match["filters"]
+    for line in plan.split("\n"):
+        table, _, rest = line.partition(_BRANCH)
+        _, _, rest = rest.partition(_FILTERS)
+        filters, is_scan, rest = rest.rpartition(_GROUPED)
+        if is_scan and rest.rstrip().endswith("]"):
+            yield table.strip(), filters
 
 
 def logged_boxes(kinds: Mapping[str, ValueType], filters: str) -> list[Box]:
@@ -57,24 +59,32 @@ class _Filters:
     def conjunction(self) -> Any:
         """Parse filters with commas between them, all of which hold."""
         try:
-            result = self._expression()
-            while self._take(", "):
-                result = _both("and", result, self._expression())
-            # A rest means that something before it was misread.
-            return result if self._at == len(self._text) else True
-        except (_Malformed, RecursionError):  # hundreds of alternatives nest
+            result = self._conjunction()
+        except _Malformed:
             return True
+        # A rest means that something before it was misread.
+        return result if self._at == len(self._text) else True
 
-    def _expression(self) -> Any:
-        if self._take("("):
-            result = self._expression()
-            for word, kind in ((" AND ", "and"), (" OR ", "or")):
-                if self._take(word):
-                    result = _both(kind, result, self._expression())
-                    break
-            self._expect(")")
-            return result
-        return self._predicate()
+    def _conjunction(self) -> Any:
+        # For every open bracket the word between its operands, and these; the filters themselves come first.
+        open_brackets: list[tuple[str, list[Any]]] = [("and", [])]
+        while True:
+            if self._take("("):
+                open_brackets.append(("and", []))
+                continue
+            operand = self._predicate()
+            while len(open_brackets) > 1 and self._take(")"):
+                word, operands = open_brackets.pop()
+                operand = _joined(word, [*operands, operand])
+            word, operands = open_brackets[-1]
+            operands.append(operand)
+            if len(open_brackets) > 1:
+                word = "and" if self._take(" AND ") else "or"
+                if len(operands) > 1 or (word == "or" and not self._take(" OR ")):
+                    raise _Malformed
+                open_brackets[-1] = (word, operands)
+            elif not self._take(", "):
+                return _joined("and", operands)
 
     def _predicate(self) -> Any:
         column = next((name for name in self._columns if self._text.startswith(f"{name} ", self._at)), None)
@@ -129,8 +139,8 @@ class _Filters:
             raise _Malformed
 
 
-def _both(kind: str, left: Any, right: Any) -> Any:
-    return {"type": kind, "left": left, "right": right}
+def _joined(word: str, operands: Iterable[Any]) -> Any:
+    return reduce(lambda left, right: {"type": word, "left": left, "right": right}, operands)
 
 
 def _value(kind: ValueType, text: str) -> Any:

@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Mapping
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import activate, java_items, jvm
+from dbt_recluster.iceberg.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.read_boxes import Box, predicate_boxes
 from dbt_recluster.iceberg.value_types import ValueType
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _QUERY = re.compile(
     r"(\s|\(|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(select|with|from|table|values)\b(?!\s*[=<>!.])", re.I | re.S
 )
+# Of Iceberg's scans.
+_FILTERS = "filterExpressions"
 
 
 def is_query(text: str) -> bool:
@@ -41,15 +44,24 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
         A predicate for each scan of the table: none if the query reads other tables only.
 
     Raises:
-        PredicateError: The query cannot be planned.
+        PredicateError: The query cannot be planned, or Iceberg does not tell what its scans filter by.
     """
-    leaves = _planned(table, query).optimizedPlan().collectLeaves()
-    return [
-        Predicate(query, filters)
-        for leaf in java_items(jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList(leaves))
-        if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation" and _is_scan_of(table, leaf)
-        if (filters := _filters(table, leaf.scan())) is not None
-    ]
+    from py4j.protocol import Py4JError
+
+    plan = _planned(table, query).optimizedPlan()
+    try:
+        leaves = chain.from_iterable(
+            _items(table, part.collectLeaves()) for part in (plan, *_items(table, plan.subqueriesAll()))
+        )
+        return [
+            Predicate(query, _filters(table, leaf.scan()))
+            for leaf in leaves
+            if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation" and _is_scan_of(table, leaf)
+        ]
+    except Py4JError as e:
+        raise PredicateError(
+            f"the filters of a query are not to be had from this version of Iceberg: {short_message(e)}"
+        ) from e
 
 
 def query_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], query: str) -> tuple[int, list[Box]]:
@@ -90,32 +102,48 @@ def _planned(table: IcebergTable, query: str) -> Any:
     return execution
 
 
+def _items(table: IcebergTable, sequence: Any) -> list[Any]:
+    return java_items(jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList(sequence))
+
+
 def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
+    from py4j.protocol import Py4JJavaError
+
     scanned = relation.relation().table()
-    if not scanned.getClass().getName().startswith("org.apache.iceberg.spark.source."):
+    if not java_class(table.spark, "org.apache.iceberg.spark.source.SparkTable").isInstance(scanned):
+        return False
+    if java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table()):
         return False
     try:
         return bool(str(scanned.table().uuid()) == table.uuid)
-    except Exception:
-        return False  # a metadata table
+    except Py4JJavaError:
+        return False  # a table from before Iceberg gave them one
 
 
 def _filters(table: IcebergTable, scan: Any) -> Any:
-    """Return the filters of a scan as one expression, or None for a scan that opens no block.
+    """Return the filters of a scan as one expression.
 
-    Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan without filters.
+    Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan that opens no block.
+
+    Raises:
+        PredicateError: Iceberg has no hidden way to them either.
     """
     expressions = table.iceberg.expressions.Expressions
     kind = scan.getClass()
+    if kind.getSimpleName() == "SparkLocalScan":
+        return expressions.alwaysFalse()
     while kind is not None:
-        if any(method.getName() == "filterExpressions" for method in kind.getDeclaredMethods()):
-            method = kind.getDeclaredMethod("filterExpressions", None)
+        if any(method.getName() == _FILTERS for method in kind.getDeclaredMethods()):
+            method = kind.getDeclaredMethod(_FILTERS, None)
             method.setAccessible(True)
             return reduce(
                 getattr(expressions, "and"), java_items(method.invoke(scan, None)), expressions.alwaysTrue()
             )
         kind = kind.getSuperclass()
-    return None
+    raise PredicateError(
+        "the filters of a query are not to be had from this version of Iceberg: "
+        f"{scan.getClass().getSimpleName()} has no method {_FILTERS}"
+    )
 
 
 def run_query(table: IcebergTable, query: str) -> float:

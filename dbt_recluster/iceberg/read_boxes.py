@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.columns import base_type, quote_path
 from dbt_recluster.exceptions import PredicateError
@@ -15,6 +15,8 @@ from dbt_recluster.iceberg.value_types import ValueType, as_json
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+T = TypeVar("T")
 
 # Of one predicate. A longer list of values, or alternatives that multiply to more, say little about where reads end.
 MOST_BOXES = 200
@@ -58,10 +60,31 @@ def expression_boxes(
         kinds: The types of columns.
         spell: Returns the name of a column in ``kinds``.
     """
-    try:
-        return _boxes(expression, kinds, spell) or []
-    except RecursionError:  # hundreds of alternatives
-        return []
+    return fold(expression, lambda predicate: _boxes(predicate, kinds, spell), _both) or []
+
+
+def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
+    """Return the value of an expression in Iceberg's JSON.
+
+    Hundreds of alternatives nest one in the other, deeper than Python calls functions.
+
+    Args:
+        expression: The JSON.
+        value_of: Returns the value of a predicate, or of true or false.
+        both: Returns the value of two expressions with the word ``and`` or ``or`` between them.
+    """
+    waiting: list[Any] = [expression]
+    done: list[T] = []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, str):
+            right, left = done.pop(), done.pop()
+            done.append(both(node, left, right))
+        elif isinstance(node, Mapping) and node["type"] in ("and", "or"):
+            waiting += [node["type"], node["right"], node["left"]]
+        else:
+            done.append(value_of(node))
+    return done.pop()
 
 
 def _as_json(table: IcebergTable, predicate: Predicate) -> Any:
@@ -70,25 +93,31 @@ def _as_json(table: IcebergTable, predicate: Predicate) -> Any:
     without_not = expressions.Expressions.rewriteNot(predicate.expression)
     try:
         bound = expressions.Binder.bind(table.java.schema().asStruct(), without_not, table.case_sensitive)
-        return json.loads(str(expressions.ExpressionParser.toJson(bound)))
+        text = str(expressions.ExpressionParser.toJson(bound))
     except Exception as e:
         raise PredicateError(f"{predicate.text!r:.60} is not about {table.name}: {short_message(e)}") from e
+    try:
+        return json.loads(text)
+    except RecursionError:
+        return True  # so many alternatives are no range
+
+
+def _both(word: str, left: list[Box] | None, right: list[Box] | None) -> list[Box] | None:
+    """Join what two expressions admit by ``and`` or ``or``."""
+    if word == "or":
+        both = None if left is None or right is None else [*left, *right]
+    elif left is None or right is None:
+        both = right if left is None else left
+    else:
+        both = [box for one in left for other in right if (box := _intersection(one, other)) is not None]
+    return both if both is None or len(both) <= MOST_BOXES else None
 
 
 def _boxes(expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str]) -> list[Box] | None:
-    """Return the boxes of which a row must be in one; None stands for anything."""
+    """Return the boxes of a predicate, of which a row must be in one; None stands for anything."""
     if isinstance(expression, bool):
         return None if expression else []
     kind = expression["type"]
-    if kind in ("and", "or"):
-        left, right = (_boxes(expression[side], kinds, spell) for side in ("left", "right"))
-        if kind == "or":
-            both = None if left is None or right is None else [*left, *right]
-        elif left is None or right is None:
-            both = right if left is None else left
-        else:
-            both = [box for one in left for other in right if (box := _intersection(one, other)) is not None]
-        return both if both is None or len(both) <= MOST_BOXES else None
     term = expression.get("term")
     column = spell(term) if isinstance(term, str) else None
     if column is None or column not in kinds:

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,3 +139,27 @@ def test_a_read_of_a_log_has_the_rate_of_the_days_that_were_logged() -> None:
 )
 def test_what_is_no_record_is_none(text: str | None) -> None:
     assert RecordedReads.parse(text) == RecordedReads()
+
+
+def test_reads_are_added_up_as_they_come() -> None:
+    """Of millions only some thousands are held at a time, and none of their weight is lost."""
+    alive: set[int] = set()
+    most_alive = 0
+
+    def reads() -> Iterator[RecordedRead]:
+        nonlocal most_alive
+        for number in range(40_000):
+            # Half of them are the same, which no sample may replace.
+            read = RecordedRead(EVENT_LOG, {"k": [number % 2 and number, number % 2 and number + 5]}, 1.0)
+            alive.add(number)
+            weakref.finalize(read, alive.discard, number)
+            most_alive = max(most_alive, len(alive))
+            yield read
+
+    found = compact(reads(), 300)
+    assert len(found) <= 300
+    assert math.fsum(read.weight for read in found) == pytest.approx(40_000)
+    assert next(read for read in found if read.box == {"k": [0, 0]}).weight == 20_000
+    assert most_alive < 6_000
+    ends = sorted(read.box["k"][0] for read in found)
+    assert max(np.diff(ends)) < 2_000

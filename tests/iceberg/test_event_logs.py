@@ -1,0 +1,190 @@
+"""Spark's event logs: genuine ones, and whatever else lies where they should be."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+from dbt_recluster.iceberg.event_logs import LONGEST_LINE, EventLogs
+from dbt_recluster.iceberg.logged_filters import logged_boxes, scans
+from dbt_recluster.iceberg.value_types import value_types
+from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
+
+STARTED = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+YESTERDAY = datetime.now(timezone.utc) - timedelta(days=1)
+
+
+@pytest.fixture
+def table(spark: Any, schema: str) -> str:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, v string, d date) using iceberg")
+    spark.sql(f"insert into {name} select cast(id as int), 'x', date'2026-01-01' from range(100)")
+    spark.sql(f"create table {schema}.days (day date) using iceberg")
+    spark.sql(f"insert into {schema}.days values (date'2026-01-01')")
+    spark.sql(f"create view {schema}.late as select k, d as day from {name} where k >= 50")
+    return name
+
+
+@contextmanager
+def logging(spark: Any, directory: Path, **settings: str) -> Iterator[None]:
+    """Have Spark's own listener log all that happens, as `spark.eventLog.enabled` does."""
+    directory.mkdir(exist_ok=True)
+    context, java = spark.sparkContext._jsc.sc(), spark._jvm
+    conf = context.conf().clone()
+    for name, value in settings.items():
+        conf.set(f"spark.eventLog.{name.replace('_', '.')}", value)
+    listener = java.org.apache.spark.scheduler.EventLoggingListener(
+        context.applicationId(),
+        java.scala.Option.apply(None),
+        java.java.io.File(str(directory)).toURI(),
+        conf,
+        context.hadoopConfiguration(),
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    try:
+        yield
+        context.listenerBus().waitUntilEmpty()
+    finally:
+        context.removeSparkListener(listener)
+        listener.stop()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"rolling_enabled": "true", "compress": "true", "compression_codec": "zstd"}],
+    ids=["plain", "rolled and compressed"],
+)
+def test_a_genuine_log_gives_the_reads_of_its_queries(
+    spark: Any, schema: str, table: str, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    queries = [
+        f"select * from {table} where k between 10 and 20 and v like 'x%'",
+        f"select count(v) from {table} join {schema}.days on d = day where day >= date'2026-01-01'",
+        f"select max(k) from {schema}.late where day < date'2026-02-01' or k > 90",
+        f"select k from {table} where d = date'2026-01-01' union all select k from {table} where k = 7",
+        f"select day from {schema}.days where day > (select min(d) from {table} where k in (1, 3))",
+        f"select * from {table}.files",
+    ]
+    with logging(spark, tmp_path, **settings):
+        for query in queries:
+            spark.sql(query).collect()
+    logged = import_reads(spark, table, str(tmp_path))
+    boxes = {json.dumps(read.box) for read in recorded(spark, table)}
+    forget_reads(spark, table)
+    planned = import_reads(spark, table, queries={str(place): query for place, query in enumerate(queries)})
+    assert {json.dumps(read.box) for read in recorded(spark, table)} == boxes
+    assert (logged.left_out, logged.scans, logged.ranges) == ([], planned.scans, planned.ranges) == ([], 6, 8)
+
+
+def recorded(spark: Any, table: str) -> tuple[Any, ...]:
+    return RecordedReads.parse(ClusteredTable(spark, table).iceberg.properties[READS_PROPERTY]).reads
+
+
+def event(plan: Any, rest: str = '"sparkPlanInfo": {}', at: datetime | None = None) -> str:
+    time = int((at or datetime.now(timezone.utc)).timestamp() * 1000)
+    plan = json.dumps(plan)
+    return f'{{"Event": "{STARTED}", "physicalPlanDescription": {plan}, {rest}, "time": {time}}}'
+
+
+def scan(filters: str = "k = 1", table: str = "lake.s.t") -> str:
+    return f"\n(1) BatchScan {table}\n{table} (branch=null) [filters={filters}, groupedBy=]\n"
+
+
+def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
+    """Return the filters in a log, and what is wrong with it."""
+    logs = EventLogs(spark, str(path))
+    return [scan.filters for scan in logs.scans(YESTERDAY)], logs.faults
+
+
+def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path) -> None:
+    deep = 100_000
+    tree = '"sparkPlanInfo": ' + '{"children": [' * deep + "]}" * deep
+    lines = [
+        event(scan("k = 1")),
+        event(scan("k = 2"), tree),  # deeper than Python reads
+        event(scan("k = 2"), tree[:-1]),
+        event(scan("k = 3"), '"sparkPlanInfo": ["' + '\\" {' * 100_000),
+        event(7),
+        f'{{"Event": "{STARTED}"}}',
+        event(scan("k = 4") + "x" * LONGEST_LINE),
+        "[" * deep,
+        event(scan("k = 5"), '"description": "\\"time\\": {["'),
+        event(scan("k = 6"), at=YESTERDAY - timedelta(days=1)),
+    ]
+    log = tmp_path / "app-1"
+    log.write_text("\n".join([*lines, event(scan())[:-20]]))  # the last line is still written
+    assert found(spark, log) == (["k = 1", "k = 5"], ["app-1: 6 lines are malformed, too long or too deep"])
+    log.write_text("\n".join([lines[3], lines[0]]))
+    assert found(spark, log) == (["k = 1"], ["app-1: 1 line is malformed, too long or too deep"])
+
+
+def test_lines_longer_than_what_the_jvm_sends_at_once(spark: Any, tmp_path: Path) -> None:
+    log = tmp_path / "app-1"
+    log.write_text("\n".join(event("ä€" * 700_000 + scan(f"k = {number}")) for number in range(4)))
+    assert found(spark, log) == ([f"k = {number}" for number in range(4)], [])
+
+
+def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch, plain, log = tmp_path / "scratch", tmp_path / "plain", tmp_path / "app-1.lz4"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
+    compress(spark, plain, log, "lz4")
+    most = 0
+    for number, scanned in enumerate(EventLogs(spark, str(log)).scans(YESTERDAY)):
+        assert scanned.filters == f"k = {number}"
+        most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
+    assert number == 1_999
+    assert most < plain.stat().st_size / 4
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    filters, faults = found(spark, log)
+    assert 500 < len(filters) < 1_500
+    assert faults == ["app-1.lz4: could not be read to its end"]
+    assert list(scratch.iterdir()) == []
+
+
+def compress(spark: Any, plain: Path, path: Path, codec: str) -> None:
+    java, io = spark._jvm.java, spark._jvm.org.apache.spark.io
+    conf = spark.sparkContext._jsc.sc().conf()
+    stream = io.CompressionCodec.createCodec(conf, codec).compressedOutputStream(
+        java.io.FileOutputStream(str(path))
+    )
+    java.nio.file.Files.copy(java.io.File(str(plain)).toPath(), stream)
+    stream.close()
+
+
+def test_plans_of_any_shape_take_time_by_their_length() -> None:
+    """Each of these took the square of it, or went deeper than Python does."""
+    many = 300_000
+    for noise in ("\n", " \n", "x (branch=", "x (branch=a) [filters=", ", groupedBy=", ", groupedBy=]", "]"):
+        for plan in (noise * many, f"{noise * many}\n{scan()}", f"{scan()}{noise * many}"):
+            assert len(list(scans(plan))) <= 2, noise
+    assert list(scans(f"{' ' * many}lake.s.t (branch=b) [filters=, groupedBy=[k]] ")) == [("lake.s.t", "")]
+    kinds = value_types({"k": "int", "v": "string"})
+    for filters in (
+        "(" * many,
+        "'" * many,
+        "v = 'a" * many,
+        "not(" * many,
+        "(k = 1 OR " * many,
+        "((k = 1))" * many,
+    ):
+        assert logged_boxes(kinds, filters) == []
+    unlike = ", ".join(f"v != '{number}'" for number in range(many // 10))
+    assert logged_boxes(kinds, f"{unlike}, k = 3") == [{"k": (3, 3)}]
+    nested = "(" * 150 + "k = 0" + "".join(f" OR k = {number})" for number in range(1, 151))
+    assert [box["k"] for box in logged_boxes(kinds, nested)] == [(number, number) for number in range(151)]
+    assert logged_boxes(kinds, "(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
+    for wrong in ("(k = 1 OR k = 2 AND k = 3)", "(k = 1", "k = 1)", "(k = 1 k = 2)", "()", ""):
+        assert logged_boxes(kinds, wrong) == []
