@@ -80,16 +80,6 @@ def parse_where(value: Any) -> str | None:
     return parse_predicate("where", value)
 
 
-def parse_queries(value: Any) -> list[str]:
-    """``queries``: predicates or whole queries, a string or a list of strings."""
-    queries = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(queries, list) or not all(
-        isinstance(query, str) and query.strip() for query in queries
-    ):
-        raise OptionError(f"queries must be a SQL predicate, a query or a list of them, not {value!r}")
-    return queries
-
-
 def parse_final(value: Any) -> bool | None:
     """``final``: repeat rounds until nothing is left to do; None is the model's ``recluster_final``."""
     return None if value is None else parse_boolean("final", value, default=False)

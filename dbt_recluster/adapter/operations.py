@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from dbt_recluster.adapter.arguments import (
     Parser,
     parse_exclude,
     parse_key,
-    parse_queries,
     parse_select,
     parse_table,
     parse_where,
@@ -22,7 +21,7 @@ from dbt_recluster.adapter.operation_runner import Open, Operation
 from dbt_recluster.adapter.reads_operations import READS
 from dbt_recluster.adapter.targets import Target
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.values import parse_since
+from dbt_recluster.clustering.values import parse_queries, parse_since
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report import operation_text
 
@@ -76,7 +75,10 @@ def _cost(open_table: Open, target: Target, cluster_by: ClusterKey | None) -> di
 
 
 def _suggest(
-    open_table: Open, target: Target, queries: list[str], project: Mapping[str, str]
+    open_table: Open,
+    target: Target,
+    queries: Sequence[str] | Mapping[str, str],
+    project: Mapping[str, str],
 ) -> dict[str, Any]:
     return open_table(target.relation, None).suggest(queries or project, target.config.options()).as_dict()
 

@@ -19,7 +19,7 @@ from dbt_recluster.clustering.estimate import MOST_ROUNDS
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
-from dbt_recluster.clustering.values import parse_since
+from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, read_blocks_added
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.sort_order import is_cluster_key
@@ -27,6 +27,7 @@ from dbt_recluster.planner import Blocks, Policy, clustering_information, plan
 from dbt_recluster.planner.simulation import simulate, simulate_final
 
 DAYS = 7
+_START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 _MOST_LOADS = 200
 
 
@@ -57,11 +58,12 @@ class Week:
     """
 
     def __init__(self, table: KeyedTable, now: datetime | None = None) -> None:
-        self.now = parse_since(now) or datetime.now(timezone.utc)
+        self.now = parse_moment("now", now) or datetime.now(timezone.utc)
         snapshots = table.snapshots()
         self._first = snapshots[0].at if snapshots else self.now
         self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
-        self.entries = table_history(table, self.now - timedelta(days=DAYS))
+        since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
+        self.entries = [entry for entry in table_history(table, since) if entry.at <= self.now]
         self.rounds = [entry for entry in self.entries if entry.is_recluster]
 
     @cached_property

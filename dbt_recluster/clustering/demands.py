@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.query_scans import is_query, query_boxes
 from dbt_recluster.iceberg.read_boxes import box_predicate
@@ -46,7 +47,9 @@ def demands_of(
 
     Raises:
         PredicateError: A query without a name cannot be planned, or restricts no column.
+        OptionError: The queries are no texts.
     """
+    queries = parse_queries(queries)
     named = queries if isinstance(queries, Mapping) else {}
     if queries and not named:
         return [Demand(query, _given(table, query) if is_query(query) else query) for query in queries], []

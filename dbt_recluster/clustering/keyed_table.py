@@ -19,6 +19,7 @@ from dbt_recluster.clustering.known_reads import (
     reads_on_record,
 )
 from dbt_recluster.clustering.table_settings import TableSettings
+from dbt_recluster.clustering.values import require_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
@@ -158,7 +159,9 @@ class KeyedTable:
 
         Raises:
             PredicateError: It cannot choose blocks of this table.
+            OptionError: It is no text.
         """
+        require_predicate("where", where)
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]

@@ -76,7 +76,7 @@ def suggest_key(
         PredicateError: A query cannot choose blocks.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    demands, left_out = demands_of(table, [queries] if isinstance(queries, str) else queries or ())
+    demands, left_out = demands_of(table, queries)
     named = [table.predicate(demand.predicate).columns(table.iceberg) for demand in demands]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if demands else None)
     names = tuple(demand.name for demand in demands)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, Literal
 
@@ -66,8 +66,15 @@ def parse_predicate(name: str, value: Any) -> str | None:
     Raises:
         OptionError: It is not a string, or empty.
     """
-    if value is None:
-        return None
+    return None if value is None else require_predicate(name, value)
+
+
+def require_predicate(name: str, value: Any) -> str:
+    """Read a SQL predicate that has to be there.
+
+    Raises:
+        OptionError: It is not a string, or empty.
+    """
     if not isinstance(value, str) or not value.strip():
         raise OptionError(
             f"{name} must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}"
@@ -208,6 +215,22 @@ def parse_queries_by_name(value: Any) -> Mapping[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(query, str) for query in value.values()):
         raise OptionError(f"queries must be a mapping of names to SQL queries, not {value!r:.40}")
     return {str(name): query for name, query in value.items()}
+
+
+def parse_queries(value: Any) -> Sequence[str] | Mapping[str, str]:
+    """``queries``: SQL predicates or whole queries, one or a list of them, or whole queries by name; none by default.
+
+    Raises:
+        OptionError: It is none of them.
+    """
+    if isinstance(value, Mapping):
+        return parse_queries_by_name(value)
+    queries = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(queries, Sequence) or not all(
+        isinstance(query, str) and query.strip() for query in queries
+    ):
+        raise OptionError(f"queries must be a SQL predicate, a query or a list of them, not {value!r:.40}")
+    return queries
 
 
 def parse_number(value: Any) -> float | None:

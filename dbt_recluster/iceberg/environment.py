@@ -58,8 +58,12 @@ def check_version(spark: SparkSession) -> None:
     read the whole table.
 
     Raises:
-        SparkEnvironmentError: It is newer than Spark 4.0, or older than 3.5.
+        SparkEnvironmentError: It is newer than Spark 4.0, or older than 3.5, or no session with a JVM.
     """
+    if not hasattr(spark, "_jsparkSession"):
+        raise SparkEnvironmentError(
+            f"spark must be a SparkSession of this process, and none of Spark Connect, not {spark!r:.60}"
+        )
     version = str(spark.version)
     if not (3, 5) <= _major_minor(version) <= (4, 0):
         raise SparkEnvironmentError(

@@ -76,8 +76,8 @@ def short_message(error: BaseException) -> str:
 def readable_message(error: BaseException) -> str:
     """Return the message of an error without secrets and without Java's stack trace.
 
-    pyspark's own exceptions read well. A bare Py4JJavaError prints the whole trace, of which users need the innermost
-    message.
+    pyspark's own exceptions read well, if Java's had a message. A bare Py4JJavaError prints the whole trace, of which
+    users need the innermost message.
     """
     with suppress(Exception):  # Spark may be gone
         _hide_secrets_of_session()
@@ -98,8 +98,9 @@ def _hide_secrets_of_session() -> None:
 
 def _java_message(error: BaseException) -> str:
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import CapturedException
 
-    if not isinstance(error, Py4JJavaError):
+    if not isinstance(error, Py4JJavaError) and (not isinstance(error, CapturedException) or error.desc):
         return str(error)
     chain = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
     for name, message in reversed(chain):

@@ -85,8 +85,13 @@ def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str)
 
 
 def _expression(spark: SparkSession, relation: str, name: str, where: str) -> Any:
-    converter = jvm(spark).org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    sql = jvm(spark).org.apache.spark.sql
+    converter = sql.execution.datasources.SparkExpressionConverter
     try:
+        parsed = spark._jsparkSession.sessionState().sqlParser().parseExpression(where)
+        if parsed.containsPattern(sql.catalyst.trees.TreePattern.PLAN_EXPRESSION()):
+            # Iceberg loses some of them without a word.
+            raise PredicateError("it has a subquery")
         resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, relation, where)
         return converter.convertToIcebergExpression(resolved)
     except Exception as e:

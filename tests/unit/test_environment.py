@@ -14,7 +14,7 @@ OF_3_5 = "file:/jars/iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 
 
 def session(version: str) -> Any:
-    return SimpleNamespace(version=version)
+    return SimpleNamespace(version=version, _jsparkSession=None)
 
 
 @pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.0.1"])
