@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
-from dbt_recluster.clustering.cost_model import DAYS, Week
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
+from dbt_recluster.clustering.replay import DAYS, Week
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting
 
@@ -50,8 +50,8 @@ class AutoDepth:
 def auto_depth(table: KeyedTable) -> AutoDepth:
     """Return the threshold that a table records, or a new one if that is a day old.
 
-    The week's history has the bytes loaded each day, and the known reads the bytes that they open in vain for each unit
-    of depth. Without known reads of the key the threshold is the default; without loads it stays.
+    The week's history has the bytes of new blocks each day, and the known reads the bytes that they open in vain for
+    each unit of depth. Without known reads of the key the threshold is the default; without new blocks it stays.
     """
     recorded = recorded_depth(table)
     if recorded is not None and recorded.is_fresh:
@@ -59,14 +59,14 @@ def auto_depth(table: KeyedTable) -> AutoDepth:
     week = Week(table)
     rewriting = 1.0 if recorded is None else recorded.rewriting
     # Only a week under one threshold says how much the table rewrites under it: the first days catch up.
-    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.loads:
+    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
         rewriting = relative_rewriting(
-            week.loaded_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth
+            week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth
         )
     _, in_vain_per_depth = daily_bytes_in_vain(table, table.current_blocks().metadata)
     depth = Policy().depth
-    if in_vain_per_depth and week.loads:
-        costs = costs_by_threshold(week.loaded_bytes_per_day, rewriting, in_vain_per_depth)
+    if in_vain_per_depth and week.changes:
+        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, in_vain_per_depth)
         depth = best_threshold(costs, None if recorded is None else recorded.depth)
     elif in_vain_per_depth and recorded is not None:
         depth = recorded.depth

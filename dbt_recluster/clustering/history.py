@@ -37,6 +37,9 @@ class HistoryEntry:
         blocks_in, blocks_out: Blocks removed from and added to the table, by any writer.
         bytes_in, bytes_out: Their bytes.
         rows_in, rows_out: Their rows.
+        rows_loaded: Rows of another writer's commit that are new: those that it added, less those of the blocks that it
+            replaced, which a merge, an update or a delete by copy-on-write writes again. Only a commit that replaces
+            partitions says of itself that all its rows are new.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         depth_before: Average depth when the round was planned.
@@ -60,6 +63,7 @@ class HistoryEntry:
     bytes_out: int = 0
     rows_in: int = 0
     rows_out: int = 0
+    rows_loaded: int = 0
     seconds: float | None = None
     conflicts: int | None = None
     depth_before: float | None = None
@@ -73,9 +77,14 @@ class HistoryEntry:
         return self.kind == "recluster"
 
     @property
-    def is_load(self) -> bool:
-        """Whether this brought blocks with new rows; another writer's rewrite does not."""
-        return self.kind not in ("recluster", "replace") and self.blocks_out > 0
+    def is_change(self) -> bool:
+        """Whether this is a commit of another writer that changed rows; a rewrite of the same rows does not."""
+        return self.kind not in ("recluster", "replace") and bool(self.blocks_in or self.blocks_out)
+
+    @property
+    def bytes_loaded(self) -> int:
+        """Bytes of the new rows, as a share of those of all rows that the commit added."""
+        return round(self.bytes_out * self.rows_loaded / self.rows_out) if self.rows_out else 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them."""
@@ -185,7 +194,20 @@ def _other_commit(snapshot: Snapshot) -> HistoryEntry:
         bytes_out=count("added-files-size"),
         rows_in=count("deleted-records"),
         rows_out=count("added-records"),
+        rows_loaded=_rows_loaded(snapshot, count),
     )
+
+
+def _rows_loaded(snapshot: Snapshot, count: Any) -> int:
+    """Return the rows of a commit that are new, as far as its summary tells."""
+    if snapshot.operation == "replace":
+        return 0
+    added = int(count("added-records"))
+    if snapshot.summary.get("replace-partitions") == "true":
+        return added
+    # The rows of a removed block that its delete files deleted are not written again.
+    replaced = max(0, int(count("deleted-records")) - int(count("removed-position-deletes")))
+    return max(0, added - replaced)
 
 
 def _reader(facts: Mapping[str, str], kind: Any, default: Any) -> Any:
@@ -214,8 +236,7 @@ def _with_amplification(entries: Sequence[HistoryEntry], rows_before: int) -> li
     for entry in entries:
         if entry.is_recluster:
             rewritten += entry.rows_in
-        elif entry.kind != "replace":  # another writer's rewrite of the same rows is not a load
-            loaded += entry.rows_out
+        loaded += entry.rows_loaded
         amplification = round(rewritten / loaded, 4) if loaded else 0.0
         result.append(replace(entry, write_amplification=amplification))
     return result

@@ -150,6 +150,19 @@ def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[
     return blocks.take(np.sort(np.unique(paths, return_index=True)[1]))
 
 
+def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
+    """Return the paths of the data files that each of ``snapshots`` removed; none if it removed none."""
+    from pyspark.sql import functions as F
+
+    removed = F.col("snapshot_id").isin(list(map(int, snapshots))) & (F.col("status") == 2)
+    entries = table.metadata("all_entries").where(removed & (F.col("data_file.content") == 0))
+    rows = collect_arrow(entries.select("snapshot_id", F.col("data_file.file_path").alias("path")).distinct())
+    paths: dict[int, list[str]] = {}
+    for snapshot, path in zip(rows["snapshot_id"].to_pylist(), rows["path"].to_pylist(), strict=True):
+        paths.setdefault(snapshot, []).append(path)
+    return paths
+
+
 def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
     try:
         rows = collect_arrow(_select(entries, key))

@@ -138,7 +138,7 @@ def history(entries: Sequence[HistoryEntry], table: str) -> str:
     series = {}
     for name in ("load", "after"):
         own = [entry for entry in entries if entry.is_recluster == (name == "after")]
-        sizes = [entry.bytes_in if name == "after" else entry.bytes_out for entry in own]
+        sizes = [entry.bytes_in if name == "after" else entry.bytes_loaded for entry in own]
         series[name] = own, np.cumsum(np.array(sizes, np.int64))
     unit, factor = best_unit(max((int(total[-1]) for _, total in series.values() if len(total)), default=0))
     for name, (own, total) in series.items():

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
-from dbt_recluster.report.text import balance_text, count_noun, depths, size
+from dbt_recluster.report.text import added_and_removed, balance_text, count_noun, depths, size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.history import HistoryEntry
@@ -120,7 +120,8 @@ def _only_commit(history: Sequence[HistoryEntry]) -> str:
     if len(history) != 1:
         return ""
     entry = history[0]
-    return f"{size(entry.bytes_out)} loaded at {entry.at:%Y-%m-%d %H:%M} UTC; the only commit so far."
+    what = "written" if entry.bytes_in else "loaded"
+    return f"{size(entry.bytes_out)} {what} at {entry.at:%Y-%m-%d %H:%M} UTC; the only commit so far."
 
 
 def _breakable(name: str) -> Markup:
@@ -163,10 +164,14 @@ def _commit(entry: HistoryEntry) -> dict[str, str]:
         of_depth = depths(entry.depth_before, entry.depth_after, about).replace("->", "→")
     return {
         "at": entry.at.strftime("%Y-%m-%d %H:%M"),
-        "kind": "recluster" if recluster else f"load ({entry.kind})",
+        "kind": f"load ({entry.kind})" if entry.rows_loaded else entry.kind,
         "recluster": "yes" if recluster else "",
-        "blocks": f"{entry.blocks_in:,} → {entry.blocks_out:,}" if recluster else f"+{entry.blocks_out:,}",
-        "size": size(entry.bytes_in if recluster else entry.bytes_out),
+        "blocks": f"{entry.blocks_in:,} → {entry.blocks_out:,}"
+        if recluster
+        else added_and_removed(entry.blocks_in, entry.blocks_out, "{:,}".format),
+        "size": size(entry.bytes_in)
+        if recluster
+        else added_and_removed(entry.bytes_in, entry.bytes_out, size),
         "depths": of_depth,
         "seconds": "" if entry.seconds is None else f"{entry.seconds:.1f}",
     }

@@ -6,7 +6,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.text import RESUME_WITH_DBT, balance_text, count_noun, depths, size, table
+from dbt_recluster.report.text import (
+    RESUME_WITH_DBT,
+    added_and_removed,
+    balance_text,
+    count_noun,
+    depths,
+    size,
+    table,
+)
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
@@ -102,14 +110,14 @@ def cost(values: Mapping[str, Any]) -> str:
             f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
         )
     lines = [f"{values['table']} by {values['cluster_key']}", f"  first clustering  {first}"]
-    if not values["loads"]:
+    if not values["loads"] and not values["rewrites"]:
         lines.append("  each day          unknown: the snapshots record no load of the past seven days")
     else:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
         per_day = f"{_range(size(low), size(high))} to stay clustered{_seconds(values['seconds_per_day'])}"
-        replayed = (
-            f"{count_noun(values['loads'], 'load')} in {days}, {size(values['loaded_bytes_per_day'])} a day"
-        )
+        rewrites = f" and {count_noun(values['rewrites'], 'rewrite')} of rows" if values["rewrites"] else ""
+        loads = f"{count_noun(values['loads'], 'load')}{rewrites} in {days}"
+        replayed = f"{loads}, {size(values['loaded_bytes_per_day'])} a day"
         lines += [f"  each day          {per_day}", f"  replayed          {replayed}"]
     if values["actual_bytes_per_day"] is not None:
         actual = f"{size(values['actual_bytes_per_day'])} a day in that time, by the table's history"
@@ -181,9 +189,9 @@ def _history_line(entry: Mapping[str, Any]) -> tuple[str, ...]:
     start = (entry["at"][:19].replace("T", " "), entry["kind"], entry["by"] or "-")
     amplification = f"{entry['write_amplification']:.2f}"
     if entry["kind"] != "recluster":
-        blocks = _added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
-        sizes = _added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
-        rows = _added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
+        blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
+        sizes = added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
+        rows = added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
         return (*start, "", blocks, sizes, rows, "", "", "", amplification)
     return (
         *start,
@@ -203,11 +211,6 @@ def _depths(entry: Mapping[str, Any]) -> str:
         return ""
     expected = "~" if entry["depth_after_is"] == "expected" else ""
     return depths(entry["depth_before"], entry["depth_after"], expected)
-
-
-def _added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
-    """Return ``+3``, ``-2`` or ``-2 +3``."""
-    return " ".join([*([f"-{text(removed)}"] if removed else []), *([f"+{text(added)}"] if added else [])])
 
 
 def _seconds(span: Sequence[float] | None) -> str:

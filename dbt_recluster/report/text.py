@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import orphan_note
@@ -133,6 +133,11 @@ def balance_text(rewritten: int, saved: int) -> str:
     if rewritten <= saved:
         return text
     return f"{text}: it costs {size(rewritten - saved)} a day more than it saves"
+
+
+def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
+    """Return ``+3``, ``-2`` or ``-2 +3``."""
+    return " ".join([*([f"-{text(removed)}"] if removed else []), *([f"+{text(added)}"] if added else [])])
 
 
 def count_noun(count: int, noun: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from operations import EVENTS, PLAIN, Operations, operate, operate_json
+from dbt.tests.util import run_dbt
+from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
-from dbt_recluster.maintenance import estimate_clustering_cost, recluster
+from dbt_recluster.maintenance import clustering_history, estimate_clustering_cost, recluster
 
 
 class TestCost(Operations):
@@ -29,7 +31,7 @@ class TestCost(Operations):
         assert found.loaded_bytes_per_day == size
         low, high = found.bytes_per_day
         assert 0 < low <= high
-        assert (found.first_seconds, found.actual_bytes_per_day) == (None, None)
+        assert (found.first_seconds, found.actual_bytes_per_day) == (None, 0)
         # loads that arrive in the order of a key need no reclustering by it
         by_id = estimate_clustering_cost(spark, table, "id", depth=1, block_rows=500)
         assert (by_id.first_bytes, by_id.loads, by_id.bytes_per_day) == (0, 6, (0, 0))
@@ -43,6 +45,7 @@ class TestCost(Operations):
         assert f"{table} by k\n  first clustering " in log
         assert "6 loads in 1 day," in log
         assert "duration          unknown" in log
+        assert "in fact           0 bytes a day in that time, by the table's history" in log
         found = operate_json("estimate_clustering_cost", "{table: events, cluster_by: v, format: json}")
         assert (found["table"], found["cluster_key"]) == (table, "v")
 
@@ -104,3 +107,54 @@ class TestCost(Operations):
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
         assert message in operate("estimate_clustering_cost", arguments, passes=False)
+
+
+PEOPLE = """
+{{ config(materialized='table') }}
+select id, pmod(hash(id), 1000) as k, if(id % 4 = 0, {{ var('load', 0) }}, 0) as v
+from range(1000 + 100 * {{ var('load', 0) }})
+"""
+MERGED = """
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key='id', cluster_by='k', block_rows=500) }}
+select * from {{ ref('people') }}
+"""
+HISTORY = """
+{% snapshot people_history %}
+{{ config(unique_key='id', strategy='check', check_cols=['v'], target_schema=schema, cluster_by='k') }}
+select * from {{ ref('people') }}
+{% endsnapshot %}
+"""
+
+
+class TestCopyOnWrite:
+    """Merges and snapshots of dbt write a whole file again for each row of it that has changed."""
+
+    LOADS = 3
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"people.sql": PEOPLE, "merged.sql": MERGED}
+
+    @pytest.fixture(scope="class")
+    def snapshots(self) -> dict[str, str]:
+        return {"people_history.sql": HISTORY}
+
+    def test_rows_written_again_are_not_loaded(self, project: Any, spark: Any) -> None:
+        rows: dict[str, list[int]] = {"merged": [], "people_history": []}
+        for load in range(self.LOADS):
+            load_once(load)
+            run_dbt(["snapshot"])
+            for name, counts in rows.items():
+                counts.append(spark.table(f"{project.test_schema}.{name}").count())
+        assert rows["merged"] == [1000, 1100, 1200]
+        for name, counts in rows.items():
+            table = f"{project.test_schema}.{name}"
+            history = clustering_history(spark, table)
+            new = [counts[0], *(after - before for before, after in pairwise(counts))]
+            assert [entry.rows_loaded for entry in history] == new
+            assert sum(entry.rows_out for entry in history) > 2 * sum(new)
+            found = estimate_clustering_cost(spark, table)
+            total = spark.table(f"{table}.files").agg({"file_size_in_bytes": "sum"}).first()[0]
+            assert 0.5 * total < found.loaded_bytes_per_day < 1.5 * total
+            # Each of them leaves one block, which is never too deep.
+            assert (found.loads, found.bytes_per_day, found.actual_bytes_per_day) == (self.LOADS, (0, 0), 0)
