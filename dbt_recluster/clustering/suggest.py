@@ -1,7 +1,7 @@
 """Suggest a cluster key: the share of a table's blocks that queries would skip, by a sample of its rows.
 
-Nothing is changed. The shares of today come from the blocks' bounds; those of a key from a sorted sample, split into as
-many parts as the table would have blocks.
+Nothing is changed. The shares of today come from the blocks' bounds; those of a key from a sorted sample, whose
+partitions are cut into blocks as a merge cuts them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def suggest_key(
         return Suggestion(
             table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried, left_out=tuple(left_out)
         )
-    trial = KeyTrial(table, demands, named, options)
+    trial = KeyTrial(table, demands, options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if demands else []

@@ -22,7 +22,7 @@ T = TypeVar("T")
 MOST_BOXES = 200
 
 # Beyond all text that starts alike.
-_LAST_CHARACTER = "\U0010ffff"
+LAST_CHARACTER = "\U0010ffff"
 
 # The range of one column, closed on both sides; None is an open side.
 Interval = tuple[Any, Any]
@@ -41,7 +41,7 @@ def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predica
     Raises:
         PredicateError: It names columns that the table no longer has.
     """
-    expression = _as_json(table, predicate)
+    expression = expression_json(table, predicate)
     if table.case_sensitive:
         return expression_boxes(expression, kinds)
     # Iceberg keeps a column as the predicate spells it.
@@ -87,8 +87,12 @@ def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, 
     return done.pop()
 
 
-def _as_json(table: IcebergTable, predicate: Predicate) -> Any:
-    """Return the predicate as Iceberg's JSON, with values of the columns' types and without NOT."""
+def expression_json(table: IcebergTable, predicate: Predicate) -> Any:
+    """Return the predicate as Iceberg's JSON, with values of the columns' types and without NOT.
+
+    Raises:
+        PredicateError: It names columns that the table no longer has.
+    """
     expressions = table.iceberg.expressions
     without_not = expressions.Expressions.rewriteNot(predicate.expression)
     try:
@@ -146,7 +150,7 @@ def _intervals(kind: str, expression: Mapping[str, Any], of: ValueType) -> Itera
     elif kind in ("lt", "lt-eq"):
         yield None, (value if kind == "lt-eq" or of.step is None else value - of.step)
     elif kind == "starts-with":
-        yield value, value + _LAST_CHARACTER
+        yield value, value + LAST_CHARACTER
 
 
 def _intersection(one: Box, other: Box) -> Box | None:

@@ -156,12 +156,13 @@ def suggestion(values: Mapping[str, Any]) -> str:
             f"{key['distinct']:,}",
             f"{key['skipped_now']:.0%}",
             f"{key['skipped_then']:.0%}",
+            f"{key['blocks']:,}",
             size(key["first_bytes"]),
             _sizes(key["bytes_per_day"]),
         )
         for key in values["candidates"][:_MOST_KEYS]
     ]
-    header = ("key", "distinct", "skipped now", "skipped then", "to cluster", "to keep a day")
+    header = ("key", "distinct", "skipped now", "skipped then", "blocks then", "to cluster", "to keep a day")
     parts = [f"{heading}, by {values['sampled']:,} sampled rows and {basis}", table(header, rows)]
     if queries:
         parts.append(_opened_by_key(values))
@@ -177,7 +178,8 @@ def _opened_by_key(values: Mapping[str, Any]) -> str:
         (_shortened(query), f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys))
         for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True))
     ]
-    return table(header, rows)
+    all_blocks = ("of all blocks", f"{values['blocks']:,}", *(f"{key['blocks']:,}" for key in keys))
+    return table(header, [*rows, all_blocks])
 
 
 def _shortened(query: str) -> str:

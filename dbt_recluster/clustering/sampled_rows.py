@@ -1,0 +1,255 @@
+"""A sample of a table's rows, sorted by any of its columns and cut into blocks as a merge of all blocks cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metrics_evaluator import ColumnBounds, bounds_width
+from dbt_recluster.iceberg.read_boxes import LAST_CHARACTER
+from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
+from dbt_recluster.iceberg.rows import sample_rows
+from dbt_recluster.iceberg.value_types import ValueType, value_types
+
+SAMPLE_ROWS = 50_000
+
+
+@dataclass(frozen=True)
+class SortedBlocks:
+    """The blocks of a full sort.
+
+    Attributes:
+        partition: The partition of each block of which rows were sampled, int64 (n,).
+        unsampled: Blocks of the partitions of which no row was sampled, int64 (partitions,).
+        bounds: Returns what the n blocks record of a column, or None if they record no bounds of it.
+    """
+
+    partition: IntArray
+    unsampled: IntArray
+    bounds: Callable[[str], ColumnBounds | None]
+
+    def __len__(self) -> int:
+        """Return how many blocks there are in all."""
+        return len(self.partition) + int(self.unsampled.sum())
+
+
+class SampledRows:
+    """A random sample, of all rows if there are few.
+
+    Args:
+        table: The table.
+        named: The columns to sample, and for each the values that queries name, in Iceberg's JSON.
+        block_rows: The most rows in a block.
+
+    Attributes:
+        columns: The columns of those that have bounds.
+        partition_of_block: The partition of each block of the table, counted from 0, int64 (blocks,).
+    """
+
+    def __init__(self, table: KeyedTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
+        metadata, kinds = table.metadata(), value_types(table.columns.types)
+        names = [name for name in named if name in kinds]
+        rows = int(metadata.rows.sum())
+        sample = sample_rows(table.iceberg, names, rows, SAMPLE_ROWS)
+        block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
+        # Another commit may have come between.
+        sample, block = sample.filter(block.is_valid()), block.drop_null()
+        self.partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
+        self._partition = self.partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
+        self._rows, self._limit = self._sizes(table, block_rows)
+        self._widths = {
+            name: [bounds_width(table.iceberg, name, in_key=in_key) for in_key in (False, True)]
+            for name in names
+        }
+        self.columns = {
+            name: _Column(
+                sample.column(f"column_{number}").combine_chunks(),
+                kinds[name],
+                named[name],
+                self._widths[name][False],
+                is_whole=rows <= SAMPLE_ROWS,
+            )
+            for number, name in enumerate(names)
+        }
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self._partition)
+
+    def _sizes(self, table: KeyedTable, block_rows: int) -> tuple[IntArray, IntArray]:
+        """Return the rows of each partition that are not deleted, and the most in one of its blocks."""
+        metadata = table.metadata()
+
+        def total(values: IntArray) -> IntArray:
+            return np.bincount(self.partition_of_block, values).astype(np.int64)
+
+        rows = total(metadata.rows)
+        full = rows * float(table.block_bytes) // np.maximum(total(metadata.bytes), 1)
+        if metadata.deleted_rows is not None:
+            rows -= total(metadata.deleted_rows)
+        return rows, np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
+
+    def sorted_by(self, names: Sequence[str]) -> SortedBlocks:
+        """Return the blocks of a full sort by some columns, in the order of partition and key."""
+        keys = [self.columns[name].order for name in names]
+        order = np.lexsort([*keys[::-1], self._partition])
+        partition = self._partition[order]
+        starts = np.diff(partition, prepend=-1) != 0
+        is_new = np.logical_or.reduce([starts, *(np.diff(key[order], prepend=0) != 0 for key in keys)])
+        for begin, end in pairwise([*np.flatnonzero(starts), len(order)]):
+            distinct = np.flatnonzero(is_new[begin:end])
+            starts[begin + self._starts(int(partition[begin]), distinct, end - begin)] = True
+        block = np.empty(len(order), np.int64)
+        block[order] = np.cumsum(starts) - 1
+        blocks = int(starts.sum())
+
+        @cache
+        def bounds(name: str) -> ColumnBounds | None:
+            if name not in self.columns:
+                return None
+            width = self._widths[name][name in names]
+            return None if width == 0 else self.columns[name].bounds(block, blocks, width is not None)
+
+        is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
+        unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
+        return SortedBlocks(partition[starts], unsampled, bounds)
+
+    def _starts(self, partition: int, distinct: IntArray, sampled: int) -> IntArray:
+        """Return where the blocks of a partition begin among its sorted, sampled rows, but the first one.
+
+        Args:
+            partition: The partition.
+            distinct: The first row of each distinct key, int64 (keys,).
+            sampled: The number of its sampled rows.
+        """
+        rows, limit = int(self._rows[partition]), int(self._limit[partition])
+        if rows <= limit:
+            return distinct[:0]
+        counts = np.diff(np.append(distinct, sampled))
+        points = choose_split_points(counts, rows, limit)
+        before = [distinct[point.value] + round(point.share * counts[point.value]) for point in points]
+        return np.minimum(np.array(before, np.int64), sampled - 1)
+
+
+class _Column:
+    """The values of a column in sampled rows, and those that queries name, on one axis of places.
+
+    Args:
+        values: The values of the rows, (rows,).
+        kind: The type of the column.
+        literals: Values that queries name, in Iceberg's JSON.
+        width: Characters, or bytes, to which bounds may be cut off, or None.
+        is_whole: Whether all rows are in the sample.
+
+    Attributes:
+        order: The place of each row's value, int64 (rows,); NULL is before all places, NaN after them.
+        distinct: Number of different values, NULL and NaN included.
+    """
+
+    def __init__(
+        self, values: pa.Array, kind: ValueType, literals: Iterable[Any], width: int | None, is_whole: bool
+    ) -> None:
+        self._kind, self._is_whole = kind, is_whole
+        self._values = values.cast(kind.arrow)
+        plain, is_nan = _plain(self._values)
+        encoded = plain.dictionary_encode()
+        known = encoded.dictionary.to_pylist()
+        named = [value for literal in literals if (value := self._value(literal)) is not None]
+        cuts = {value: _cut_off(value, width) for value in (*known, *named)}
+        axis = sorted({*cuts, *chain.from_iterable(cuts.values())})
+        self._place_of = {value: place for place, value in enumerate(axis)}
+        self._cut_lower, self._cut_upper = (
+            np.array([self._place_of[_cut_off(value, width)[side]] for value in axis], np.int64)
+            for side in (0, 1)
+        )
+        places = np.array([*(self._place_of[value] for value in known), -1], np.int64)
+        self.order = places[encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
+        self.order[is_nan] = len(axis)
+        self._valued = (self.order >= 0) & ~is_nan
+        # The places that sampled values have.
+        self._sampled = np.unique(self.order[self._valued])
+        self.distinct = len(np.unique(self.order))
+
+    def place(self, literal: Any) -> int | None:
+        """Return the place of one of the literals or sampled values, or None if the column cannot hold it."""
+        value = self._value(literal)
+        return None if value is None else self._place_of.get(value)
+
+    def _value(self, literal: Any) -> Any:
+        try:
+            value = self._kind.read(literal)
+            self._kind.check(value)
+            return _plain(pa.array([value], self._kind.arrow))[0][0].as_py()
+        except (ValueError, TypeError, ArithmeticError):
+            return None
+
+    def examples(self, count: int) -> list[Any]:
+        """Return values at even steps among the sorted rows that have one; fewer if there are fewer rows."""
+        rows = np.argsort(self.order, kind="stable")[np.count_nonzero(self.order < 0) :][: self._valued.sum()]
+        at = (np.arange(min(count, len(rows))) + 0.5) * len(rows) / max(1, min(count, len(rows)))
+        examples = []
+        for row in rows[at.astype(np.int64)]:
+            try:
+                examples.append(self._values[int(row)].as_py())
+            except (ValueError, OverflowError):  # a date beyond Python's
+                continue
+        return examples
+
+    def bounds(self, block: IntArray, blocks: int, cut_off: bool) -> ColumnBounds:
+        """Return the bounds that blocks of the sampled rows would record, as places.
+
+        Args:
+            block: The block of each row, int64 (rows,).
+            blocks: The number n of blocks.
+            cut_off: Whether bounds are cut off to the column's width.
+        """
+        rows = np.bincount(block[self._valued], minlength=blocks)
+        lower, upper = np.full(blocks, len(self._place_of)), np.full(blocks, -1)
+        np.minimum.at(lower, block[self._valued], self.order[self._valued])
+        np.maximum.at(upper, block[self._valued], self.order[self._valued])
+        valued = rows > 0
+        first, last = lower[valued], upper[valued]
+        if not self._is_whole:
+            # Of m evenly distributed values, that many lie beyond the least and the greatest of a sample.
+            first, last = np.searchsorted(self._sampled, first), np.searchsorted(self._sampled, last)
+            beyond = np.rint((last - first + 1) / rows[valued]).astype(np.int64)
+            first = self._sampled[np.maximum(first - beyond, 0)]
+            last = self._sampled[np.minimum(last + beyond, len(self._sampled) - 1)]
+        if cut_off:
+            first, last = self._cut_lower[first], self._cut_upper[last]
+        lower[valued], upper[valued] = first, last
+        null, nan = self.order < 0, self.order >= len(self._place_of)
+        nulls, nans = (np.bincount(block[held], minlength=blocks) > 0 for held in (null, nan))
+        return ColumnBounds(lower, upper, valued, nulls, nans)
+
+
+def _plain(values: pa.Array) -> tuple[pa.Array, BoolArray]:
+    """Return values whose order Python knows, also of times beyond its calendar, NULL for NaN; and which are NaN."""
+    is_nan = np.zeros(len(values), np.bool_)
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif pa.types.is_temporal(values.type):
+        values = values.cast(pa.int64())
+    elif pa.types.is_floating(values.type):
+        is_nan = np.asarray(pc.fill_null(pc.is_nan(values), False).to_numpy(zero_copy_only=False), np.bool_)
+        values = pc.if_else(pa.array(is_nan), pa.scalar(None, values.type), values)
+        values = pc.add(values, pa.scalar(0, values.type))  # 0.0 for -0.0
+    return values, is_nan
+
+
+def _cut_off(value: Any, width: int | None) -> tuple[Any, Any]:
+    """Return a value as a lower and as an upper bound that are cut off to a width."""
+    if not width or not isinstance(value, (str, bytes)) or len(value) <= width:
+        return value, value
+    short: Any = value[:width]
+    # Iceberg counts the last character up instead.
+    return short, short + (LAST_CHARACTER if isinstance(value, str) else b"\xff")
