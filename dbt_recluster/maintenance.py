@@ -135,8 +135,9 @@ def clustering_information(
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
-    The fields are ``table``, ``cluster_key``, ``where``, ``snapshot_id`` and ``snapshot_at`` (UTC, both None for a
-    table that was never written), then those of :class:`dbt_recluster.planner.ClusteringInformation`.
+    The fields are ``table``, ``cluster_key``, ``where``, ``suspended`` (since when, or None), ``snapshot_id`` and
+    ``snapshot_at`` (UTC, both None for a table that was never written), then those of
+    :class:`dbt_recluster.planner.ClusteringInformation`.
 
     Args:
         spark: A session with Iceberg's extensions.

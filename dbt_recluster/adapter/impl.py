@@ -19,7 +19,7 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, 
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
-from dbt_recluster.adapter.model_response import ReclusterResponse, respond
+from dbt_recluster.adapter.model_response import respond
 from dbt_recluster.adapter.operation_runner import Answer, OperationRunner
 from dbt_recluster.adapter.operations import ARGUMENTS, OPERATIONS
 from dbt_recluster.adapter.patterns import names_like
@@ -35,11 +35,12 @@ from dbt_recluster.adapter.selectors import selected_ids
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment
 from dbt_recluster.report import housekeeping_text
-from dbt_recluster.report.text import recluster_line
+from dbt_recluster.report.text import few_blocks, recluster_line
 
 if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
@@ -80,6 +81,7 @@ class ReclusterAdapter(ModelMethods):
         self._runner = OperationRunner(self._open, self._exists, self._selected, self._names, self._queries)
         self._reclusterer = TableReclusterer(self._runner, RunBudget())
         self._submitted = SubmittedTables(self.credentials, self.connections)
+        self._few_blocks: list[str] = []
 
     # --- dbt-spark's handling of Iceberg tables, corrected ---
 
@@ -151,7 +153,14 @@ class ReclusterAdapter(ModelMethods):
                     outcome.warnings.append("recluster_submit ignores recluster_after and recluster_when")
                 return outcome
             with self._cancellable():
-                return self._reclusterer.after_build(name, clustering, variables, unique_id)
+                outcome = self._reclusterer.after_build(name, clustering, variables, unique_id)
+            if (
+                outcome.result is not None
+                and outcome.result.rounds
+                and outcome.result.blocks_before < LEAST_BLOCKS
+            ):
+                self._few_blocks.append(name)
+            return outcome
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
             return TableOutcome.of_failure(name, e)
 
@@ -169,10 +178,35 @@ class ReclusterAdapter(ModelMethods):
         return None
 
     @available.parse_none
-    def clustering_response(self, response: Any, result: ReclusterResult) -> ReclusterResponse:
-        """Return dbt's response for a model with the figures of its recluster."""
+    def clustering_response(
+        self, main: Any, relation: BaseRelation, result: ReclusterResult | None
+    ) -> AdapterResponse | None:
+        """Return dbt's response for a model with what became of its table, or None if there is nothing to add.
+
+        Args:
+            main: dbt's result of the build.
+            relation: The table.
+            result: The result of its recluster, or None without one.
+        """
+        change, depth = self._building.key_change, None if result is None else result.depth_after
+        if main is None or (result is None and change is None):
+            return None
+        response = main.response
         plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
-        return respond(plain, result)
+        if change is not None and change.after is not None and depth is None:
+            depth = self._depth(relation.render())
+        return respond(plain, result, change, depth)
+
+    def _depth(self, relation: str) -> float | None:
+        """Return the average depth of a table, or None where it cannot be seen."""
+        if self.cannot_recluster():
+            return None
+        try:
+            with self._cancellable():
+                return float(self._open(relation, None).information()["average_depth"])
+        except Exception as e:  # the build is done
+            logger.debug(f"no depth of {relation}: {message(e)}")
+            return None
 
     @available.parse_none
     def recluster_arguments(self, arguments: Mapping[str, Any]) -> OperationArguments:
@@ -254,6 +288,9 @@ class ReclusterAdapter(ModelMethods):
 
     def cleanup_connections(self) -> None:
         """At the end of dbt's run, whether it went well or not: submit what is due (``recluster_submit_when: end``)."""
+        if self._few_blocks:
+            logger.info(few_blocks(sorted(set(self._few_blocks)), LEAST_BLOCKS))
+            self._few_blocks.clear()
         try:
             if self._submitted.is_due:
                 with self.connection_named("recluster_submit"):

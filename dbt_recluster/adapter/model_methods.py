@@ -15,6 +15,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.model_response import KeyChange
 from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     TableClustering,
@@ -24,6 +25,8 @@ from dbt_recluster.adapter.relation_config import (
 )
 from dbt_recluster.adapter.replacing_methods import ReplacingMethods
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.table_settings import KEY_PROPERTY
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
@@ -47,6 +50,7 @@ class ModelMethods(ReplacingMethods):
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: nothing is known of it."""
         self._building.clustering = None
+        self._building.key_change = None
         self._building.schema_changes = SchemaChanges()
         return super().pre_model_hook(config)
 
@@ -165,8 +169,14 @@ class ModelMethods(ReplacingMethods):
     def clustering_change(
         self, desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None
     ) -> ClusteringChange:
-        """Return the change that gives a table the clustering of its model."""
+        """Return the change that gives a table the clustering of its model; the model's line tells a change of key."""
+        self._note_key_change(actual, desired.cluster_by)
         return clustering_change(desired, actual, table_properties)
+
+    def _note_key_change(self, actual: TableClustering, desired: ClusterKey | None) -> None:
+        before, after = actual.properties.get(KEY_PROPERTY), None if desired is None else str(desired)
+        if before is not None and before.lower() != str(after).lower():
+            self._building.key_change = KeyChange(before, after)
 
     @available.parse_none
     def restored_order(self, before: TableClustering, after: TableClustering) -> ClusteringChange:

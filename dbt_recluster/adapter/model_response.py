@@ -1,8 +1,8 @@
-"""dbt's response for a model that was reclustered."""
+"""dbt's response for a clustered model: what became of its table and its key, beside the build."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dbt.adapters.contracts.connection import AdapterResponse
@@ -33,16 +33,53 @@ class ReclusterResponse(AdapterResponse):
     recluster_seconds: float | None = None
     recluster_reason: str | None = None
     recluster_fired: str | None = None
+    recluster_suspended: str | None = None
+    recluster_loss: int | None = None
 
 
-def respond(response: AdapterResponse, result: ReclusterResult) -> ReclusterResponse:
+@dataclass(frozen=True)
+class KeyChange:
+    """A key that a build took from a table, and the one that it gave it; None is no key."""
+
+    before: str
+    after: str | None
+
+    def text(self, depth: float | None) -> str:
+        """Return it in words; ``depth`` is that under the new key, if it is known and not said beside it."""
+        if self.after is None:
+            return f"cluster_by removed, was {self.before}: no longer sorted or reclustered"
+        return f"cluster_by was {self.before}" + ("" if depth is None else f", depth now {depth:.1f}")
+
+
+def respond(
+    response: AdapterResponse,
+    result: ReclusterResult | None,
+    change: KeyChange | None = None,
+    depth: float | None = None,
+) -> AdapterResponse:
     """Return ``response`` with the figures of a recluster.
 
-    Its message changes if something was rewritten, or if a limit kept a table from being reclustered that needs it.
+    Its message says what else happened to the table: what was rewritten, or what kept a table from being reclustered
+    that needs it, and that its key is another one.
+
+    Args:
+        response: dbt's own.
+        result: The result of the recluster, or None without one.
+        change: The change of the key, or None.
+        depth: The average depth under the new key, if nothing was rewritten and it is known.
     """
-    note = summary(result) if result.rounds else not_reclustered(result) if result.limited else ""
+    notes = []
+    if result is not None and result.rounds:
+        notes.append(summary(result))
+    elif result is not None and (result.limited or result.suspended):
+        notes.append(not_reclustered(result))
+    if change is not None:
+        notes.append(change.text(None if result is not None and result.rounds else depth))
+    message = f"{response._message} ({'; '.join(notes)})" if notes else response._message
+    if result is None:
+        return replace(response, _message=message)
     return ReclusterResponse(
-        _message=f"{response._message} ({note})" if note else response._message,
+        _message=message,
         code=response.code,
         rows_affected=response.rows_affected,
         query_id=response.query_id,
@@ -62,4 +99,6 @@ def respond(response: AdapterResponse, result: ReclusterResult) -> ReclusterResp
         recluster_seconds=round(result.seconds, 3),
         recluster_reason=result.reason,
         recluster_fired=result.fired,
+        recluster_suspended=result.suspended,
+        recluster_loss=result.loss,
     )

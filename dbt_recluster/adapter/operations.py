@@ -46,7 +46,7 @@ def _measure(name: str) -> Callable[..., dict[str, Any]]:
         open_table: Open, target: Target, cluster_by: ClusterKey | None, where: str | None
     ) -> dict[str, Any]:
         information = _information(open_table, target, cluster_by, where)
-        return {key: information[key] for key in ("table", "cluster_key", name)}
+        return {key: information[key] for key in ("table", "cluster_key", "suspended", name)}
 
     return measure
 

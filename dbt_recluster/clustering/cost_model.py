@@ -34,6 +34,11 @@ class Balance:
     rewritten: int
     saved: int
 
+    @property
+    def loss(self) -> int | None:
+        """Bytes by which the cost is greater than the benefit, or None if it is not."""
+        return self.rewritten - self.saved if self.rewritten > self.saved else None
+
 
 @dataclass(frozen=True)
 class CostEstimate:

@@ -7,6 +7,7 @@ from typing import Any
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import check_block_rows
 from dbt_recluster.clustering.reads_information import reads_information
+from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
@@ -17,9 +18,10 @@ def table_information(
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table.
 
-    The fields are ``table``, ``cluster_key``, ``where``, ``snapshot_id`` and ``snapshot_at`` (UTC, both None for a
-    table that was never written), then those of :class:`dbt_recluster.planner.ClusteringInformation`. Where reads of
-    the key are known and there is no ``where``, the ``share_in_vain`` of ``clustering_reads`` follows.
+    The fields are ``table``, ``cluster_key``, ``where``, ``suspended`` (since when, or None), ``snapshot_id`` and
+    ``snapshot_at`` (UTC, both None for a table that was never written), then those of
+    :class:`dbt_recluster.planner.ClusteringInformation`. Where reads of the key are known and there is no
+    ``where``, the ``share_in_vain`` of ``clustering_reads`` follows.
 
     Args:
         table: The table.
@@ -41,6 +43,7 @@ def table_information(
         "table": table.name,
         "cluster_key": str(table.key),
         "where": where,
+        "suspended": suspended_since(table.iceberg),
         "snapshot_id": snapshot.id if snapshot else None,
         "snapshot_at": snapshot.at.isoformat() if snapshot else None,
         **measured,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbt_recluster.clustering.auto_depth import with_depth
+from dbt_recluster.clustering.cost_model import CostModel
 from dbt_recluster.clustering.due import block_count, due
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
@@ -79,6 +80,8 @@ class Recluster:
             self._repeat_rounds()
         if not (self._result.rounds or self._options.dry_run or self._result.suspended):
             self._change.commit(self._table.iceberg)
+        if self._result.rounds:
+            self._result.loss = self._loss()
         self._result.seconds = time.monotonic() - started
         return self._result
 
@@ -94,6 +97,16 @@ class Recluster:
             planned.look.remember(planned.blocks.snapshot_id)
         if self._options.dry_run:
             self._result.plan = rewrite_plan(self._table, planned.blocks, planned.plan, self._policy)
+
+    def _loss(self) -> int | None:
+        """Bytes a day by which reclustering costs more than it saves known reads, or None."""
+        if self._table.reads is None:
+            return None
+        try:
+            balance = CostModel(self._table, self._options.policy).balance()
+        except Exception:  # an expiry meanwhile; the rounds are committed
+            return None
+        return None if balance is None else balance.loss
 
     def _prepare(self) -> None:
         """Check what has not been checked. Nothing is changed before the first merge can be committed too."""

@@ -48,11 +48,11 @@ _NUMBERS = frozenset(
             "blocks_after",
         ),
         *("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth"),
-        *("conflicts", "seconds"),
+        *("conflicts", "seconds", "loss"),
     )
 )
 _NUMBERS_OR_NONE = frozenset(
-    ("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth")
+    ("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth", "loss")
 )
 _TEXTS = frozenset(("table", "cluster_key", "reason", "fired", "suspended"))
 _LISTS = frozenset(("orphans", "warnings"))
@@ -139,6 +139,7 @@ class ReclusterResult:
         fired: The condition that made it due, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
+        loss: Bytes a day by which the past week's reclustering cost more than it saved known reads, or None.
         plan: With ``dry_run``, the plan of the next round.
         orphans: Files written for blocks that another writer then changed, which could not be deleted.
         warnings: What the user should know although everything went well.
@@ -160,6 +161,7 @@ class ReclusterResult:
     fired: str | None = None
     limited: bool = False
     suspended: str | None = None
+    loss: int | None = None
     plan: RewritePlan | None = None
     orphans: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -235,6 +237,7 @@ class ReclusterResult:
             "fired": self.fired,
             "limited": self.limited,
             "suspended": self.suspended,
+            "loss": self.loss,
             "orphans": self.orphans,
             "warnings": self.warnings,
             **({"plan": self.plan.as_dict()} if self.plan else {}),

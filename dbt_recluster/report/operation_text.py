@@ -43,7 +43,7 @@ _HISTORY_NOTE = (
 def information(values: Mapping[str, Any]) -> str:
     """Write a table's metrics: figures, then the number of blocks of each depth and level."""
     where = f" where {values['where']}" if values["where"] else ""
-    heading = f"{values['table']} by {values['cluster_key']}{where}"
+    heading = f"{values['table']} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
     figures = [
@@ -76,7 +76,13 @@ def information(values: Mapping[str, Any]) -> str:
 
 def measure(name: str) -> Callable[[Mapping[str, Any]], str]:
     """Return a function that writes a single metric of a table."""
-    return lambda values: f"{values['table']} by {values['cluster_key']}: {values[name]:g}"
+    return lambda values: (
+        f"{values['table']} by {values['cluster_key']}: {values[name]:g}{_suspended_text(values)}"
+    )
+
+
+def _suspended_text(values: Mapping[str, Any]) -> str:
+    return f", suspended since {values['suspended']}" if values["suspended"] else ""
 
 
 def suspended(values: Mapping[str, Any], resume: str = RESUME_WITH_DBT) -> str:

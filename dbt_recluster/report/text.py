@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
+_MOST_NAMED = 5
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -25,10 +26,11 @@ def summary(result: ReclusterResult) -> str:
     kind, before, after = "average depth", result.depth_before, result.depth_after
     if result.read_depth_after is not None:
         kind, before, after = "read depth", result.read_depth_before, result.read_depth_after
-    return (
+    text = (
         f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}, "
         f"{kind} {depths(before, after)}"
     )
+    return text if result.loss is None else f"{text}, {loss_text(result.loss)}"
 
 
 def depths(before: float | None, after: float | None, about: str = "") -> str:
@@ -43,7 +45,8 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
 
 def not_reclustered(result: ReclusterResult) -> str:
     """Return that nothing was done, and why."""
-    return f"not reclustered: {result.reason}"
+    depth = f", depth {_depth(result.depth_after)}" if result.suspended else ""
+    return f"not reclustered: {result.reason}{depth}"
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
@@ -132,7 +135,20 @@ def balance_text(rewritten: int, saved: int) -> str:
     text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
     if rewritten <= saved:
         return text
-    return f"{text}: it costs {size(rewritten - saved)} a day more than it saves"
+    return f"{text}: {loss_text(rewritten - saved)}"
+
+
+def loss_text(loss: int) -> str:
+    """Return by how much a day's reclustering costs more than it saves."""
+    return f"it costs {size(loss)} a day more than it saves"
+
+
+def few_blocks(tables: Sequence[str], least: int) -> str:
+    """Return that tables which were reclustered are too small to gain by it."""
+    named = ", ".join(tables[:_MOST_NAMED])
+    more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
+    it = "it" if len(tables) == 1 else "them"
+    return f"{named}{more}: fewer than {least} blocks, so a query opens few anyhow; do not cluster {it} yet"
 
 
 def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:

@@ -1,5 +1,23 @@
-{#- Recluster the table of the model that was just built, and put the figures into dbt's response for it. -#}
+{#- Recluster the table of the model that was just built, and put what became of it into dbt's response for it. -#}
 {% macro recluster_after_build(relation, clustering) %}
+  {%- set outcome = recluster_built(relation, clustering) -%}
+  {%- set response = adapter.clustering_response(load_result('main'), relation, outcome.result if outcome else none) -%}
+  {%- if response -%}
+    {%- do store_result('main', response=response) -%}
+  {%- endif -%}
+  {%- if outcome -%}
+    {%- if outcome.error -%}
+      {#- The data is in place, so this is a warning; it respects --warn-error. -#}
+      {%- do exceptions.warn(outcome.error) -%}
+    {%- endif -%}
+    {%- for warning in outcome.warnings -%}
+      {%- do exceptions.warn(warning) -%}
+    {%- endfor -%}
+  {%- endif -%}
+{% endmacro %}
+
+{#- Recluster a table that was just built, unless it is not to be reclustered now; return the outcome, or none. -#}
+{% macro recluster_built(relation, clustering) %}
   {%- if not clustering.cluster_by or not clustering.automatic_clustering or flags.EMPTY -%}
     {{ return(none) }}
   {%- endif -%}
@@ -14,15 +32,5 @@
     {%- endif -%}
     {{ return(none) }}
   {%- endif -%}
-
-  {%- set outcome = adapter.recluster_relation(relation, clustering, recluster_run_vars(), model.unique_id) -%}
-  {%- if outcome.error -%}
-    {#- The data is in place, so this is a warning; it respects --warn-error. -#}
-    {%- do exceptions.warn(outcome.error) -%}
-  {%- elif outcome.result -%}
-    {%- do store_result('main', response=adapter.clustering_response(load_result('main').response, outcome.result)) -%}
-  {%- endif -%}
-  {%- for warning in outcome.warnings -%}
-    {%- do exceptions.warn(warning) -%}
-  {%- endfor -%}
+  {{ return(adapter.recluster_relation(relation, clustering, recluster_run_vars(), model.unique_id)) }}
 {% endmacro %}

@@ -42,6 +42,7 @@ class TestInformation(Operations):
         assert operate_json("clustering_depth", "{table: events, format: json}") == {
             "table": table,
             "cluster_key": "k",
+            "suspended": None,
             "average_depth": 4.0,
         }
 
