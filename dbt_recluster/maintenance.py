@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dbt_recluster.clustering.cost_model import CostEstimate
 from dbt_recluster.clustering.history import HistoryEntry
@@ -69,7 +69,7 @@ def recluster(
     *,
     final: bool = False,
     where: str | None = None,
-    max_bytes: int | None = None,
+    max_bytes: int | str | None = None,
     depth: Depth | None = None,
     strategy: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
@@ -86,7 +86,7 @@ def recluster(
         cluster_by: The cluster key, which becomes the table's sort order. None is the table's sort order.
         final: Repeat rounds until nothing is left to do. Otherwise one round.
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
-        max_bytes: The most bytes to rewrite in this call, over all rounds.
+        max_bytes: The most bytes to rewrite in this call, over all rounds, a number or a size such as ``10 GB``.
         depth: The average depth up to which the table counts as well clustered; below 1, a share of the number of
             blocks; ``auto`` is the depth at which rewriting and known reads cost least together. None is the planner's
             default.
@@ -114,7 +114,7 @@ def recluster(
     options = ReclusterOptions(
         final=final,
         where=where,
-        max_bytes=max_bytes,
+        max_bytes=cast("int | None", max_bytes),  # which reads a size too
         depth=depth,
         strategy=strategy,
         block_rows=block_rows,

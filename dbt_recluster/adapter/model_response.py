@@ -71,8 +71,10 @@ def respond(
     notes = []
     if result is not None and result.rounds:
         notes.append(summary(result))
-    elif result is not None and (result.limited or result.suspended):
+    elif result is not None and result.suspended:
         notes.append(not_reclustered(result))
+    elif result is not None and result.limited:
+        notes.append("not reclustered, see the warning")
     if change is not None:
         notes.append(change.text(None if result is not None and result.rounds else depth))
     message = f"{response._message} ({'; '.join(notes)})" if notes else response._message

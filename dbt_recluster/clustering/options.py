@@ -9,7 +9,14 @@ from typing import Any
 from dbt_recluster.clustering.due_conditions import DueConditions
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
 from dbt_recluster.clustering.progress import ProgressCallback
-from dbt_recluster.clustering.values import AUTO, MAX_BLOCK_ROWS, MAX_BYTES, Depth, parse_predicate
+from dbt_recluster.clustering.values import (
+    AUTO,
+    MAX_BLOCK_ROWS,
+    MAX_BYTES,
+    Depth,
+    parse_bytes,
+    parse_predicate,
+)
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy, PolicyError
 
@@ -29,7 +36,8 @@ class ReclusterOptions:
     Attributes:
         final: Repeat rounds until nothing is left to do. Otherwise one round.
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
-        max_bytes: The most bytes to rewrite over all rounds, or None for no limit.
+        max_bytes: The most bytes to rewrite over all rounds, given as a number or a size such as ``10 GB``, or None
+            for no limit.
         depth: The average depth up to which a table counts as well clustered; below 1, a share of the number of
             blocks; ``auto`` is that of :mod:`dbt_recluster.clustering.auto_depth`. None is the planner's default.
         strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
@@ -60,6 +68,8 @@ class ReclusterOptions:
 
     def __post_init__(self) -> None:
         check_block_rows(self.block_rows)
+        if isinstance(self.max_bytes, str):
+            object.__setattr__(self, "max_bytes", parse_bytes("max_bytes", self.max_bytes))
         if self.max_bytes is not None:
             _check_whole_number("max_bytes", self.max_bytes, MAX_BYTES)
         for name in ("final", "dry_run"):

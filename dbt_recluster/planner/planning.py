@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, own_depth
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
@@ -73,6 +73,7 @@ class Plan:
         reducible_depth: What was compared with `Policy.depth`, in the partition that is worst by it: the average depth
             as far as merges can reduce it. 0 if no block can be narrowed.
         by_reads: Whether that is the read depth instead.
+        needed: If it is, a budget of bytes for which there is a plan: the least one, to a sixteenth.
     """
 
     block_sets: tuple[BlockSet, ...]
@@ -82,6 +83,7 @@ class Plan:
     limited: bool = False
     reducible_depth: float = 0.0
     by_reads: bool = False
+    needed: int | None = None
 
 
 def plan(blocks: Blocks, policy: Policy) -> Plan:
@@ -105,13 +107,14 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     eligible = candidates(blocks, policy)
     thresholds = depth_thresholds(blocks, policy)
     selected = select_sets(blocks, eligible, thresholds, policy)
-    reason, limited = reason_of(blocks, eligible, selected, policy), False
+    reason, limited, needed = reason_of(blocks, eligible, selected, policy), False, None
     if len(selected.sets) == 0 and policy.limits_bytes:
         unlimited = select_sets(
             blocks, eligible, thresholds, replace(policy, max_bytes=None, max_merge_bytes=None)
         )
         if limited := len(unlimited.sets) > 0:
-            reason = limited_reason(reason_of(blocks, eligible, unlimited, policy), policy)
+            needed = _needed_bytes(blocks, eligible, thresholds, policy, unlimited)
+            reason = limited_reason(reason_of(blocks, eligible, unlimited, policy), needed, policy)
     block_sets = _block_sets(blocks, eligible, selected, policy)
     return Plan(
         block_sets,
@@ -121,7 +124,28 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         limited,
         selected.measured.depth,
         selected.measured.by_reads,
+        needed,
     )
+
+
+def _needed_bytes(
+    blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy, unlimited: SelectedSets
+) -> int:
+    """Return a budget that suffices for a plan, where the policy's does not: sets are cut to fit into a budget."""
+
+    def suffices(budget: int) -> bool:
+        limited = replace(policy, max_bytes=budget, max_merge_bytes=None)
+        return len(select_sets(blocks, eligible, thresholds, limited).sets) > 0
+
+    most = int(unlimited.sets.total(eligible.bytes).min())
+    least = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes, most) if limit is not None)
+    while 2 * least < most and not suffices(max(1, 2 * least)):
+        least = max(1, 2 * least)
+    most = min(most, max(1, 2 * least))
+    while most - least > max(1, most // 16):
+        middle = (least + most) // 2
+        least, most = (least, middle) if suffices(middle) else (middle, most)
+    return most
 
 
 def _block_sets(

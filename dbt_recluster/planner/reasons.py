@@ -11,6 +11,8 @@ from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.selected_sets import JOIN, MERGE, PURGE, SelectedSets, expected_blocks
 from dbt_recluster.planner.small_blocks import small_blocks
 
+_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
+
 
 def reason_of(blocks: Blocks, eligible: Candidates, selected: SelectedSets, policy: Policy) -> str:
     """Describe what is selected, or why nothing is."""
@@ -73,7 +75,35 @@ def _joins_text(eligible: Candidates, joins: BlockSets, policy: Policy) -> str:
     return f"{joined} make {written} {kind} one{'s' if written > 1 else ''}"
 
 
-def limited_reason(reason: str, policy: Policy) -> str:
-    """Add to a reason that the policy's limits leave nothing of what it describes."""
+def limited_reason(reason: str, needed: int, policy: Policy) -> str:
+    """Add to a reason that the policy's limits leave nothing of what it describes.
+
+    Args:
+        reason: The reason without limits.
+        needed: Bytes for which something would be left.
+        policy: The policy.
+    """
     limit = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes) if limit is not None)
-    return f"{reason}, and no block set fits into {limit:,} bytes"
+    return f"{reason}, and no block set fits into {size(limit)}; {size(needed, up=True)} would do"
+
+
+def size(count: int, *, up: bool = False) -> str:
+    """Return a number of bytes in the unit that reads best: ``1.4 GB``.
+
+    Args:
+        count: The bytes.
+        up: Round up, so that as a limit the text suffices.
+    """
+    unit, factor = best_unit(count)
+    if factor == 1:
+        return f"{count} bytes"
+    tenths = -(-count * 10 // factor) if up else round(count * 10 / factor)
+    return f"{tenths / 10:.1f} {unit}"
+
+
+def best_unit(count: int) -> tuple[str, int]:
+    """Return the unit that a number of bytes reads best in, and its bytes."""
+    power = 0
+    while count / 1024**power >= 1024 and power < len(_UNITS) - 1:
+        power += 1
+    return _UNITS[power], 1024**power

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import orphan_note
+from dbt_recluster.planner.reasons import best_unit as best_unit
+from dbt_recluster.planner.reasons import size as size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
@@ -15,7 +17,6 @@ RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
 _MOST_NAMED = 5
-_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
 def summary(result: ReclusterResult) -> str:
@@ -114,20 +115,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
     )
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
-    unit, factor = best_unit(count)
-    return f"{count} bytes" if factor == 1 else f"{count / factor:.1f} {unit}"
-
-
-def best_unit(count: int) -> tuple[str, int]:
-    """Return the unit that a number of bytes reads best in, and its bytes."""
-    power = 0
-    while count / 1024**power >= 1024 and power < len(_UNITS) - 1:
-        power += 1
-    return _UNITS[power], 1024**power
 
 
 def balance_text(rewritten: int, saved: int) -> str:

@@ -63,6 +63,9 @@ def test_a_plan_is_limited_if_it_would_not_be_empty_without_limits(strategy, tab
     without_limits = plan(blocks, replace(policy, max_bytes=None, max_merge_bytes=None))
     assert planned.limited == (not planned.block_sets and len(without_limits.block_sets) > 0)
     assert not without_limits.limited
+    assert (planned.needed is not None) == planned.limited
+    if planned.needed is not None:
+        assert plan(blocks, replace(policy, max_bytes=planned.needed, max_merge_bytes=None)).block_sets
 
 
 @every_strategy

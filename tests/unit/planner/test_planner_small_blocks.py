@@ -217,7 +217,9 @@ class TestSelection:
         assert 0 < planned.bytes <= 200
         planned = plan(blocks, Policy(block_rows=100, max_bytes=10))
         assert planned.limited
-        assert planned.reason == "100 small blocks make 10 full ones, and no block set fits into 10 bytes"
+        assert planned.reason == (
+            "100 small blocks make 10 full ones, and no block set fits into 10 bytes; 28 bytes would do"
+        )
 
     def test_a_partner_is_taken_along_once(self):
         blocks = simulate_final(in_order([60, 40]), Policy(block_rows=100)).blocks

@@ -225,10 +225,12 @@ class TestRuns:
         assert planned_sets(blocks, depth=1) == [[0, 1]]
 
 
-def assert_limited(planned, depth, size):
+def assert_limited(planned, depth, size, needed):
     assert planned.block_sets == ()
     assert planned.limited
-    assert planned.reason == f"reducible depth {depth} is above 1, and no block set fits into {size} bytes"
+    assert planned.reason == (
+        f"reducible depth {depth} is above 1, and no block set fits into {size}; {needed} would do"
+    )
 
 
 class TestBudgets:
@@ -247,14 +249,18 @@ class TestBudgets:
 
     def test_a_budget_too_small_for_any_set(self):
         blocks = build([(0, 10)] * 3, bytes=[10] * 3)
-        assert_limited(plan(blocks, Policy(depth=1, max_bytes=19)), 3, "19")
-        assert_limited(plan(blocks, Policy(depth=1, max_merge_bytes=19, max_bytes=1000)), 3, "19")
+        assert_limited(plan(blocks, Policy(depth=1, max_bytes=19)), 3, "19 bytes", "20 bytes")
+        assert_limited(
+            plan(blocks, Policy(depth=1, max_merge_bytes=19, max_bytes=1000)), 3, "19 bytes", "20 bytes"
+        )
         assert not plan(blocks, Policy(depth=1, max_bytes=20)).limited
 
-    def test_bytes_in_a_reason_have_separators(self):
+    def test_bytes_in_a_reason_are_sizes_and_what_is_needed_suffices(self):
         blocks = build([(0, 10)] * 12, bytes=[600] * 12)
         planned = plan(blocks, Policy(depth=4, max_bytes=1024))
-        assert planned.reason == "reducible depth 12 is above 4, and no block set fits into 1,024 bytes"
+        assert planned.reason == (
+            "reducible depth 12 is above 4, and no block set fits into 1.0 KB; 1.2 KB would do"
+        )
 
     def test_a_small_budget_does_not_limit_a_well_clustered_table(self):
         planned = plan(build([(0, 10)] * 2, bytes=[10] * 2), Policy(depth=2, max_bytes=1))
