@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from dbt_recluster.columns import Columns, base_type, decimal_scale, quote_if_needed, quote_path
@@ -57,11 +57,13 @@ class KeyField:
         column: The column's name; a field of a struct is written ``parent.child``.
         transform: One of Iceberg's: ``identity``, ``hour``, ``day``, ``month``, ``year`` or ``truncate``.
         width: The width of ``truncate``, else None.
+        written: The text that it was read from, for errors.
     """
 
     column: str
     transform: str = "identity"
     width: int | None = None
+    written: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return the item as users write it, quoted where it has to be."""
@@ -113,12 +115,12 @@ class KeyField:
         """
         path = columns.find(self.column)
         if path is None:
-            raise ClusterKeyError(f"cluster_by item {self}: {columns.why_not(self.column)}")
+            raise ClusterKeyError(f"cluster_by item {self.written or self}: {columns.why_not(self.column)}")
         spark_type = columns.types[path]
         base = base_type(spark_type)
         if base not in _ORDERED:
             raise ClusterKeyError(
-                f"cluster_by item {self}: a column of type {spark_type} has no order to cluster by"
+                f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
             )
         needs = {
             "hour": ("timestamp", "timestamp_ntz"),
@@ -129,9 +131,10 @@ class KeyField:
         }.get(self.transform)
         if needs and base not in needs:
             raise ClusterKeyError(
-                f"cluster_by item {self}: {path} is {spark_type}, and this expression needs {' or '.join(needs)}"
+                f"cluster_by item {self.written or self}: {path} is {spark_type}, and this expression needs "
+                f"{' or '.join(needs)}"
             )
-        return KeyField(path, self.transform, self.width)
+        return replace(self, column=path)
 
 
 @dataclass(frozen=True)
@@ -193,9 +196,9 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
 
 
 def _without_repeats(fields: tuple[KeyField, ...]) -> ClusterKey:
-    for position, field in enumerate(fields):
-        if field in fields[:position]:
-            raise ClusterKeyError(f"cluster_by names {field} twice")
+    for position, item in enumerate(fields):
+        if item in fields[:position]:
+            raise ClusterKeyError(f"cluster_by names {item.written or item} twice")
     return ClusterKey(fields)
 
 
@@ -225,7 +228,7 @@ def _parse_item(item: str) -> KeyField:
     field = _parse_call(call.group(1).lower(), call.group(2)) if call else None
     if field is None:
         raise ClusterKeyError(f"cluster_by item {text!r} is not supported. An item is {ALLOWED}.")
-    return field
+    return replace(field, written=text)
 
 
 def _parse_call(function: str, inside: str) -> KeyField | None:

@@ -6,8 +6,9 @@ dbt does not check the values of adapter configs, so they are checked here, befo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
@@ -30,6 +31,9 @@ DEFAULT_FILE_FORMAT = "iceberg"
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
+
+# Less alike are names that projects have of their own, such as cluster_by_old.
+_ALIKE = 0.85
 
 Get = Callable[[str], Any]
 
@@ -237,6 +241,18 @@ def run_budget(variables: Mapping[str, Any]) -> int | None:
         return parse_bytes(BUDGET_VAR, variables.get(BUDGET_VAR))
     except OptionError as e:
         raise OptionError(f"var {e}") from None
+
+
+def misspelt(keys: Iterable[str], known: Collection[str]) -> list[tuple[str, str]]:
+    """Return the keys that nobody knows and that look like one of ours, each with the nearest.
+
+    Args:
+        keys: The configs of a node.
+        known: Those that dbt and the adapter know: dbt-spark has ``clustered_by``.
+    """
+    unknown = (key for key in keys if key not in known and key not in PARSERS)
+    near = ((key, get_close_matches(key.lower(), PARSERS, n=1, cutoff=_ALIKE)) for key in unknown)
+    return [(key, matches[0]) for key, matches in near if matches]
 
 
 PARSERS: dict[str, Callable[[Any], Any]] = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -12,12 +13,13 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.events.types import AdapterEventWarning
 from dbt.adapters.spark.impl import SparkConfig
 from dbt_common.events.functions import warn_or_error
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.arguments import parse_arguments
-from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, file_format
+from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, file_format, misspelt
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure, interrupted_operation
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
-from dbt_recluster.adapter.limits import broken_limits, parse_limits
+from dbt_recluster.adapter.limits import broken_limits, check_names, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
 from dbt_recluster.adapter.model_response import respond
 from dbt_recluster.adapter.operation_runner import Answer, OperationRunner
@@ -125,10 +127,31 @@ class ReclusterAdapter(ModelMethods):
 
     # --- reclustering and operations ---
 
-    def execute_macro(self, macro_name: str, *args: Any, **kwargs: Any) -> Any:
-        """Run a macro, as dbt does; Ctrl-C ends an operation with one line, and dbt with the exit code of a shell."""
-        with interrupted_operation():
-            return super().execute_macro(macro_name, *args, **kwargs)
+    def execute_macro(self, macro_name: str, *arguments: Any, **named: Any) -> Any:
+        """Run a macro; one that does not exist may be a misspelt operation.
+
+        Ctrl-C ends an operation with one line, and dbt with the exit code of a shell.
+        """
+        try:
+            with interrupted_operation():
+                return super().execute_macro(macro_name, *arguments, **named)
+        except DbtRuntimeError as e:
+            near = get_close_matches(macro_name, ARGUMENTS, n=1)
+            if not near or "could not find a macro" not in str(e.msg):
+                raise
+            raise DbtRuntimeError(f"{e.msg}. Did you mean {near[0]}?") from e
+
+    @available.parse_list
+    def misspelt_configs(self, config: Any) -> list[str]:
+        """Return warnings about configs that look like ours, once for each node; a model may have its own."""
+        node = config.model
+        if not self.first_time(f"configs of {node.unique_id}"):
+            return []
+        known = [*(f.name for f in fields(type(node.config))), *(f.name for f in fields(ReclusterConfig))]
+        return [
+            f"{node.name}: there is no config {key}; did you mean {meant}?"
+            for key, meant in misspelt(node.config, known)
+        ]
 
     @available.parse_none
     def clustering_turned_off(self, variables: Any) -> str | None:
@@ -205,7 +228,7 @@ class ReclusterAdapter(ModelMethods):
             with self._cancellable():
                 return float(self._open(relation, None).information()["average_depth"])
         except Exception as e:  # the build is done
-            logger.debug(f"no depth of {relation}: {message(e)}")
+            logger.debug(f"no depth of {relation}: {failure(e)}")
             return None
 
     @available.parse_none
@@ -248,7 +271,10 @@ class ReclusterAdapter(ModelMethods):
         """Write the report of tables, and return its path."""
         with as_dbt_errors(), self._cancellable():
             given = parse_arguments("clustering_report", ARGUMENTS["clustering_report"], arguments)
-            choice = self._runner.choice(given["tables"], given["select"], given["exclude"])
+            if given["table"] is not None and given["tables"] is not None:
+                raise OptionError("tables is the older name of table: name one of them")
+            tables = given["tables"] if given["table"] is None else given["table"]
+            choice = self._runner.choice(tables, given["select"], given["exclude"])
             return self._runner.report(choice, given["path"], nodes)
 
     @available.parse_none
@@ -261,6 +287,12 @@ class ReclusterAdapter(ModelMethods):
     def fail_operation(self, error: str) -> None:
         """End an operation with an error."""
         raise ConfigurationError(error)
+
+    @available.parse_none
+    def check_limit_names(self, unknown: Mapping[str, Any]) -> None:
+        """Refuse arguments that the generic test ``well_clustered`` does not have."""
+        with as_dbt_errors():
+            check_names(unknown)
 
     @available.parse_list
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:

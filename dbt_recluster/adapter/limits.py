@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import OptionError
@@ -40,6 +41,22 @@ LIMITS = {
 }
 
 
+ARGUMENTS = (*LIMITS, "cluster_by", "predicate")
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Check the names of arguments.
+
+    Raises:
+        OptionError: The test has no such argument.
+    """
+    for name in names:
+        if name not in ARGUMENTS:
+            near = get_close_matches(name, ARGUMENTS, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"it takes {', '.join(ARGUMENTS)}"
+            raise OptionError(f"well_clustered has no argument {name!r}; {meant}")
+
+
 def parse_limits(arguments: Mapping[str, Any]) -> dict[str, float]:
     """Return the limits that are given.
 
@@ -69,7 +86,7 @@ def parse_limits(arguments: Mapping[str, Any]) -> dict[str, float]:
 def broken_limits(
     table: ClusteredTable, limits: Mapping[str, float], where: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the limits that ``table`` exceeds, each with ``limit``, ``allowed`` and ``found``.
+    """Return the limits that ``table`` exceeds, each with ``limit``, ``allowed``, ``found`` and a ``text`` of them.
 
     Raises:
         ClusterKeyError, PredicateError: Bad input.
@@ -77,7 +94,12 @@ def broken_limits(
     information = table.information(where)
     values = {name: float(information[LIMITS[name].metric]) for name in limits}
     return [
-        {"limit": name, "allowed": allowed, "found": values[name]}
+        {
+            "limit": name,
+            "allowed": allowed,
+            "found": values[name],
+            "text": f"{table.name} by {information['cluster_key']}: {name} is {allowed:g}, and it has {values[name]:g}",
+        }
         for name, allowed in limits.items()
         if LIMITS[name].broken_by(values[name], allowed)
     ]

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.adapter.arguments import (
+    CHOICE_ARGUMENTS,
     RECLUSTER_ARGUMENTS,
     Parser,
-    parse_exclude,
     parse_key,
-    parse_select,
     parse_table,
     parse_where,
 )
@@ -112,10 +111,9 @@ OPERATIONS: dict[str, Operation] = {
 ARGUMENTS: dict[str, Mapping[str, Parser]] = {
     **{name: operation.arguments for name, operation in OPERATIONS.items()},
     "clustering_report": {
-        "tables": parse_table,
-        "select": parse_select,
-        "exclude": parse_exclude,
+        **CHOICE_ARGUMENTS,
         "path": _parse_path,
+        "tables": parse_table,
     },
     "recluster": RECLUSTER_ARGUMENTS,
 }

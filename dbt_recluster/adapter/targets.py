@@ -93,6 +93,7 @@ def targets(
     Raises:
         OptionError: A name is unknown or ambiguous, or there is no such table.
     """
+    nodes = list(nodes)
     built = [node for node in nodes if node["config"].get("materialized") in _TABLES]
     if choice.table is None:
         return _eligible_targets(choice, built, eligible)
@@ -102,7 +103,22 @@ def targets(
         raise OptionError(
             f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
         )
+    for name in given:
+        _refuse_without_table(name.strip(), built, nodes)
     return [_named_target(_parts(name.strip(), built), built, names) for name in given]
+
+
+def _refuse_without_table(name: str, built: list[Node], nodes: list[Node]) -> None:
+    """Refuse the name of a model that has no table of its own, such as a view."""
+    if any(name in (node["name"], node["alias"]) for node in built):
+        return
+    for node in nodes:
+        kind = node["config"].get("materialized")
+        if node.get("resource_type") == "model" and name in (node["name"], node["alias"]):
+            article = "an" if kind[:1] in "aeiou" else "a"
+            raise OptionError(
+                f"{name} is {article} {kind}, which has no blocks of its own; name the table that it reads"
+            )
 
 
 def _eligible_targets(choice: Choice, nodes: list[Node], eligible: Eligible) -> list[Target]:

@@ -161,7 +161,7 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
             else:
                 boxes = predicate_boxes(table.iceberg, kinds, table.predicate(read.text))
         except PredicateError as e:
-            left_out.append(f"reads: left out, {str(e).removeprefix('where: ')}")
+            left_out.append(f"reads: left out, {e}")
             continue
         bound += [Read(DECLARED, box, read.weight, read.weight) for box in boxes]
     return bound, left_out

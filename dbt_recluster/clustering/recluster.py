@@ -194,7 +194,7 @@ class Recluster:
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
         if options.where is not None and not len(planned.blocks.blocks):
-            result.reason = "no block can hold a row that `where` admits"
+            result.reason = "no block can hold a row that the predicate admits"
         if result.suspended is not None and not options.dry_run:
             result.reason = f"suspended since {result.suspended}"
             return True

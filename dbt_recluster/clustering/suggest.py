@@ -84,7 +84,8 @@ def suggest_key(
     metadata = table.metadata()
     rows = int(metadata.rows.sum())
     if not rows or len(metadata) < LEAST_BLOCKS:
-        few = f"Do not cluster it yet: a query opens at most its {len(metadata)} blocks"
+        count = "1 block" if len(metadata) == 1 else f"{len(metadata)} blocks"
+        few = f"Do not cluster it yet: a query opens at most its {count}"
         return Suggestion(
             table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried, left_out=tuple(left_out)
         )

@@ -96,6 +96,6 @@ def _expression(spark: SparkSession, relation: str, name: str, where: str) -> An
         return converter.convertToIcebergExpression(resolved)
     except Exception as e:
         raise PredicateError(
-            f"where: {where!r} cannot choose blocks of {name}: {short_message(e).rstrip('.')}. Use comparisons of "
+            f"{where!r} cannot choose blocks of {name}: {short_message(e).rstrip('.')}. Use comparisons of "
             "columns with constants, IN, IS NULL and LIKE 'prefix%', joined by AND, OR and NOT."
         ) from e

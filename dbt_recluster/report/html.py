@@ -30,7 +30,7 @@ def write_report(
     title: str = "Clustering report",
     now: datetime | None = None,
 ) -> list[Path]:
-    """Write the report, and ``clustering.png`` beside it for a terminal or a chat.
+    """Write the report, and a picture of the same name beside it for a terminal or a chat.
 
     Args:
         reports: The tables, at least one (see :func:`dbt_recluster.clustering.report_data.report_data`).
@@ -48,7 +48,7 @@ def write_report(
     page = render(ranked, title, now or datetime.now(timezone.utc))
     picture = figures.overview_png(ranked)
     html = Path(path)
-    png = html.with_name("clustering.png")
+    png = html.with_suffix(".png")
     try:
         html.parent.mkdir(parents=True, exist_ok=True)
         html.write_text(page, encoding="utf-8")

@@ -46,7 +46,8 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
 
 def not_reclustered(result: ReclusterResult) -> str:
     """Return that nothing was done, and why."""
-    depth = f", depth {_depth(result.depth_after)}" if result.suspended else ""
+    is_known = result.suspended and result.depth_after is not None
+    depth = f", average depth {result.depth_after:.1f}" if is_known else ""
     return f"not reclustered: {result.reason}{depth}"
 
 

@@ -1,5 +1,11 @@
-{#- Warn once in a run about a cluster_by without effect: on this model, or on an ephemeral one that it selects from. -#}
+{#-
+  Warn once in a run about a cluster_by without effect: on this model, or on an ephemeral one that it selects from; and about
+  configs that look like ours.
+-#}
 {% macro recluster_warn_ignored() %}
+  {%- for warning in adapter.misspelt_configs(config) -%}
+    {%- do exceptions.warn(warning) -%}
+  {%- endfor -%}
   {%- if config.get('cluster_by') -%}
     {%- if config.get('materialized') == 'view' and adapter.first_time(model.unique_id) -%}
       {%- do exceptions.warn("cluster_by has no effect on " ~ model.name ~ ": a view has no data of its own to cluster.") -%}

@@ -1,15 +1,17 @@
 {#-
   dbt run-operation clustering_report
-  dbt run-operation clustering_report --args '{tables: [events, analytics.users], path: report.html}'
+  dbt run-operation clustering_report --args '{table: [events, analytics.users], path: report.html}'
 
-  Write one HTML file that shows how well tables are clustered, and clustering.png beside it.
+  Write one HTML file that shows how well tables are clustered, and a picture of the same name beside it.
 -#}
-{% macro clustering_report(tables=none, select=none, exclude=none, path=none) %}
+{% macro clustering_report(table=none, select=none, exclude=none, path=none, tables=none) %}
   {%- do adapter.check_operation_arguments('clustering_report', kwargs) -%}
-  {%- do adapter.dispatch('clustering_report', 'dbt')(tables, select, exclude, path) -%}
+  {%- do adapter.dispatch('clustering_report', 'dbt')(table, select, exclude, path, tables) -%}
 {% endmacro %}
 
-{% macro default__clustering_report(tables, select, exclude, path) %}
-  {%- set arguments = {'tables': tables, 'select': select, 'exclude': exclude, 'path': path} -%}
+{% macro default__clustering_report(table, select, exclude, path, tables) %}
+  {%- set arguments = {
+    'table': table, 'select': select, 'exclude': exclude, 'path': path, 'tables': tables
+  } -%}
   {%- do recluster_answer(adapter.clustering_report(arguments, graph.nodes.values())) -%}
 {% endmacro %}

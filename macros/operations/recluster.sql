@@ -41,6 +41,6 @@
     {%- do print(adapter.recluster_json(arguments, targets, outcomes)) -%}
   {%- endif -%}
   {%- if failed -%}
-    {%- do adapter.fail_operation(failed | length ~ ' of ' ~ targets | length ~ ' tables failed: ' ~ failed | join(', ')) -%}
+    {%- do adapter.fail_operation(failed | length ~ ' of ' ~ targets | length ~ (' table' if targets | length == 1 else ' tables') ~ ' failed: ' ~ failed | join(', ')) -%}
   {%- endif -%}
 {% endmacro %}

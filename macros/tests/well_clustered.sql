@@ -2,6 +2,7 @@
 {% test well_clustered(
   model, max_average_depth=none, max_p95_depth=none, max_fragmentation=none, min_ratio=none, cluster_by=none, predicate=none
 ) %}
+  {%- do adapter.check_limit_names(kwargs) -%}
   {{- adapter.dispatch('test_well_clustered', 'dbt')(
     model, max_average_depth, max_p95_depth, max_fragmentation, min_ratio, cluster_by, predicate
   ) -}}
@@ -14,6 +15,12 @@
     'max_average_depth': max_average_depth, 'max_p95_depth': max_p95_depth, 'max_fragmentation': max_fragmentation,
     'min_ratio': min_ratio, 'cluster_by': cluster_by, 'predicate': predicate
   }) -%}
+  {%- if flags.WHICH in ('build', 'test') -%}
+    {#- dbt's own message of a failed test only counts rows. -#}
+    {%- for limit in broken -%}
+      {%- do log(limit.text, info=true) -%}
+    {%- endfor -%}
+  {%- endif -%}
   {%- for limit in broken %}
     select '{{ limit.limit }}' as broken_limit, cast({{ limit.allowed }} as double) as allowed, cast({{ limit.found }} as double) as found
     {%- if not loop.last %}

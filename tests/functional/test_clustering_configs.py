@@ -104,8 +104,8 @@ class TestWrongConfigs(Clustering):
             "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
             "wrong_depth": "recluster_depth must be a number of at least 1",
             "misspelt": "recluster_depht is not a config of dbt-recluster",
-            "wrong_where": "where: 'nope > 1' cannot choose blocks of the model",
-            "where_too_clever": "where: 'id % 2 = 1' cannot choose blocks of the model",
+            "wrong_where": "'nope > 1' cannot choose blocks of the model",
+            "where_too_clever": "'id % 2 = 1' cannot choose blocks of the model",
             "dotted": "a column with a dot in its name cannot be clustered by",
         }.items():
             assert text in messages[name], messages[name]
@@ -196,7 +196,29 @@ class TestNoEffect(Clustering):
             "a_view.sql": config(materialized="view", cluster_by="id") + "select * from {{ ref('inline') }}",
             "files.sql": config(materialized="table", file_format="parquet", cluster_by="id")
             + "select * from {{ ref('inline') }}",
+            # dbt-spark's own, and a project's own, are nobody's mistake.
+            "misspelt.sql": config(
+                materialized="table", cluster_bys="id", clusterby="id", block_row=5, automatic_clusterin=False
+            )
+            + "select 1 as id",
+            "theirs.sql": config(
+                materialized="table", partition_by="id", clustered_by="id", buckets=2, clusters=3
+            )
+            + "select 1 as id",
         }
+
+    def test_misspelt_configs_are_named_once(self, project: Any) -> None:
+        _, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])
+        for key, meant in {
+            "cluster_bys": "cluster_by",
+            "clusterby": "cluster_by",
+            "block_row": "block_rows",
+            "automatic_clusterin": "automatic_clustering",
+        }.items():
+            assert log.count(f"misspelt: there is no config {key}; did you mean {meant}?") == 1
+        assert "theirs: there is no config" not in log
+        results = run_dbt(["--warn-error", "run", "--select", "misspelt"], expect_pass=False)
+        assert "there is no config" in str(results[0].message)
 
     def test_one_warning_each(self, project: Any) -> None:
         results, log = run_dbt_and_capture(["run"])

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from operations import Operations, operate, operate_json
+from dbt.cli.main import dbtRunner
+from operations import EVENTS, PLAIN, Operations, operate, operate_json
 
 from dbt_recluster.maintenance import clustering_depth, clustering_information, clustering_ratio
 
 
 class TestInformation(Operations):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        a_view = "{{ config(materialized='view') }} select 1 as id"
+        return {"events.sql": EVENTS, "plain.sql": PLAIN, "a_view.sql": a_view}
+
     def test_for_people(self, project: Any, table: str) -> None:
         log = operate("clustering_information", "{table: events}")
         assert f"{table} by k\n" in log
@@ -55,7 +63,7 @@ class TestInformation(Operations):
         assert "never written" in operate("clustering_information", f"{{table: {name}, cluster_by: k}}")
         assert clustering_information(spark, name, "k")["snapshot_id"] is None
         log = operate("clustering_depth", f"{{table: {name}, cluster_by: k, where: nope = 1}}", passes=False)
-        assert "where: 'nope = 1' cannot choose blocks" in log
+        assert "'nope = 1' cannot choose blocks" in log
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -66,7 +74,7 @@ class TestInformation(Operations):
             ("{table: events, cluster_by: nope}", "nope: there is no column 'nope'; the columns are id, k"),
             ("{table: events, cluster_by: {a: 1}}", "cluster_by must be a string or a list of strings"),
             ("{table: events, where: 7}", "where must be a SQL predicate"),
-            ("{table: events, where: 'nope > 1'}", "where: 'nope > 1' cannot choose blocks"),
+            ("{table: events, where: 'nope > 1'}", "'nope > 1' cannot choose blocks"),
             ("{table: events, format: xml}", "format must be text or json, not 'xml'"),
             (
                 "{tables: events}",
@@ -77,6 +85,36 @@ class TestInformation(Operations):
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
         for name in ("clustering_information", "clustering_depth", "clustering_ratio"):
             assert message in operate(name, arguments, passes=False)
+
+    def test_names_that_are_nearly_right(self, project: Any) -> None:
+        for wrong, right in {
+            "clustering_dept": "clustering_depth",
+            "reclster": "recluster",
+            "frobnicate": "",
+        }.items():
+            said: list[str] = []
+            dbtRunner(callbacks=[lambda event, said=said: said.append(event.info.msg)]).invoke(
+                ["run-operation", wrong]
+            )
+            assert (f"Did you mean {right}?" in "\n".join(said)) == bool(right)
+        log = operate("clustering_depth", "{table: a_view}", passes=False)
+        assert "a_view is a view, which has no blocks of its own" in log
+
+    def test_the_lake_is_no_part_of_a_repository(self, lake: Path, tmp_path: Path) -> None:
+        subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+        status = [
+            "git",
+            "--work-tree",
+            str(lake.parent),
+            "status",
+            "--porcelain",
+            "--ignored",
+            "--",
+            f":/{lake.name}",
+        ]
+        done = subprocess.run(status, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith("!! ")
+        assert len(done.stdout.splitlines()) == 1
 
     def test_the_others_have_their_turn(self, project: Any, table: str) -> None:
         log = operate("clustering_depth", "{table: [no.table, events]}", passes=False)

@@ -53,6 +53,9 @@ class TestReadsOfModels:
         properties = dict(project.run_sql(f"show tblproperties {project.test_schema}.events", fetch="all"))
         assert properties["recluster.option.depth"] == "auto"
         assert json.loads(properties["recluster.auto_depth"])["depth"] == 1.5
+        # A warning as dbt's own: it counts no node of a run as one with a warning, whatever warns.
+        bad = ["--warn-error", "run", "--vars", json.dumps({"load": 5, "reads": ["nope = 1"]})]
+        assert "reads: left out, 'nope = 1'" in str(run_dbt(bad, expect_pass=False)[0].message)
 
     def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
         results = run_dbt(["run", "--vars", json.dumps({"reads": [{"weight": 2}]})], expect_pass=False)

@@ -51,7 +51,7 @@ class TestRunOperation(Clustering):
             ("{table: events, depth: 0}", "depth must be a number of at least 1"),
             ("{table: events, strategy: best}", "strategy must be one of"),
             ("{table: [plain, events], where: 'nope = 1'}", "2 of 2 tables failed"),
-            ("{table: no.table}", "1 of 1 tables failed: no.table"),
+            ("{table: no.table}", "1 of 1 table failed: no.table"),
             ("{tables: events}", "recluster has no argument 'tables'; it takes table"),
         ],
     )
@@ -69,7 +69,7 @@ class TestRunOperation(Clustering):
         assert self.order(sql, "raw_trips") == ""
 
         log = self.operate(f"{{table: {table}, cluster_by: [k, to_date(v)]}}", passes=False)
-        assert "days(v): v is string, and this expression needs date or timestamp" in log
+        assert "to_date(v): v is string, and this expression needs date or timestamp" in log
         assert self.order(sql, "raw_trips") == ""
 
         log = self.operate(f"{{table: {table}, cluster_by: k, depth: 1}}")

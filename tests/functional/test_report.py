@@ -77,10 +77,10 @@ class TestReport(Operations):
         sql("create table {schema}.empty (k int) using iceberg")
         empty = f"{project.test_schema}.empty"
         spark.sql(f"alter table {empty} write ordered by k")
-        log = operate("clustering_report", f"{{tables: [events, by_day, by_word, {empty}]}}")
+        log = operate("clustering_report", f"{{table: [events, by_day, by_word, {empty}]}}")
         assert "target/clustering_report.html\n" in log
         root = Path(project.project_root) / "target"
-        assert (root / "clustering.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (root / "clustering_report.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         text = (root / "clustering_report.html").read_text(encoding="utf-8")
         page = Page(text)
         assert page.tags.count("svg") == 3 * 4
@@ -95,16 +95,19 @@ class TestReport(Operations):
         assert "This table has no blocks yet" in text
         assert re.search(r"#0a1b\w\w", text) is None  # every colour is the page's
 
-    @pytest.mark.parametrize("width", [400, 1200])
+    @pytest.mark.parametrize("width", [390, 1200])
     def test_in_a_browser(self, project: Any, browser: str, width: int, tmp_path: Path) -> None:
-        """Nothing is wider than the window, and nothing is asked of a network."""
+        """Nothing is wider than the window, no column of a table is cut off, and nothing is asked of a network."""
         report = Path(project.project_root) / "target" / "clustering_report.html"
         probe = tmp_path / "probe.html"
         # In a frame, since Chromium's own window is never narrower than 500 pixels.
         content = escape(report.read_text(encoding="utf-8"))
         look = (
             "onload = () => { const page = document.querySelector('iframe').contentDocument;"
-            " document.title = page.documentElement.scrollWidth + ' ' + page.querySelectorAll('svg text').length }"
+            " page.querySelectorAll('details').forEach(d => { d.open = true });"
+            " const cut = [...page.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length;"
+            " const texts = page.querySelectorAll('svg text').length;"
+            " document.title = [page.documentElement.scrollWidth, texts, cut].join(' ') }"
         )
         probe.write_text(
             f'<meta charset="utf-8"><iframe width="{width}" height="900" style="border: 0" srcdoc="{content}"></iframe>'
@@ -127,24 +130,35 @@ class TestReport(Operations):
             timeout=120,
             check=True,
         )
-        found = re.search(r"<title>(\d+) (\d+)</title>", done.stdout)
+        found = re.search(r"<title>(\d+) (\d+) (\d+)</title>", done.stdout)
         assert found
         assert int(found.group(1)) <= width
         assert int(found.group(2)) > 40
+        assert found.group(3) == "0"
 
     def test_where_to(self, project: Any) -> None:
-        operate("clustering_report", "{tables: events, path: some/where/r.html}")
+        operate("clustering_report", "{table: events, path: some/where/r.html}")
         assert (Path(project.project_root) / "some" / "where" / "r.html").is_file()
-        assert (Path(project.project_root) / "some" / "where" / "clustering.png").is_file()
+        assert (Path(project.project_root) / "some" / "where" / "r.png").is_file()
+
+    def test_two_reports_in_one_directory(self, project: Any) -> None:
+        """Also by the older name of the argument."""
+        operate("clustering_report", "{tables: events, path: two/one.html}")
+        first = (Path(project.project_root) / "two" / "one.png").read_bytes()
+        operate("clustering_report", "{table: by_day, path: two/other.html}")
+        names = {file.name for file in (Path(project.project_root) / "two").iterdir()}
+        assert names == {"one.html", "one.png", "other.html", "other.png"}
+        assert (Path(project.project_root) / "two" / "one.png").read_bytes() == first
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ("{tables: nope}", "nope is no model"),
-            ("{tables: no.table, path: x.html}", "no.table cannot be loaded"),
-            ("{tables: plain, path: x.html}", "plain has no sort order; name a cluster key"),
-            ("{tables: events, path: x.pdf}", "path must be the name of an HTML file"),
-            ("{tables: events, path: dbt_project.yml/x.html}", "The report cannot be written to"),
+            ("{table: nope}", "nope is no model"),
+            ("{table: events, tables: events}", "tables is the older name of table"),
+            ("{table: no.table, path: x.html}", "no.table cannot be loaded"),
+            ("{table: plain, path: x.html}", "plain has no sort order; name a cluster key"),
+            ("{table: events, path: x.pdf}", "path must be the name of an HTML file"),
+            ("{table: events, path: dbt_project.yml/x.html}", "The report cannot be written to"),
         ],
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
@@ -155,5 +169,5 @@ class TestReport(Operations):
         for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        log = operate("clustering_report", "{tables: events, path: x.html}", passes=False)
+        log = operate("clustering_report", "{table: events, path: x.html}", passes=False)
         assert "which is not installed: pip install 'dbt-recluster[report]'" in log

@@ -135,7 +135,7 @@ class TestSuggestion(Operations):
         few = suggest_cluster_by(spark, f"{project.test_schema}.plain")
         assert (few.candidates, few.advice) == (
             (),
-            "Do not cluster it yet: a query opens at most its 1 blocks",
+            "Do not cluster it yet: a query opens at most its 1 block",
         )
         none = suggest_cluster_by(spark, table, ["id = 5000"], block_rows=1000)
         assert none.advice.startswith("Do not cluster it: no key skips")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+from dbt.tests.util import run_dbt_and_capture, write_file
 from operations import EVENTS, Operations
 
 PROPERTIES = """
@@ -36,6 +36,7 @@ models:
       - well_clustered: {name: wrong_ratio, arguments: {min_ratio: 101}}
       - well_clustered: {name: wrong_key, arguments: {min_ratio: 1, cluster_by: nope}}
       - well_clustered: {name: wrong_predicate, arguments: {min_ratio: 1, predicate: nope = 1}}
+      - well_clustered: {name: wrong_name, arguments: {max_averge_depth: 3}}
       - well_clustered: {name: where, arguments: {min_ratio: 1}, config: {where: id < 3}}
 """
 
@@ -49,10 +50,14 @@ class TestWellClustered(Operations):
     def source(self, project: Any, loaded: None) -> None:
         project.run_sql(f"create table {project.test_schema}.loaded (k int) using iceberg")
         for _ in range(2):
-            project.run_sql(f"insert into {project.test_schema}.loaded values (1), (9)")
+            project.run_sql(
+                f"insert into {project.test_schema}.loaded select /*+ coalesce(1) */ * from values (1), (9)"
+            )
 
     def test_limits(self, project: Any) -> None:
-        results = run_dbt(["test"], expect_pass=False)
+        results, log = run_dbt_and_capture(["test"], expect_pass=False)
+        assert f"{project.test_schema}.events by k: max_average_depth is 3.5, and it has 4\n" in log
+        assert f"{project.test_schema}.loaded by k: max_average_depth is 1, and it has 2\n" in log
         found = {result.node.name: (str(result.status), result.failures) for result in results}
         assert found == {
             "model_passes": ("pass", 0),
@@ -74,7 +79,8 @@ class TestWellClustered(Operations):
             "wrong_limit": "max_average_depth must be a number of at least 1, not 0",
             "wrong_ratio": "min_ratio must be a number from 0 to 100, not 101",
             "wrong_key": "there is no column 'nope'",
-            "wrong_predicate": "where: 'nope = 1' cannot choose blocks",
+            "wrong_predicate": "'nope = 1' cannot choose blocks",
+            "wrong_name": "well_clustered has no argument 'max_averge_depth'; did you mean max_average_depth?",
             "where": "use `predicate` instead",
         }.items():
             assert text in messages[name], messages[name]

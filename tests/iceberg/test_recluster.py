@@ -226,14 +226,15 @@ def test_where_follows_the_session_in_the_case_of_names(spark: Any, schema: str)
     assert blocks_opened(spark, name, "K >= 0") == 6
     assert recluster(spark, name, "k", depth=1, block_rows=1000, where="K >= 0").rounds
     assert (
-        recluster(spark, name, "k", where="K is null").reason == "no block can hold a row that `where` admits"
+        recluster(spark, name, "k", where="K is null").reason
+        == "no block can hold a row that the predicate admits"
     )
 
 
 def test_the_budget_is_kept(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=8)
     size = spark.sql(f"select max(file_size_in_bytes) from {name}.files").first()[0]
-    result = recluster(spark, name, "k", depth=1, max_bytes=3 * size, final=True, block_rows=1000)
+    result = recluster(spark, name, "k", depth=1, max_bytes=f"{3 * size} B", final=True, block_rows=1000)
     assert 0 < result.bytes_in <= 3 * size
     assert recluster(spark, name, "k", depth=1, max_bytes=1).rounds == []
 
@@ -467,6 +468,7 @@ def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
         ({"cluster_by": "bucket(2, k)"}, ClusterKeyError, "not supported"),
         ({"cluster_by": "days(k)"}, ClusterKeyError, "needs date"),
         ({"cluster_by": "k", "depth": 0}, OptionError, "depth must be"),
+        ({"cluster_by": "k", "max_bytes": "10 GX"}, OptionError, "max_bytes must be a number of bytes"),
         ({"cluster_by": "k", "max_bytes": 0}, OptionError, "max_bytes must be"),
         ({"cluster_by": "k", "max_bytes": 1.5}, OptionError, "max_bytes must be"),
         ({"cluster_by": "k", "block_rows": -1}, OptionError, "block_rows must be"),
@@ -506,3 +508,10 @@ def test_a_name_without_a_schema(spark: Any, schema: str) -> None:
     finally:
         spark.catalog.setCurrentDatabase(current)
     assert clustering_information(spark, name)["average_depth"] <= 2
+
+
+def test_a_recluster_leaves_no_setting_in_the_session(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = dict(map(tuple, spark.sql("set").collect()))
+    assert recluster(spark, name, "truncate(10, k)", depth=1, block_rows=1000).rounds
+    assert dict(map(tuple, spark.sql("set").collect())) == before

@@ -200,3 +200,13 @@ def test_splitting_loses_nothing(text: str) -> None:
 def test_any_text_is_a_key_or_a_clear_error(text: str) -> None:
     with suppress(ClusterKeyError):
         assert parse_cluster_key(text).fields
+
+
+@pytest.mark.parametrize("item", ["to_date(s)", "cast(s as date)", "days(s)", "date_trunc('day', s)"])
+def test_an_error_names_an_item_as_it_was_written(item: str) -> None:
+    with pytest.raises(ClusterKeyError) as error:
+        parse_cluster_key([item]).check(Columns.parse({"s": "string"}))
+    assert str(error.value).startswith(f"cluster_by item {item}: s is string")
+    with pytest.raises(ClusterKeyError) as error:
+        parse_cluster_key(["days(s)", item])
+    assert str(error.value) == f"cluster_by names {item} twice"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,8 @@ KeyValue = Sequence[pa.Scalar]
 # nothing else in it is registered under a name of our own.
 _FUNCTIONS = "recluster_iceberg_functions"
 _FUNCTION_CATALOG = "org.apache.iceberg.spark.SparkFunctionCatalog"
+# Threads of dbt share a session.
+_setting = threading.Lock()
 
 
 class AddedColumns:
@@ -68,12 +72,13 @@ class KeyedRows:
     def of(cls, spark: SparkSession, frame: DataFrame, key: ClusterKey) -> KeyedRows:
         """Add a column for each key item that is not a plain column."""
         added, names = AddedColumns(frame), []
-        for position, (field, column) in enumerate(zip(key.fields, key_columns(spark, key), strict=True)):
-            if field.transform == "identity":
-                names.append(quote_path(field.column))
-            else:
-                names.append(added.name(f"key_{position}"))
-                frame = frame.withColumn(names[-1], column)
+        with key_columns(spark, key) as columns:
+            for position, (field, column) in enumerate(zip(key.fields, columns, strict=True)):
+                if field.transform == "identity":
+                    names.append(quote_path(field.column))
+                else:
+                    names.append(added.name(f"key_{position}"))
+                    frame = frame.withColumn(names[-1], column)
         types = [field.dataType.simpleString() for field in frame.selectExpr(*names).schema.fields]
         return cls(frame, tuple(names), tuple(types), added)
 
@@ -88,12 +93,26 @@ class KeyedRows:
         return self.added.drop(self.frame.sortWithinPartitions(*map(F.expr, self.names)))
 
 
-def key_columns(spark: SparkSession, key: ClusterKey) -> list[Column]:
-    """Return one column expression for each key item, computed by Iceberg's own transforms."""
+@contextmanager
+def key_columns(spark: SparkSession, key: ClusterKey) -> Iterator[list[Column]]:
+    """Yield one column expression for each key item, computed by Iceberg's own transforms.
+
+    A frame takes them while the context lasts; afterwards the session has no setting of ours.
+    """
+    if all(field.transform == "identity" for field in key.fields):
+        yield _expressions(key)
+        return
+    with _setting:
+        spark.conf.set(f"spark.sql.catalog.{_FUNCTIONS}", _FUNCTION_CATALOG)
+        try:
+            yield _expressions(key)
+        finally:
+            spark.conf.unset(f"spark.sql.catalog.{_FUNCTIONS}")
+
+
+def _expressions(key: ClusterKey) -> list[Column]:
     from pyspark.sql import functions as F
 
-    if any(field.transform != "identity" for field in key.fields):
-        spark.conf.set(f"spark.sql.catalog.{_FUNCTIONS}", _FUNCTION_CATALOG)
     columns = []
     for field in key.fields:
         quoted = quote_path(field.column)

@@ -64,9 +64,10 @@ def take_samples(
     group_of = f"array({', '.join(str(partition.group) for partition in partitions)})"
     stride_of = f"array({', '.join(f'{strides[partition.group]}L' for partition in partitions)})"
     with staged(table, partitions) as files:
-        columns = zip(key_columns(table.spark, key), names, strict=True)
-        first = F.expr(quote_path(key.fields[0].column))
-        frame = files.frame.select(first.alias("first"), *(column.alias(name) for column, name in columns))
+        with key_columns(table.spark, key) as columns:
+            first = F.expr(quote_path(key.fields[0].column))
+            named = [column.alias(name) for column, name in zip(columns, names, strict=True)]
+            frame = files.frame.select(first.alias("first"), *named)
         is_text = frame.schema["first"].dataType.typeName() == "string"
         if is_text:
             frame = frame.observe(_REPLACED, F.expr(f"bool_or(first rlike {_REPLACEMENT})"))
