@@ -35,7 +35,7 @@ class TestSuspended(Operations):
         operate("suspend_recluster", "{table: events}")
         since = operate_json("clustering_information", "{table: events, format: json}")["suspended"]
         results, log = run(1)
-        assert f"(not reclustered: suspended since {since}, depth 2.0)" in line_of(log, "events")
+        assert f"(not reclustered: suspended since {since}, average depth 2.0)" in line_of(log, "events")
         assert results[0].adapter_response["recluster_suspended"] == since
         assert f"{table} by k, suspended since {since}\n" in operate("clustering_information")
         assert f"{table} by k: 2, suspended since {since}\n" in operate("clustering_depth")

@@ -32,7 +32,7 @@ class History:
         counts = {"added-records": added, "deleted-records": deleted, "total-records": self.total}
         summary = {name: str(count) for name, count in counts.items()} | figures
         at = datetime.now(timezone.utc)
-        self.snapshots.append(Snapshot(self._ids, parent, at, operation, summary))
+        self.snapshots.append(Snapshot(self._ids, parent, self._ids, at, operation, summary))
         if operation != "replace" and added + deleted:
             self.rows += added + deleted
             self.commits += 1
