@@ -26,9 +26,7 @@ _ROW_BITS = 33
 # Strides begin at scattered offsets, or the sample of data that repeats itself in step with them would be a single
 # value. The multiplier has no small factors.
 _SCATTER = 2_654_435_761
-# What Java decodes bytes to that are not UTF-8; in SQL, since session settings change the escapes of strings.
-_REPLACEMENT = "cast(X'EFBFBD' as string)"
-_REPLACED = "recluster_replaced"
+_NOT_UTF_8 = "recluster_not_utf_8"
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def take_samples(
             frame = files.frame.select(first.alias("first"), *named)
         is_text = frame.schema["first"].dataType.typeName() == "string"
         if is_text:
-            frame = frame.observe(_REPLACED, F.expr(f"bool_or(first rlike {_REPLACEMENT})"))
+            frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not {_is_utf_8('first')})"))
         frame = frame.selectExpr(
             "monotonically_increasing_id() as place", "spark_partition_id() as partition", *names
         )
@@ -84,8 +82,17 @@ def take_samples(
         frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
         frame = frame.select("group_number", "place", *names)
         rows = collect_arrow(frame)
-        has_bounds = not (is_text and observed(frame, _REPLACED))
+        has_bounds = not (is_text and observed(frame, _NOT_UTF_8))
     return _samples(_sorted_rows(rows, names), groups, partitions, strides, has_bounds)
+
+
+def _is_utf_8(column: str) -> str:
+    """Return SQL for whether text is UTF-8, of Spark 4 or of 3.5, which decodes and encodes it again."""
+    from pyspark.sql import functions as F
+
+    if hasattr(F, "is_valid_utf8"):
+        return f"is_valid_utf8({column})"
+    return f"(encode({column}, 'UTF-8') = cast({column} as binary))"
 
 
 def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
