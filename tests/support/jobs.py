@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -131,6 +132,8 @@ class Jobs:
         command = [sys.executable, str(_JOB), *arguments, *self.arguments()]
         process, terminal = pty.fork()
         if process == 0:
+            # A shell that starts the tests in the background has them ignore Ctrl-C.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(command[0], command, {**self.environment, "TERM": "xterm", "COLUMNS": "120"})
         shown, pressed = b"", False
         with suppress(OSError):  # how the end of a terminal looks
