@@ -32,6 +32,7 @@ from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.suspension import resume, suspend
 from dbt_recluster.clustering.values import AUTO
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
+from dbt_recluster.iceberg.environment import check_has_jvm
 from dbt_recluster.iceberg.session.interruption import Interruptible
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class ClusteredTable(KeyedTable):
     """
 
     def __init__(self, spark: SparkSession, name: str, cluster_by: ClusterBy | None = None) -> None:
+        check_has_jvm(spark)
         with Interruptible(spark):
             super().__init__(spark, name, cluster_by)
 

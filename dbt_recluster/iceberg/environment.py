@@ -51,6 +51,18 @@ def check_session(spark: SparkSession) -> None:
     _raise_if_missing(_classes(spark), _extensions(spark))
 
 
+def check_has_jvm(spark: SparkSession) -> None:
+    """Refuse what is no session, or one of Spark Connect.
+
+    Raises:
+        SparkEnvironmentError: It is.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise SparkEnvironmentError(
+            f"spark must be a SparkSession of this process, and none of Spark Connect, not {spark!r:.60}"
+        )
+
+
 def check_version(spark: SparkSession) -> None:
     """Refuse a Spark for which nobody has tried how Iceberg reads chosen files and writes files without a commit.
 
@@ -60,10 +72,7 @@ def check_version(spark: SparkSession) -> None:
     Raises:
         SparkEnvironmentError: It is newer than Spark 4.0, or older than 3.5, or no session with a JVM.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise SparkEnvironmentError(
-            f"spark must be a SparkSession of this process, and none of Spark Connect, not {spark!r:.60}"
-        )
+    check_has_jvm(spark)
     version = str(spark.version)
     if not (3, 5) <= _major_minor(version) <= (4, 0):
         raise SparkEnvironmentError(
