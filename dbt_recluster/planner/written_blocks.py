@@ -69,6 +69,9 @@ def written_blocks(
     new_rows = np.diff(whole, prepend=0)
     new_rows[begins] = whole[begins]
     offset = set_of_part * float(blocks.points + 1)
+    # A cut that rounding has put at the end of its set leaves rows there, and not beyond.
+    beyond = (new_lower > new_upper) & (new_rows > 0)
+    new_lower[beyond] = new_upper[beyond]
     some = new_lower <= new_upper
     if blocks.deleted is not None:
         some &= new_rows > 0

@@ -13,6 +13,18 @@ from dbt_recluster.planner.simulation import simulate, simulate_final
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
+# A cut that rounding put beyond the last key took a row with it.
+ENDS_WITH_A_CUT = [
+    block_tables.Block(keys, level=0, run=0, partition=partition, bytes=0, deleted=deleted)
+    for keys, partition, deleted in (
+        ((0,), 0, 0),
+        ((4,), 1, 0),
+        ((1, 1), 1, 1),
+        ((0, 0, 3), 1, 0),
+        ((2, 5), 1, 0),
+    )
+]
+
 
 @every_strategy
 @given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
@@ -123,6 +135,7 @@ def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, reads, leve
 
 @every_strategy
 @given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS)
+@example(table=ENDS_WITH_A_CUT, policy=Policy(depth=1, block_rows=1), reads=None)
 def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy, reads):
     blocks = block_tables.describe(table, reads=reads)
     final = simulate_final(blocks, replace(policy, strategy=strategy), rounds=500)
