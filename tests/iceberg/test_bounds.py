@@ -138,7 +138,8 @@ def test_bounds_are_those_of_the_rows(spark: Any, wide: str, kind: str, key: str
     column = f"c{list(GENERATORS).index(kind)}"
     cluster_key = parse_cluster_key(re.sub(r"\bk\b", column, key)).check(table.columns())
     blocks = read_blocks(table, cluster_key)
-    rows = spark.table(wide).select("_file", key_columns(spark, cluster_key)[0].alias("v")).collect()
+    with key_columns(spark, cluster_key) as (value,):
+        rows = spark.table(wide).select("_file", value.alias("v")).collect()
     assert len(blocks) == 7
     for position, path in enumerate(blocks.path.to_pylist()):
         values = sorted((comparable(row.v, kind, key) for row in rows if row._file == path), key=rank)

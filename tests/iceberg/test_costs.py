@@ -37,6 +37,7 @@ def load(spark: Any, table: str, number: int) -> None:
 
 def test_rows_of_every_kind_of_commit(spark: Any, schema: str) -> None:
     table = make(spark, schema, "t")
+    spark.conf.unset("spark.sql.sources.partitionOverwriteMode")  # dbt sets it in this session
     new = [4000]
     for statement, rows in [
         (f"update {table} set p = p where id % 100 = 1", 0),

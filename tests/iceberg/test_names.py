@@ -28,6 +28,8 @@ def test_a_name_has_the_parts_that_spark_reads(spark: Any, text: str) -> None:
         )
     except Exception:
         read = None
+    if read is not None and "" in read:
+        read = None  # Spark reads two backquotes as a name of nothing, which no catalog takes
     try:
         found = list(name_parts(text))
     except OptionError:

@@ -54,7 +54,7 @@ def test_all_files_are_deleted(
         raise AfterTheWriteError
 
     def by_method(self: Any, *args: Any) -> None:
-        chosen(self, *args[:4], method)
+        chosen(self, *args, method=method)
 
     monkeypatch.setattr(StagedFiles, "rewrite", fail)
     monkeypatch.setattr(Merger, "__init__", by_method)
