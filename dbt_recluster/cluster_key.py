@@ -9,44 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 
-from dbt_recluster.columns import Columns, base_type, decimal_scale, quote_if_needed, quote_path
+from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.transforms import ORDERED, TRANSFORMS, Call, Transform, parse_call
 
-ALLOWED = (
-    "a column, days(ts), hours(ts), months(ts), years(ts), truncate(n, c), to_date(ts), cast(ts as date), "
-    "date_trunc('hour' | 'day' | 'month' | 'year', ts), substr(c, 1, n) or left(c, n)"
-)
+ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written)
 
 _PART = r"(?:`(?:[^`]|``)+`|(?!\d+(?:\W|$))\w+)"  # a number alone is no name
 _COLUMN = re.compile(rf"{_PART}(?:\s*\.\s*{_PART})*")
 _CALL = re.compile(r"(\w+)\s*\((.*)\)", re.DOTALL)
-_CAST = re.compile(rf"({_COLUMN.pattern})\s+as\s+date", re.IGNORECASE)
-
-_TRUNC_UNITS = {
-    "hour": "hour",
-    "day": "day",
-    "dd": "day",
-    "month": "month",
-    "mon": "month",
-    "mm": "month",
-    "year": "year",
-    "yyyy": "year",
-    "yy": "year",
-}
-# Spark's functions of these names return a part of the time (the hour of the day), which is not monotonic.
-_PARTS_OF_TIME = {"hour": "hours", "day": "days", "month": "months"}
-
-_DATES = ("date", "timestamp", "timestamp_ntz")
-_INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
-# Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
-_ORDERED = (
-    *("boolean", "float", "double", "decimal", "string", "varchar", "char", "binary"),
-    *_DATES,
-    *_INTEGERS,
-)
-_MAX_WIDTH = 2**31 - 1  # a Java int
+_CAST = re.compile(rf"({_COLUMN.pattern})\s+as\s+(\w+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,56 +28,25 @@ class KeyField:
 
     Attributes:
         column: The column's name; a field of a struct is written ``parent.child``.
-        transform: One of Iceberg's: ``identity``, ``hour``, ``day``, ``month``, ``year`` or ``truncate``.
-        width: The width of ``truncate``, else None.
+        transform: The function of it that the key has.
         written: The text that it was read from, for errors.
     """
 
     column: str
-    transform: str = "identity"
-    width: int | None = None
+    transform: Transform = Transform()  # noqa: RUF009 -- it is frozen
     written: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return the item as users write it, quoted where it has to be."""
-        return self._render(".".join(quote_if_needed(part) for part in self.column.split(".")))
+        return self.transform.text(".".join(quote_if_needed(part) for part in self.column.split(".")))
 
     def ddl(self) -> str:
         """Return the item for ``ALTER TABLE ... WRITE ORDERED BY``, its column quoted."""
-        return self._render(quote_path(self.column))
+        return self.transform.in_sort_order.text(quote_path(self.column))
 
     def description(self) -> str:
         """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
-        truncate = f"truncate({self.column}, {self.width})"
-        return f"{truncate if self.transform == 'truncate' else self._render(self.column)} ASC NULLS FIRST"
-
-    def order_by(self, spark_type: str) -> str:
-        """Return a Spark SQL expression that orders rows as this item does.
-
-        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order
-        differs, if at all, within the hours around midnight, which costs a little overlap and nothing else.
-        """
-        column = quote_path(self.column)
-        if self.transform == "day":
-            return f"cast({column} as date)"
-        if self.transform in ("hour", "month", "year"):
-            return f"date_trunc('{self.transform.upper()}', {column})"
-        if self.transform == "truncate":
-            if base_type(spark_type) == "decimal":
-                # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
-                width = Decimal(self.width or 0).scaleb(-decimal_scale(spark_type))
-                return f"{column} - pmod({column}, {width:f})"
-            if base_type(spark_type) in _INTEGERS:
-                return f"{column} - pmod({column}, {self.width})"
-            return f"substr({column}, 1, {self.width})"
-        return column
-
-    def _render(self, column: str) -> str:
-        if self.transform == "identity":
-            return column
-        if self.transform == "truncate":
-            return f"truncate({self.width}, {column})"
-        return f"{self.transform}s({column})"
+        return self.transform.in_sort_order.description(self.column)
 
     def check(self, columns: Columns) -> KeyField:
         """Return this item with its column spelled as the table does.
@@ -117,22 +59,14 @@ class KeyField:
         if path is None:
             raise ClusterKeyError(f"cluster_by item {self.written or self}: {columns.why_not(self.column)}")
         spark_type = columns.types[path]
-        base = base_type(spark_type)
-        if base not in _ORDERED:
+        if base_type(spark_type) not in ORDERED:
             raise ClusterKeyError(
                 f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
             )
-        needs = {
-            "hour": ("timestamp", "timestamp_ntz"),
-            "day": _DATES,
-            "month": _DATES,
-            "year": _DATES,
-            "truncate": (*_INTEGERS, "decimal", "string", "varchar", "char", "binary"),
-        }.get(self.transform)
-        if needs and base not in needs:
+        if base_type(spark_type) not in self.transform.types:
+            needed = " or ".join(self.transform.types)
             raise ClusterKeyError(
-                f"cluster_by item {self.written or self}: {path} is {spark_type}, and this expression needs "
-                f"{' or '.join(needs)}"
+                f"cluster_by item {self.written or self}: {path} is {spark_type}, and this expression needs {needed}"
             )
         return replace(self, column=path)
 
@@ -156,8 +90,11 @@ class ClusterKey:
         return ", ".join(field.description() for field in self.fields)
 
     def order_by(self, columns: Columns) -> str:
-        """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`KeyField.order_by`)."""
-        return ", ".join(field.order_by(columns.types.get(field.column, "")) for field in self.fields)
+        """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`Transform.order_by`)."""
+        return ", ".join(
+            field.transform.order_by(quote_path(field.column), columns.types.get(field.column, ""))
+            for field in self.fields
+        )
 
     def missing_from(self, columns: Columns) -> list[str]:
         """Return the top-level columns of the key that ``columns`` does not have."""
@@ -233,43 +170,17 @@ def _parse_item(item: str) -> KeyField:
 
 def _parse_call(function: str, inside: str) -> KeyField | None:
     """Return the key field of ``function(inside)``, or None when it is not one that is allowed."""
-    arguments = [argument.strip() for argument in split_arguments(inside)]
+    cast = _CAST.fullmatch(inside.strip()) if function == "cast" else None
+    arguments = cast.groups() if cast else [argument.strip() for argument in split_arguments(inside)]
     columns = [argument for argument in arguments if _COLUMN.fullmatch(argument)]
-    if function == "cast":
-        cast = _CAST.fullmatch(inside.strip())
-        return KeyField(_unquote(cast.group(1)), "day") if cast else None
+    if cast:
+        columns = columns[:1]
     if len(columns) != 1:
         return None
     column = _unquote(columns[0])
     others = [argument.strip("'\"").lower() for argument in arguments if argument != columns[0]]
-    if not others:
-        if function in ("hours", "days", "months", "years"):
-            return KeyField(column, function[:-1])
-        if function in ("to_date", "date"):
-            return KeyField(column, "day")
-        if function == "year":
-            return KeyField(column, "year")
-        if function in _PARTS_OF_TIME:
-            raise ClusterKeyError(
-                f"cluster_by item {function}({column}) is a part of the time that starts over, not an order of rows; "
-                f"write {_PARTS_OF_TIME[function]}({column})"
-            )
-        return None
-    if function in ("date_trunc", "trunc") and len(others) == 1 and others[0] in _TRUNC_UNITS:
-        return KeyField(column, _TRUNC_UNITS[others[0]])
-    return _parse_truncate(function, column, others)
-
-
-def _parse_truncate(function: str, column: str, numbers: list[str]) -> KeyField | None:
-    if not all(number.isdigit() for number in numbers):
-        return None
-    from_start = function in ("substr", "substring") and len(numbers) == 2 and numbers[0] in ("0", "1")
-    if not from_start and not (function in ("truncate", "left") and len(numbers) == 1):
-        return None
-    width = int(numbers[-1])
-    if width > _MAX_WIDTH:
-        raise ClusterKeyError(f"cluster_by item {function}({column}): the width must be at most {_MAX_WIDTH}")
-    return KeyField(column, "truncate", width) if width > 0 else None
+    transform = parse_call(Call(function, column, others))
+    return None if transform is None else KeyField(column, transform)
 
 
 def _unquote(column: str) -> str:

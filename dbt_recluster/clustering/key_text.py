@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.columns import decimal_scale
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.rewrite.literals import printed
 
@@ -35,14 +33,12 @@ def item_texts(table: KeyedTable, item: int, values: Sequence[pa.Scalar]) -> lis
     """Return values of one key item (see :func:`dbt_recluster.iceberg.bounds.key_bounds`)."""
     field = table.key.fields[item]
     spark_type = table.columns.types[field.column]
-    if field.transform in ("year", "month", "day", "hour"):
-        texts = [_time_text(value.as_py(), field.transform) if value.is_valid else "NULL" for value in values]
-    elif field.transform == "truncate" and spark_type.startswith("decimal"):
-        texts = [_unscaled_text(value, spark_type) for value in values]
-    else:
-        texts = printed(table.iceberg.spark, values, spark_type)
+    texts = [field.transform.printed(value, spark_type) if value.is_valid else "NULL" for value in values]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(texts):
+        known = printed(table.iceberg.spark, values, spark_type)
     # The end of a long text tells it from its neighbours, which begin in the same way.
-    return [text if len(text) <= _LONGEST else f"{text[:8]}...{text[-13:]}" for text in texts]
+    return [text if len(text) <= _LONGEST else f"{text[:8]}...{text[-13:]}" for text in known]
 
 
 def _key_texts(
@@ -57,18 +53,3 @@ def _key_texts(
         known = zip(texts, mask[positions], strict=True)
         items.append([_UNKNOWN if is_unknown else text for text, is_unknown in known])
     return [", ".join(key) for key in zip(*items, strict=True)]
-
-
-def _time_text(number: int, transform: str) -> str:
-    """Write hours, days, months or years since 1970, whatever the year."""
-    unit = {"year": "Y", "month": "M"}.get(transform, "D")
-    text = str(np.array(number // 24 if transform == "hour" else number, dtype=f"datetime64[{unit}]"))
-    # As Spark prints dates.
-    text = f"+{text}" if len(text.partition("-")[0]) > len("9999") else text
-    return f"{text} {number % 24:02d}h" if transform == "hour" else text
-
-
-def _unscaled_text(value: pa.Scalar, spark_type: str) -> str:
-    if not value.is_valid:
-        return "NULL"
-    return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type)))

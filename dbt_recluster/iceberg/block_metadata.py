@@ -172,7 +172,7 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
         raise
     spec_id = _numbers(rows, "spec_id")
     partition = _array(rows, "partition") if "partition" in rows.column_names else None
-    bounds = [key_bounds(_array(rows, f"metrics_{i}"), field) for i, field in enumerate(key.fields)]
+    bounds = [key_bounds(_array(rows, f"metrics_{i}"), field.transform) for i, field in enumerate(key.fields)]
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=_array(rows, "path"),

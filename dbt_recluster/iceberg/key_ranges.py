@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.iceberg.bounds import transform_values
 from dbt_recluster.iceberg.read_boxes import Box
 from dbt_recluster.iceberg.value_types import ValueType
 
@@ -49,4 +48,4 @@ def _range(key: ClusterKey, box: Box, kinds: Mapping[str, ValueType]) -> tuple[l
 
 def _item(field: KeyField, value: Any, of: ValueType) -> Any:
     """Return a key item of a column's value, as the bounds of blocks have it."""
-    return None if value is None else transform_values(pa.array([value], of.arrow), field)[0].as_py()
+    return None if value is None else field.transform.values(pa.array([value], of.arrow))[0].as_py()

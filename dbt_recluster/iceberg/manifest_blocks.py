@@ -183,7 +183,7 @@ def _blocks(
             ],
             [*_COUNTS, "lower_bound", "upper_bound"],
         )
-        bounds.append(key_bounds(metrics, field))
+        bounds.append(key_bounds(metrics, field.transform))
     specs, paths = _whole(spec_id), pa.array(path, pa.string())
     return BlockMetadata(
         snapshot_id=snapshot_id,

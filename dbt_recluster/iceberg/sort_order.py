@@ -15,6 +15,7 @@ from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.transactions import Transaction
+from dbt_recluster.transforms import Transform, transform_of_iceberg
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -32,8 +33,6 @@ _CUT_OFF_BOUNDS = (
     "= 'full'), and for the next recluster to merge the blocks that are there: alter table {table} unset tblproperties "
     "if exists ('recluster.levels')"
 )
-_TRUNCATE = re.compile(r"truncate\[(\d+)\]")
-_PLAIN_TRANSFORMS = ("identity", "hour", "day", "month", "year")
 
 
 def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
@@ -202,12 +201,9 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
 
 def _key_field(table: IcebergTable, field: Any) -> KeyField:
     column = str(table.java.schema().findColumnName(field.sourceId()))
-    transform = field.transform().toString()
+    transform = transform_of_iceberg(str(field.transform().toString()))
     ascending = field.direction().toString() == "ASC" and field.nullOrder().toString() == "NULLS FIRST"
-    truncate = _TRUNCATE.fullmatch(transform)
-    if ascending and truncate:
-        return KeyField(column, "truncate", int(truncate.group(1)))
-    if ascending and transform in _PLAIN_TRANSFORMS:
+    if ascending and transform is not None:
         return KeyField(column, transform)
     raise ClusterKeyError(
         f"{table.name} is sorted by {sort_order_text(table)}, which is not a cluster key: every item of a key is "
@@ -216,12 +212,10 @@ def _key_field(table: IcebergTable, field: Any) -> KeyField:
 
 
 def _term(table: IcebergTable, field: KeyField) -> Any:
-    expressions = table.iceberg.expressions.Expressions
-    if field.transform == "identity":
+    expressions, transform = table.iceberg.expressions.Expressions, field.transform.in_sort_order
+    if transform == Transform():
         return expressions.ref(field.column)
-    if field.transform == "truncate":
-        return expressions.truncate(field.column, field.width)
-    return getattr(expressions, field.transform)(field.column)
+    return getattr(expressions, transform.name)(field.column, *transform.arguments)
 
 
 def _no_bounds(table: IcebergTable, what: str, name: str, value: str) -> UnsupportedTableError:

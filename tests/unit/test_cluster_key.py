@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key, split_arguments
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.transforms import Day, Hour, Month, Transform, Truncate, Year
 
 TYPES = {
     "id": "bigint",
@@ -34,25 +35,25 @@ COLUMNS = Columns.parse(TYPES)
         ("  id ", KeyField("id")),
         ("`odd name`", KeyField("odd name")),
         ("place.city", KeyField("place.city")),
-        ("days(ts)", KeyField("ts", "day")),
-        ("HOURS( ts )", KeyField("ts", "hour")),
-        ("months(ts)", KeyField("ts", "month")),
-        ("years(ts)", KeyField("ts", "year")),
-        ("year(ts)", KeyField("ts", "year")),
-        ("to_date(ts)", KeyField("ts", "day")),
-        ("date(ts)", KeyField("ts", "day")),
-        ("cast(ts as date)", KeyField("ts", "day")),
-        ("CAST(`ts` AS DATE)", KeyField("ts", "day")),
-        ("date_trunc('hour', ts)", KeyField("ts", "hour")),
-        ('date_trunc("DAY", ts)', KeyField("ts", "day")),
-        ("date_trunc('month', ts)", KeyField("ts", "month")),
-        ("date_trunc('year', ts)", KeyField("ts", "year")),
-        ("trunc(day, 'MM')", KeyField("day", "month")),
-        ("truncate(4, name)", KeyField("name", "truncate", 4)),
-        ("truncate(name, 4)", KeyField("name", "truncate", 4)),
-        ("substr(name, 1, 8)", KeyField("name", "truncate", 8)),
-        ("substring(name, 0, 8)", KeyField("name", "truncate", 8)),
-        ("left(name, 3)", KeyField("name", "truncate", 3)),
+        ("days(ts)", KeyField("ts", Day())),
+        ("HOURS( ts )", KeyField("ts", Hour())),
+        ("months(ts)", KeyField("ts", Month())),
+        ("years(ts)", KeyField("ts", Year())),
+        ("year(ts)", KeyField("ts", Year())),
+        ("to_date(ts)", KeyField("ts", Day())),
+        ("date(ts)", KeyField("ts", Day())),
+        ("cast(ts as date)", KeyField("ts", Day())),
+        ("CAST(`ts` AS DATE)", KeyField("ts", Day())),
+        ("date_trunc('hour', ts)", KeyField("ts", Hour())),
+        ('date_trunc("DAY", ts)', KeyField("ts", Day())),
+        ("date_trunc('month', ts)", KeyField("ts", Month())),
+        ("date_trunc('year', ts)", KeyField("ts", Year())),
+        ("trunc(day, 'MM')", KeyField("day", Month())),
+        ("truncate(4, name)", KeyField("name", Truncate(4))),
+        ("truncate(name, 4)", KeyField("name", Truncate(4))),
+        ("substr(name, 1, 8)", KeyField("name", Truncate(8))),
+        ("substring(name, 0, 8)", KeyField("name", Truncate(8))),
+        ("left(name, 3)", KeyField("name", Truncate(3))),
     ],
 )
 def test_what_users_write(written: str, field: KeyField) -> None:
@@ -176,17 +177,15 @@ def test_the_sql_it_makes() -> None:
     st.lists(
         st.tuples(
             st.sampled_from(["id", "name", "a b", "x`y"]),
-            st.sampled_from(["identity", "day", "hour", "truncate"]),
+            st.sampled_from([Transform(), Day(), Hour(), Truncate(7)]),
         ),
         min_size=1,
         max_size=4,
         unique=True,
     )
 )
-def test_what_is_printed_can_be_read_again(items: list[tuple[str, str]]) -> None:
-    key = ClusterKey(
-        tuple(KeyField(column, name, 7 if name == "truncate" else None) for column, name in items)
-    )
+def test_what_is_printed_can_be_read_again(items: list[tuple[str, Transform]]) -> None:
+    key = ClusterKey(tuple(KeyField(column, transform) for column, transform in items))
     assert parse_cluster_key(key.ddl()) == key
     assert parse_cluster_key(str(key)) == key
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.rewrite.literals import sql_array, sql_literal
+from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,7 +75,7 @@ class KeyedRows:
         added, names = AddedColumns(frame), []
         with key_columns(spark, key) as columns:
             for position, (field, column) in enumerate(zip(key.fields, columns, strict=True)):
-                if field.transform == "identity":
+                if field.transform == Transform():
                     names.append(quote_path(field.column))
                 else:
                     names.append(added.name(f"key_{position}"))
@@ -99,7 +100,7 @@ def key_columns(spark: SparkSession, key: ClusterKey) -> Iterator[list[Column]]:
 
     A frame takes them while the context lasts; afterwards the session has no setting of ours.
     """
-    if all(field.transform == "identity" for field in key.fields):
+    if all(field.transform == Transform() for field in key.fields):
         yield _expressions(key)
         return
     with _setting:
@@ -113,16 +114,7 @@ def key_columns(spark: SparkSession, key: ClusterKey) -> Iterator[list[Column]]:
 def _expressions(key: ClusterKey) -> list[Column]:
     from pyspark.sql import functions as F
 
-    columns = []
-    for field in key.fields:
-        quoted = quote_path(field.column)
-        if field.transform == "identity":
-            columns.append(F.expr(quoted))
-        elif field.transform == "truncate":
-            columns.append(F.expr(f"{_FUNCTIONS}.truncate({field.width}, {quoted})"))
-        else:
-            columns.append(F.expr(f"{_FUNCTIONS}.{field.transform}s({quoted})"))
-    return columns
+    return [F.expr(field.transform.sql(quote_path(field.column), _FUNCTIONS)) for field in key.fields]
 
 
 def key_value(names: Sequence[str]) -> str:

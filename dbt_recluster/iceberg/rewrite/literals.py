@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.cluster_key import KeyField
 from dbt_recluster.iceberg.jvm import jvm
+from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MICROS_PER_HOUR = 3_600_000_000
-_MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 _INT_MAX = 2**31
 
 
@@ -75,13 +73,15 @@ def is_nan(value: pa.Scalar) -> bool:
     return bool(pa.types.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py())
 
 
-def source_value(spark: SparkSession, value: pa.Scalar, field: KeyField, source: Any, up: bool) -> Any | None:
+def source_value(
+    spark: SparkSession, value: pa.Scalar, transform: Transform, source: Any, up: bool
+) -> Any | None:
     """Return the least value of the column for which a key item reaches ``value``, for Iceberg's expressions.
 
     Args:
         spark: The session.
         value: A value of the key item, neither NULL nor NaN.
-        field: The key item.
+        transform: The transform of the key item.
         source: The Java type of the column.
         up: Whether to round up what py4j cannot pass on exactly, and zero: -0.0 and 0.0 are one value to Spark, and two
             to Iceberg.
@@ -92,28 +92,12 @@ def source_value(spark: SparkSession, value: pa.Scalar, field: KeyField, source:
     name = source.typeId().toString()
     if name in ("BOOLEAN", "UUID", "TIMESTAMP_NANO"):
         return None
-    if field.transform in ("hour", "day", "month", "year"):
-        micros = _start_micros(value, field.transform)
-        return micros // _MICROS_PER_DAY if name == "DATE" else _micros(micros, up)
-    if name == "TIMESTAMP":
-        return _micros(int(value.cast(pa.int64()).as_py()), up)
-    if name == "DATE":
-        return int(value.cast(pa.int32()).as_py())
-    plain = value.as_py()
-    if isinstance(plain, float) and plain == 0:
+    start = transform.start(value, of_date=name == "DATE")
+    if isinstance(start, float) and start == 0:
         return 0.0 if up else -0.0
-    if isinstance(plain, bytes):
-        return jvm(spark).java.nio.ByteBuffer.wrap(plain)
-    return plain
-
-
-def next_value(value: pa.Scalar, field: KeyField) -> pa.Scalar | None:
-    """Return the next value of a key item, or None if there is no telling."""
-    if field.transform in ("hour", "day", "month", "year"):
-        return pa.scalar(value.cast(pa.int32()).as_py() + 1, pa.int64())
-    if pa.types.is_integer(value.type) and value.type != pa.int64():
-        return pa.scalar(value.as_py() + field.width, pa.int64())
-    return None
+    if isinstance(start, bytes):
+        return jvm(spark).java.nio.ByteBuffer.wrap(start)
+    return _micros(start, up) if name == "TIMESTAMP" else start
 
 
 def _integer(number: int, spark_type: str) -> str:
@@ -125,15 +109,3 @@ def _micros(micros: int, up: bool) -> int:
     if -_INT_MAX <= micros < _INT_MAX:
         return _INT_MAX if up else -_INT_MAX - 1
     return micros
-
-
-def _start_micros(value: pa.Scalar, transform: str) -> int:
-    """Return the start of an hour, day, month or year that is counted from 1970."""
-    number = value.cast(pa.int32()).as_py()
-    if transform == "hour":
-        return int(number) * _MICROS_PER_HOUR
-    if transform == "day":
-        return int(number) * _MICROS_PER_DAY
-    unit = {"month": "M", "year": "Y"}[transform]
-    days = int(np.datetime64(int(number), unit).astype("datetime64[D]").astype(np.int64))  # type: ignore[call-overload]
-    return days * _MICROS_PER_DAY

@@ -18,8 +18,9 @@ from dbt_recluster.iceberg.java_functions import CONTENT_FILE, STRING, JavaFunct
 from dbt_recluster.iceberg.jvm import java_list
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows, KeyValue, key_array, key_value
-from dbt_recluster.iceberg.rewrite.literals import is_nan, next_value, source_value
+from dbt_recluster.iceberg.rewrite.literals import is_nan, source_value
 from dbt_recluster.iceberg.rewrite.sample import GroupSample
+from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -140,7 +141,7 @@ def _at_least(table: IcebergTable, field: KeyField, source: Any, value: pa.Scala
     expressions = table.iceberg.expressions.Expressions
     if is_nan(value):
         return expressions.isNaN(field.column)
-    constant = source_value(table.spark, value, field, source, up=False)
+    constant = source_value(table.spark, value, field.transform, source, up=False)
     if constant is None:
         return expressions.alwaysTrue()
     condition = expressions.greaterThanOrEqual(field.column, constant)
@@ -153,10 +154,11 @@ def _below(table: IcebergTable, field: KeyField, source: Any, value: pa.Scalar, 
         return expressions.alwaysFalse()  # nothing is below NULL; the caller adds NULL itself
     if is_nan(value):
         return expressions.alwaysTrue()
-    bound = next_value(value, field) if or_equal and field.transform != "identity" else value
-    constant = None if bound is None else source_value(table.spark, bound, field, source, up=True)
+    is_column = field.transform == Transform()
+    bound = field.transform.next(value) if or_equal and not is_column else value
+    constant = None if bound is None else source_value(table.spark, bound, field.transform, source, up=True)
     if constant is None:
         return expressions.alwaysTrue()
-    if or_equal and field.transform == "identity":
+    if or_equal and is_column:
         return expressions.lessThanOrEqual(field.column, constant)
     return expressions.lessThan(field.column, constant)

@@ -1,0 +1,398 @@
+"""The transforms of a cluster key's items: one class each, which alone knows how it is written, sorted and bounded.
+
+Their values are those of Iceberg's specification: whole hours, days, weeks, months or years since 1970 (UTC), and
+truncated numbers and texts. NULL stays NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from dbt_recluster.columns import base_type, decimal_scale
+from dbt_recluster.exceptions import ClusterKeyError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
+TIMES = ("timestamp", "timestamp_ntz")
+TEXTS = ("string", "varchar", "char")
+# Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
+ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
+
+_MICROS_PER_HOUR = 3_600_000_000
+_MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
+_MAX_WIDTH = 2**31 - 1  # a Java int
+
+
+class Call(NamedTuple):
+    """A call of a function, as users write it.
+
+    Attributes:
+        function: Its name, in lower case.
+        column: The column among its arguments.
+        others: The other arguments, in lower case and without quotes.
+    """
+
+    function: str
+    column: str
+    others: Sequence[str]
+
+    def __str__(self) -> str:
+        """Return how an error names it."""
+        return f"cluster_by item {self.function}({self.column})"
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A monotonic function of one column. This one is a column itself.
+
+    Attributes:
+        name: Iceberg's name, which is also that of the method of its ``Expressions``; a name of our own where Iceberg
+            has none.
+        written: Examples of how users write it, for errors.
+        types: The types that it takes.
+    """
+
+    name: ClassVar[str] = "identity"
+    written: ClassVar[Sequence[str]] = ("a column",)
+    types: ClassVar[Sequence[str]] = ORDERED
+
+    @classmethod
+    def parse(cls, call: Call) -> Transform | None:
+        """Return the transform that a call stands for, or None if it is not one of this class.
+
+        Raises:
+            ClusterKeyError: The call looks like this transform and is none.
+        """
+        return None
+
+    @classmethod
+    def from_iceberg(cls, text: str) -> Transform | None:
+        """Return the transform that Iceberg prints as ``text``, or None if it is not one of this class."""
+        return cls() if text == cls.name else None
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """What Iceberg's ``Expressions`` take besides the column."""
+        return ()
+
+    @property
+    def in_sort_order(self) -> Transform:
+        """The transform that stands for this one in a sort order of Iceberg: rows sorted by it are sorted by this."""
+        return self
+
+    def text(self, column: str) -> str:
+        """Return the item as users write it, which is also the DDL if ``column`` is quoted."""
+        return column
+
+    def description(self, column: str) -> str:
+        """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        return f"{self.text(column)} ASC NULLS FIRST"
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        """Return Spark SQL that orders rows as this transform does.
+
+        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order differs, if at
+        all, within the hours around midnight, which costs a little overlap and nothing else.
+        """
+        return column
+
+    def sql(self, column: str, functions: str) -> str:
+        """Return Spark SQL for the exact value.
+
+        Args:
+            column: The column, quoted.
+            functions: The catalog with Iceberg's functions.
+        """
+        return column
+
+    def values(self, values: pa.Array) -> pa.Array:
+        """Return the values of the transform for values of a column, of the same shape."""
+        import pyarrow as pa
+
+        kind = values.type
+        is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
+        return values.cast(pa.int64()) if is_time else values
+
+    def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
+        """Return the least value of the column whose transform is ``value``, as Python and Iceberg have it.
+
+        Args:
+            value: A value of the transform, neither NULL nor NaN.
+            of_date: Whether the column is a date. Dates are days, times microseconds since 1970.
+        """
+        import pyarrow as pa
+
+        if pa.types.is_temporal(value.type):
+            return int(value.cast(pa.int32() if of_date else pa.int64()).as_py())
+        return value.as_py()
+
+    def next(self, value: pa.Scalar) -> pa.Scalar | None:
+        """Return the value after ``value``, or None if there is no telling."""
+        return None
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        """Return a value for people, or None if Spark prints it as a value of the column."""
+        return None
+
+
+@dataclass(frozen=True)
+class Span(Transform):
+    """A span of time, as the number of such spans since 1970.
+
+    Attributes:
+        unit: The unit of ``date_trunc``.
+        units: Its other names there.
+        numpy_unit: NumPy's name of the unit; of days for spans that NumPy does not know.
+    """
+
+    types: ClassVar[Sequence[str]] = ("date", *TIMES)
+    unit: ClassVar[str]
+    units: ClassVar[Sequence[str]] = ()
+    numpy_unit: ClassVar[str] = "D"
+
+    @classmethod
+    def parse(cls, call: Call) -> Transform | None:
+        if call.function in ("date_trunc", "trunc"):
+            return cls() if len(call.others) == 1 and call.others[0] in (cls.unit, *cls.units) else None
+        if call.function == cls.unit and not call.others:
+            # Spark's function of this name returns a part of the time, such as the hour of the day.
+            raise ClusterKeyError(
+                f"{call} is a part of the time that starts over, not an order of rows; write {cls.unit}s({call.column})"
+            )
+        return cls() if call.function == f"{cls.unit}s" and not call.others else None
+
+    def text(self, column: str) -> str:
+        return f"{self.unit}s({column})"
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        return f"date_trunc('{self.unit.upper()}', {column})"
+
+    def sql(self, column: str, functions: str) -> str:
+        return f"{functions}.{self.text(column)}"
+
+    def values(self, values: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        numbers = _numbers(values)
+        return _like(
+            self.of_days(numbers if pa.types.is_date32(values.type) else numbers // _MICROS_PER_DAY), values
+        )
+
+    def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
+        days = self.first_day(_number(value))
+        return days if of_date else days * _MICROS_PER_DAY
+
+    def next(self, value: pa.Scalar) -> pa.Scalar | None:
+        import pyarrow as pa
+
+        return pa.scalar(_number(value) + 1, pa.int64())
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        return _date_text(_number(value), self.numpy_unit)
+
+    def of_days(self, days: Any) -> Any:
+        """Return the spans of days since 1970; both int64 of shape (n,)."""
+        return days.astype("datetime64[D]").astype(f"datetime64[{self.numpy_unit}]").astype("int64")
+
+    def first_day(self, number: int) -> int:
+        """Return the first day of a span, in days since 1970."""
+        import numpy as np
+
+        start: Any = np.datetime64(number, self.numpy_unit)  # type: ignore[call-overload]
+        return int(start.astype("datetime64[D]").astype("int64"))
+
+
+@dataclass(frozen=True)
+class Hour(Span):
+    """Hours."""
+
+    name = "hour"
+    written = ("hours(ts)", "date_trunc('hour', ts)")
+    types = TIMES
+    unit = "hour"
+
+    def values(self, values: pa.Array) -> pa.Array:
+        return _like(_numbers(values) // _MICROS_PER_HOUR, values)
+
+    def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
+        return _number(value) * _MICROS_PER_HOUR
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        days, hour = divmod(_number(value), 24)
+        return f"{_date_text(days, 'D')} {hour:02d}h"
+
+
+@dataclass(frozen=True)
+class Day(Span):
+    """Days."""
+
+    name = "day"
+    written = ("days(ts)", "date_trunc('day', ts)", "to_date(ts)", "cast(ts as date)")
+    unit = "day"
+    units = ("dd",)
+
+    @classmethod
+    def parse(cls, call: Call) -> Transform | None:
+        is_cast = (call.function, *call.others) in (("to_date",), ("date",), ("cast", "date"))
+        return cls() if is_cast else super().parse(call)
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        return f"cast({column} as date)"
+
+
+@dataclass(frozen=True)
+class Month(Span):
+    """Months."""
+
+    name = "month"
+    written = ("months(ts)", "date_trunc('month', ts)")
+    unit = "month"
+    units = ("mon", "mm")
+    numpy_unit = "M"
+
+
+@dataclass(frozen=True)
+class Year(Span):
+    """Years."""
+
+    name = "year"
+    written = ("years(ts)", "date_trunc('year', ts)")
+    unit = "year"
+    units = ("yyyy", "yy")
+    numpy_unit = "Y"
+
+    @classmethod
+    def parse(cls, call: Call) -> Transform | None:
+        # The year is no part that starts over.
+        return cls() if call.function == "year" and not call.others else super().parse(call)
+
+
+@dataclass(frozen=True)
+class Truncate(Transform):
+    """The beginning of a text, or the greatest multiple of a width that is not above a number.
+
+    Attributes:
+        width: Characters or bytes, or the width; of a decimal in units of its last digit.
+    """
+
+    name = "truncate"
+    written = ("truncate(n, c)", "substr(c, 1, n)", "left(c, n)")
+    types = (*INTEGERS, "decimal", *TEXTS, "binary")
+    width: int
+
+    @classmethod
+    def parse(cls, call: Call) -> Transform | None:
+        *start, width = call.others or ("",)
+        is_substring = call.function in ("substr", "substring") and start in (["0"], ["1"])
+        is_truncate = call.function in ("truncate", "left") and not start
+        if not (is_substring or is_truncate) or not re.fullmatch(r"[0-9]+", width):
+            return None
+        if int(width) > _MAX_WIDTH:
+            raise ClusterKeyError(f"{call}: the width must be at most {_MAX_WIDTH}")
+        return cls(int(width)) if int(width) > 0 else None
+
+    @classmethod
+    def from_iceberg(cls, text: str) -> Transform | None:
+        match = re.fullmatch(r"truncate\[(\d+)\]", text)
+        return cls(int(match.group(1))) if match else None
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def text(self, column: str) -> str:
+        return f"truncate({self.width}, {column})"
+
+    def description(self, column: str) -> str:
+        return f"truncate({column}, {self.width}) ASC NULLS FIRST"
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        if base_type(spark_type) == "decimal":
+            # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
+            return f"{column} - pmod({column}, {Decimal(self.width).scaleb(-decimal_scale(spark_type)):f})"
+        if base_type(spark_type) in INTEGERS:
+            return f"{column} - pmod({column}, {self.width})"
+        return f"substr({column}, 1, {self.width})"
+
+    def sql(self, column: str, functions: str) -> str:
+        return f"{functions}.{self.text(column)}"
+
+    def values(self, values: pa.Array) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = values.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return pc.utf8_slice_codeunits(values, 0, self.width)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return pc.binary_slice(values, 0, self.width)
+        if pa.types.is_decimal(kind):
+            # Python integers, because an unscaled decimal may have 38 digits.
+            unscaled = [None if v is None else int(v.scaleb(kind.scale)) for v in values.to_pylist()]
+            texts = [None if v is None else str(v - v % self.width) for v in unscaled]
+            return pa.array(texts).cast(pa.decimal256(40, 0))
+        numbers = _numbers(values)
+        return _like(numbers - numbers % self.width, values)
+
+    def next(self, value: pa.Scalar) -> pa.Scalar | None:
+        import pyarrow as pa
+
+        if pa.types.is_integer(value.type) and value.type != pa.int64():
+            return pa.scalar(value.as_py() + self.width, pa.int64())
+        return None
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        if base_type(spark_type) != "decimal":
+            return None
+        return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type)))
+
+
+# In the order in which errors list them.
+TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Month, Year, Truncate)
+
+
+def parse_call(call: Call) -> Transform | None:
+    """Return the transform that a call stands for, or None (see :meth:`Transform.parse`)."""
+    return next(filter(None, (kind.parse(call) for kind in TRANSFORMS)), None)
+
+
+def transform_of_iceberg(text: str) -> Transform | None:
+    """Return the transform that Iceberg prints as ``text``, or None if a cluster key has no such transform."""
+    return next(filter(None, (kind.from_iceberg(text) for kind in TRANSFORMS)), None)
+
+
+def _numbers(values: pa.Array) -> Any:
+    """Return dates as days and times as microseconds since 1970, and NULL as 0: int64 of shape (n,)."""
+    import pyarrow as pa
+
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _like(numbers: Any, values: pa.Array) -> pa.Array:
+    """Return numbers as int64, NULL where ``values`` are."""
+    import pyarrow as pa
+
+    return pa.array(numbers, type=pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _number(value: pa.Scalar) -> int:
+    """Return a number of spans, which Iceberg's functions return as a date or an int."""
+    import pyarrow as pa
+
+    return int(value.cast(pa.int32()).as_py())
+
+
+def _date_text(number: int, numpy_unit: str) -> str:
+    """Write days, months or years since 1970 as Spark prints dates, whatever the year."""
+    import numpy as np
+
+    text = str(np.array(number, dtype=f"datetime64[{numpy_unit}]"))
+    return f"+{text}" if len(text.partition("-")[0]) > len("9999") else text
