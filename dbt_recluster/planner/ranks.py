@@ -2,8 +2,6 @@
 
 Order of a key column: NULL, the values (booleans, numbers, text and binary by byte, dates, timestamps, decimals, or
 anything that Python can sort), NaN, unknown upper bounds. This is Spark's order with NULLS FIRST.
-
-Arrow arrays are read through their own methods and buffers, so this module does not import Arrow.
 """
 
 from __future__ import annotations
@@ -15,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, IntArray, dense_ranks
@@ -28,20 +28,11 @@ _FLIP_SIGN = np.int64(-(2**63))
 
 
 @dataclass(frozen=True)
-class _Text:
-    """Byte strings: string i is ``data[offsets[i]:offsets[i] + lengths[i]]``."""
-
-    data: npt.NDArray[np.uint8]
-    offsets: IntArray
-    lengths: IntArray
-
-
-@dataclass(frozen=True)
 class _Column:
-    """Keys of one column: a mask of the NULLs, and the other keys as numbers, text or Python objects."""
+    """Keys of one column: a mask of the NULLs, and the other keys as numbers, byte strings or Python objects."""
 
     null: BoolArray
-    values: npt.NDArray[Any] | _Text
+    values: npt.NDArray[Any] | pa.LargeBinaryArray
 
 
 def rank_column(
@@ -112,37 +103,22 @@ def _column(keys: Keys) -> _Column:
 
 
 def _arrow_column(keys: Any) -> _Column:
-    array = keys.combine_chunks() if hasattr(keys, "combine_chunks") else keys
-    if hasattr(array, "dictionary_decode"):
+    array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
-    kind = str(array.type)
-    if kind in ("string_view", "binary_view"):
-        array = array.cast("large_string" if kind == "string_view" else "large_binary")
-        kind = str(array.type)
     null = np.zeros(len(array), np.bool_)
     if array.null_count:
         null = array.is_null().to_numpy(zero_copy_only=False)
         array = array.drop_null()
-    if kind in ("string", "binary", "large_string", "large_binary"):
-        return _Column(null, _arrow_text(array, np.dtype(np.int64 if kind.startswith("large") else np.int32)))
+    kind = str(array.type)
+    if kind in ("string", "binary", "large_string", "large_binary", "string_view", "binary_view"):
+        return _Column(null, array.cast(pa.large_binary()))
     if kind.startswith(
         ("int", "uint", "float", "double", "halffloat", "bool", "date", "timestamp", "duration")
     ):
         return _Column(null, array.to_numpy(zero_copy_only=False))
-    if kind == "null":
-        return _Column(null, np.zeros(0, np.int64))
     # Times, decimals and everything rarer: as Python objects.
-    column = _object_column(array.to_pylist())
-    return _Column(null, column.values)
-
-
-def _arrow_text(array: Any, offset_type: np.dtype[Any]) -> _Text:
-    _, offset_buffer, data_buffer = array.buffers()
-    n = len(array)
-    if n == 0 or data_buffer is None:
-        return _Text(np.zeros(0, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
-    ends = np.frombuffer(offset_buffer, offset_type)[array.offset : array.offset + n + 1].astype(np.int64)
-    return _Text(np.frombuffer(data_buffer, np.uint8), ends[:-1], np.diff(ends))
+    return _Column(null, _object_column(array.to_pylist()).values)
 
 
 def _object_column(values: list[Any]) -> _Column:
@@ -153,9 +129,11 @@ def _object_column(values: list[Any]) -> _Column:
     if not types:
         return _Column(null, np.zeros(0, np.int64))
     if types == {str}:
-        return _Column(null, _text([value.encode("utf-8", "surrogatepass") for value in values]))
+        return _Column(
+            null, pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.large_binary())
+        )
     if all(issubclass(kind, bytes | bytearray | memoryview) for kind in types):
-        return _Column(null, _text([bytes(value) for value in values]))
+        return _Column(null, pa.array(map(bytes, values), pa.large_binary()))
     if types == {datetime.date}:
         return _Column(null, np.array(values, "datetime64[D]"))
     if types == {datetime.datetime} and all(value.tzinfo is None for value in values):
@@ -172,41 +150,23 @@ def _object_column(values: list[Any]) -> _Column:
     return _Column(null, objects)
 
 
-def _text(values: list[bytes]) -> _Text:
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    data = np.frombuffer(b"".join(values), np.uint8)
-    return _Text(data, np.cumsum(lengths) - lengths, lengths)
-
-
-def _rank_values(parts: list[npt.NDArray[Any] | _Text]) -> tuple[IntArray, int]:
+def _rank_values(parts: list[npt.NDArray[Any] | pa.LargeBinaryArray]) -> tuple[IntArray, int]:
     """Dense ranks of the keys that are not NULL, in the order of the parts, and the number of distinct keys."""
     # An empty part has no type.
-    parts = [part for part in parts if _count(part)]
-    texts = [part for part in parts if isinstance(part, _Text)]
-    arrays = [part for part in parts if not isinstance(part, _Text)]
+    parts = [part for part in parts if len(part)]
+    texts = [part for part in parts if isinstance(part, pa.LargeBinaryArray)]
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if texts and arrays:
         raise BoundsError("bounds cannot be compared: text in some of them, something else in others")
     if texts:
-        return dense_ranks(_text_order(_joined(texts)))
+        ranks = pc.rank(pa.concat_arrays(texts), tiebreaker="dense").to_numpy().astype(np.int64) - 1
+        return ranks, int(ranks.max()) + 1
     if not arrays:
         return np.zeros(0, np.int64), 0
     keys = _sortable(arrays)
     if keys is None:
         return _rank_objects([value for array in arrays for value in array.tolist()])
     return dense_ranks(keys)
-
-
-def _joined(texts: list[_Text]) -> _Text:
-    starts = np.cumsum([0, *(len(text.data) for text in texts)]).tolist()
-    return _Text(
-        np.concatenate([text.data for text in texts]),
-        np.concatenate([text.offsets + start for text, start in zip(texts, starts[:-1], strict=True)]),
-        np.concatenate([text.lengths for text in texts]),
-    )
-
-
-def _count(values: npt.NDArray[Any] | _Text) -> int:
-    return len(values.lengths if isinstance(values, _Text) else values)
 
 
 def _sortable(parts: list[npt.NDArray[Any]]) -> IntArray | None:
@@ -245,40 +205,3 @@ def _rank_objects(values: list[Any]) -> tuple[IntArray, int]:
     rank_of = {value: rank for rank, value in enumerate(distinct)}
     ranks = np.fromiter((rank_of.get(value, len(distinct)) for value in values), np.int64, len(values))
     return ranks, len(distinct) + int(nan.any())
-
-
-def _text_order(text: _Text) -> IntArray:
-    """Compare byte strings eight bytes at a time, and only as far as strings are still tied.
-
-    Returns:
-        int64 (n,): integers in the order of the strings, equal for equal strings.
-    """
-    n = len(text.lengths)
-    rank = np.zeros(n, np.int64)  # number of strings known to be less
-    padded = np.concatenate([text.data, np.zeros(8, np.uint8)])
-    words: np.ndarray[tuple[int], np.dtype[np.uint64]] = np.ndarray(
-        (len(padded) - 7,), np.dtype(">u8"), padded.data, 0, (1,)
-    )
-    tied = np.arange(n)
-    compared = 0  # bytes
-    while len(tied):
-        left = np.clip(text.lengths[tied] - compared, 0, 9)  # bytes left, 9 for more than a word
-        used = np.minimum(left, 8).astype(np.uint64)
-        word = words[np.minimum(text.offsets[tied] + compared, len(words) - 1)].astype(np.uint64)
-        unused = (np.uint64(8) - used) % np.uint64(8) * np.uint64(8)
-        word = np.where(used == 0, np.uint64(0), word >> unused)
-        word <<= unused
-        order = np.lexsort((left, word, rank[tied])) if compared else np.lexsort((left, word))
-        tied, word, left = tied[order], word[order], left[order]
-        tie = rank[tied]
-        new_tie = np.concatenate([[True], tie[1:] != tie[:-1]])
-        new = new_tie.copy()
-        new[1:] |= (word[1:] != word[:-1]) | (left[1:] != left[:-1])
-        position = np.arange(len(tied))
-        start_of_tie = np.maximum.accumulate(np.where(new_tie, position, 0))
-        start = np.maximum.accumulate(np.where(new, position, 0))
-        rank[tied] = tie + start - start_of_tie
-        group = np.cumsum(new) - 1
-        tied = tied[(left == 9) & (np.bincount(group)[group] > 1)]
-        compared += 8
-    return rank
