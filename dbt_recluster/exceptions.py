@@ -124,6 +124,10 @@ class EventLogError(ReclusterError):
     """There are no event logs of Spark where they were looked for."""
 
 
+class ManifestError(ReclusterError):
+    """dbt's manifest or run results cannot be read, or do not belong together. Nothing was done to any table."""
+
+
 class ReportError(ReclusterError):
     """A report cannot be drawn or written: the plotting library is missing, or the file cannot be made."""
 

@@ -27,39 +27,43 @@ _NOTE = "<!-- Written by scripts/reference.py from the code; edit that. -->\n"
 def main() -> None:
     """Write the pages, or check them."""
     pages = {
-        "configs.md": configs(),
-        "operations.md": operations(),
-        "figures.md": figures(),
-        "errors.md": errors(),
+        REFERENCE / "configs.md": configs(),
+        REFERENCE / "operations.md": operations(),
+        REFERENCE / "figures.md": figures(),
+        REFERENCE / "errors.md": errors(),
+        ROOT / "macros" / "operations" / "operations.yml": macros(),
     }
-    stale = [name for name, text in pages.items() if _current(REFERENCE / name) != text]
+    stale = [path for path, text in pages.items() if _current(path) != text]
     if "--check" in sys.argv[1:]:
         if stale:
-            raise SystemExit(f"not what the code says: {', '.join(stale)}; run python scripts/reference.py")
+            names = ", ".join(path.name for path in stale)
+            raise SystemExit(f"not what the code says: {names}; run python scripts/reference.py")
         return
     REFERENCE.mkdir(exist_ok=True)
-    for name in stale:
-        (REFERENCE / name).write_text(pages[name], encoding="utf-8")
+    for path in stale:
+        path.write_text(pages[path], encoding="utf-8")
 
 
 def configs() -> str:
-    """Return the page of the model configs, from their parsers."""
-    from dbt_recluster.adapter import config
+    """Return the page of the model configs, from their declarations."""
+    from dbt_recluster.adapter import run_vars
     from dbt_recluster.cluster_key import ALLOWED
+    from dbt_recluster.operations.model_options import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
 
     rows = []
-    for name, parse in config.PARSERS.items():
-        text = _markdown(inspect.getdoc(parse) or "").replace(" (`parse_cluster_key`)", "")
-        text = text.replace("`STRATEGIES`", ", ".join(f"`{each}`" for each in STRATEGIES))
-        rows.append((f"`{name}`", _capital(text.partition(": ")[2])))
+    for name, option in CONFIGS.items():
+        text = _markdown(option.meaning)
+        if option.name == "strategy":
+            text = f"{text[:-1]}: {', '.join(f'`{each}`' for each in STRATEGIES)}."
+        rows.append((f"`{name}`", f"`{option.name}`", text, option.otherwise, f"`{option.example}`"))
     return "\n".join(
         (
             _NOTE,
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
-            "any data is written.\n",
-            _table(("config", "what it is"), rows),
+            f"any data is written. `meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
+            _table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {_markdown(ALLOWED)}.\n",
             "## For a whole run\n",
             _table(
@@ -67,19 +71,15 @@ def configs() -> str:
                 [
                     (
                         "var",
-                        f"`{config.AUTOMATIC_CLUSTERING_VAR}`",
+                        f"`{run_vars.AUTOMATIC_CLUSTERING_VAR}`",
                         "false: no table is reclustered after its build in this run.",
                     ),
                     (
                         "environment",
-                        f"`{config.AUTOMATIC_CLUSTERING_ENV}`",
+                        f"`{run_vars.AUTOMATIC_CLUSTERING_ENV}`",
                         "Likewise, for where vars are out of reach.",
                     ),
-                    (
-                        "var",
-                        f"`{config.BUDGET_VAR}`",
-                        _BUDGET,
-                    ),
+                    ("var", f"`{run_vars.BUDGET_VAR}`", _BUDGET),
                 ],
             ),
             "",
@@ -88,19 +88,57 @@ def configs() -> str:
 
 
 def operations() -> str:
-    """Return the page of the operations and of the generic test, from the YAML beside their macros."""
+    """Return the page of the operations, from their declarations, and of the generic test."""
+    from dbt_recluster.operations.arguments import CHOICE, FORMAT
+    from dbt_recluster.operations.registry import OPERATIONS
+
     parts = [
         _NOTE,
         "# Operations\n",
-        "`dbt run-operation NAME --args '{argument: value}'`. Wrong arguments are an error with exit code 1, before "
-        "anything is changed. With `format: json` and dbt's `--quiet`, standard output is JSON and nothing else.\n",
+        "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
+        "value`, with hyphens for underscores. Wrong arguments are an error before anything is changed, with exit code "
+        "1 in dbt and 2 of the command.\n",
+        "## Arguments of all in dbt\n",
+        _table(("argument", "what it is", "default"), [_argument_row(each) for each in (*CHOICE, FORMAT)]),
+        "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([job](../job.md)).\n",
     ]
-    for path in sorted((ROOT / "macros" / "operations").glob("*.yml")):
-        parts += [_macro(macro, path.stem) for macro in _load(path)["macros"]]
+    for operation in OPERATIONS.values():
+        short = f" The command also calls it `{operation.short}`." if operation.short else ""
+        parts += [f"## {operation.name}\n", f"{_markdown(operation.meaning)}{short}\n"]
+        needs = (
+            "has to be chosen" if operation.needs_choice else f"every model that {operation.eligible.trait}"
+        )
+        parts.append(f"Without `table` or `select`: {needs}.\n")
+        if operation.arguments:
+            rows = [_argument_row(each) for each in operation.arguments]
+            parts.append(_table(("argument", "what it is", "default"), rows) + "\n")
     parts.append("# Generic test\n")
     for path in sorted((ROOT / "macros" / "tests").glob("*.yml")):
         parts += [_macro(macro, path.stem) for macro in _load(path)["macros"]]
     return "\n".join(parts)
+
+
+def macros() -> str:
+    """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
+    from dbt_recluster.operations.arguments import CHOICE, FORMAT, TABLE
+    from dbt_recluster.operations.registry import OPERATIONS
+
+    entries = []
+    for operation in OPERATIONS.values():
+        listed = [f"- `{each.name}`: {each.meaning}" for each in (*CHOICE[1:], *operation.arguments, FORMAT)]
+        entries.append(
+            {
+                "name": operation.name,
+                "description": "\n".join((operation.meaning, "", *listed)),
+                "arguments": [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}],
+            }
+        )
+    text = yaml.safe_dump({"macros": entries}, sort_keys=False, allow_unicode=True, width=120)
+    return f"# Written by scripts/reference.py from the code; edit that.\n{text}"
+
+
+def _argument_row(argument: Any) -> tuple[str, str, str]:
+    return f"`{argument.name}`", _markdown(argument.meaning), _markdown(argument.otherwise)
 
 
 def figures() -> str:

@@ -18,7 +18,6 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.adapter.recluster_session import ReclusterSession
-from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError
 from dbt_recluster.iceberg.directories import without_scheme
 from dbt_recluster.table_names import join_parts, name_parts
@@ -73,7 +72,7 @@ class ConnectionTables:
         self._catalog = catalog
         self._opened = threading.local()
 
-    def open(self, name: str, cluster_by: ClusterKey | None) -> ClusteredTable:
+    def open(self, name: str) -> ClusteredTable:
         """Open a table in the session.
 
         Raises:
@@ -84,7 +83,7 @@ class ConnectionTables:
 
         log = self._metadata_log(name)
         try:
-            table = ClusteredTable(self.session.spark, self._name_in_session(name), cluster_by)
+            table = ClusteredTable(self.session.spark, self._name_in_session(name))
         except NotAnIcebergTableError as e:
             raise DifferentTableError(
                 f"the session of recluster_session has no table {name}: {e}. Over the connection its metadata is "
@@ -129,7 +128,7 @@ class ConnectionTables:
             names = []
         for name in names:
             try:
-                self.open(name, None)
+                self.open(name)
             except NotAnIcebergTableError:
                 continue
             return f"{seen}; {name} is the same table over the connection"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.clustering.history import table_history
+from dbt_recluster.clustering.information import table_information
 from dbt_recluster.report.text import size
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
     Raises:
         ClusterKeyError: The table has no cluster key to measure by.
     """
-    information = clustered.information()
-    rounds = [entry for entry in clustered.history() if entry.is_recluster]
+    information = table_information(clustered)
+    rounds = [entry for entry in table_history(clustered) if entry.is_recluster]
     last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"
     statistics = (
         (

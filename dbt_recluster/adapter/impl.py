@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, make_dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -15,32 +15,38 @@ from dbt.adapters.spark.impl import SparkConfig
 from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.arguments import parse_arguments
-from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, file_format, misspelt
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, failure, interrupted_operation
+from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, interrupted_operation
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, check_names, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
 from dbt_recluster.adapter.model_response import respond
-from dbt_recluster.adapter.operation_runner import Answer, OperationRunner
-from dbt_recluster.adapter.operations import ARGUMENTS, OPERATIONS
-from dbt_recluster.adapter.patterns import names_like
-from dbt_recluster.adapter.project_reads import project_queries
-from dbt_recluster.adapter.reclustering import (
-    OperationArguments,
-    RunBudget,
-    TableOutcome,
-    TableReclusterer,
+from dbt_recluster.adapter.operations import (
+    DbtContext,
+    Output,
+    answer_of_build,
+    failure_of_build,
     logger,
+    outputs,
+    recluster_after_build,
 )
+from dbt_recluster.adapter.patterns import names_like
+from dbt_recluster.adapter.project_reads import queries_of_manifest
+from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
 from dbt_recluster.adapter.selectors import selected_ids
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
-from dbt_recluster.adapter.targets import Node, Target
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.housekeeping import Housekeeping
+from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment
+from dbt_recluster.operations.arguments import CHOICE, FORMAT
+from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, file_format, misspelt
+from dbt_recluster.operations.registry import OPERATIONS, operation_named
+from dbt_recluster.operations.runner import Answer
+from dbt_recluster.operations.tables import Choice, Node, choose
 from dbt_recluster.report import housekeeping_text
 from dbt_recluster.report.text import few_blocks, recluster_line
 
@@ -50,24 +56,12 @@ if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
 
 
-@dataclass
-class ReclusterConfig(SparkConfig):
-    """The configs of a model, beside those of dbt-spark; :class:`ClusteringConfig` checks their values."""
-
-    catalog: str | None = None
-    cluster_by: str | list[str] | None = None
-    automatic_clustering: bool = True
-    recluster_depth: float | str | None = None
-    recluster_final: bool = False
-    recluster_strategy: str | None = None
-    recluster_max_bytes: int | str | None = None
-    recluster_where: str | None = None
-    block_rows: int | None = None
-    sort_on_load: bool = True
-    recluster_maintain: bool = False
-    recluster_reads: str | list[Any] | None = None
-    recluster_after: dict[str, Any] | None = None
-    recluster_when: dict[str, Any] | list[Any] | None = None
+# dbt does not check the values of an adapter's configs; ModelOptions does.
+ReclusterConfig: type[SparkConfig] = make_dataclass(
+    "ReclusterConfig",
+    [(name, Any, None) for name in ("catalog", *CONFIGS)],
+    bases=(SparkConfig,),
+)
 
 
 class ReclusterAdapter(ModelMethods):
@@ -80,8 +74,7 @@ class ReclusterAdapter(ModelMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._runner = OperationRunner(self._open, self._exists, self._selected, self._names, self._queries)
-        self._reclusterer = TableReclusterer(self._runner, RunBudget())
+        self._budget = RunBudget()
         self._submitted = SubmittedTables(self.credentials, self.connections)
         self._few_blocks: list[str] = []
 
@@ -91,7 +84,7 @@ class ReclusterAdapter(ModelMethods):
         """Before each node: its file format is in lower case, and by default Iceberg."""
         node_config = getattr(getattr(config, "model", None), "config", None)
         if node_config is not None:
-            node_config["file_format"] = file_format(node_config.get)
+            node_config["file_format"] = file_format(node_config)
         return super().pre_model_hook(config)
 
     def _get_columns_for_catalog(self, relation: BaseRelation) -> Iterable[dict[str, Any]]:
@@ -99,7 +92,7 @@ class ReclusterAdapter(ModelMethods):
         statistics: dict[str, Any] = {}
         if not self.cannot_recluster() and self.may_have_clustering(relation):
             try:
-                statistics = clustering_statistics(self._open(relation.render(), None))
+                statistics = clustering_statistics(self._open(relation.render()))
             except ReclusterError as e:
                 logger.debug(f"no clustering statistics of {relation}: {e}")
         for column in super()._get_columns_for_catalog(relation):
@@ -136,7 +129,7 @@ class ReclusterAdapter(ModelMethods):
             with interrupted_operation():
                 return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
-            near = get_close_matches(macro_name, ARGUMENTS, n=1)
+            near = get_close_matches(macro_name, OPERATIONS, n=1)
             if not near or "could not find a macro" not in str(e.msg):
                 raise
             raise DbtRuntimeError(f"{e.msg}. Did you mean {near[0]}?") from e
@@ -161,39 +154,37 @@ class ReclusterAdapter(ModelMethods):
 
     @available.parse_none
     def recluster_relation(
-        self,
-        relation: BaseRelation,
-        clustering: ClusteringConfig,
-        variables: Mapping[str, Any],
-        unique_id: str,
-    ) -> TableOutcome:
+        self, relation: BaseRelation, options: ModelOptions, variables: Mapping[str, Any], unique_id: str
+    ) -> Answer:
         """Recluster the table of a model that was just built."""
         name = relation.render()
         try:
             if self.credentials.recluster_submit is not None:
-                outcome = TableOutcome.of_build(name, self._submitted.submit(name))
-                if clustering.due_conditions and self.first_time("conditions of submitted jobs"):
-                    outcome.warnings.append("recluster_submit ignores recluster_after and recluster_when")
-                return outcome
+                answer = answer_of_build(name, self._submitted.submit(name))
+                if options.recluster.conditions and self.first_time("conditions of submitted jobs"):
+                    answer.warnings.append("recluster_submit ignores recluster_after and recluster_when")
+                return answer
             with self._cancellable():
-                outcome = self._reclusterer.after_build(name, clustering, variables, unique_id)
+                answer = recluster_after_build(
+                    name, options, unique_id, self._context(variables, is_run=True)
+                )
             if (
-                outcome.result is not None
-                and outcome.result.rounds
-                and outcome.result.blocks_before < LEAST_BLOCKS
+                answer.result is not None
+                and answer.result.rounds
+                and answer.result.blocks_before < LEAST_BLOCKS
             ):
                 self._few_blocks.append(name)
-            return outcome
+            return answer
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            return TableOutcome.of_failure(name, e)
+            return failure_of_build(name, e)
 
     @available.parse_none
     def maintain_relation(self, relation: BaseRelation) -> str | None:
-        """Do the housekeeping that is due for the table of a model that was just built; return why it failed."""
+        """Do the maintenance that is due for the table of a model that was just built; return why it failed."""
         name = relation.render()
         try:
             with self._cancellable():
-                maintained = self._open(name, None).housekeeping().maintain()
+                maintained = Housekeeping(self._open(name).iceberg).maintain()
         except Exception as e:
             return f"{name} was built but not maintained: {failure(e)}"
         if maintained.done:
@@ -226,67 +217,39 @@ class ReclusterAdapter(ModelMethods):
             return None
         try:
             with self._cancellable():
-                return float(self._open(relation, None).information()["average_depth"])
+                return float(table_information(self._open(relation))["average_depth"])
         except Exception as e:  # the build is done
             logger.debug(f"no depth of {relation}: {failure(e)}")
             return None
 
-    @available.parse_none
-    def recluster_arguments(self, arguments: Mapping[str, Any]) -> OperationArguments:
-        """Check the arguments of ``run-operation recluster``."""
-        with as_dbt_errors():
-            return self._reclusterer.parse(arguments)
-
     @available.parse_list
-    def recluster_targets(
-        self, nodes: Iterable[Node], arguments: OperationArguments, variables: Mapping[str, Any]
-    ) -> list[Target]:
-        """Return the tables to recluster by hand."""
-        with as_dbt_errors(), self._cancellable():
-            return self._reclusterer.targets(nodes, arguments, variables)
+    def operate(
+        self, name: str, given: Mapping[str, Any], nodes: Iterable[Node], variables: Mapping[str, Any]
+    ) -> Iterator[Output]:
+        """Run an operation and yield what to print.
 
-    @available.parse_none
-    def recluster_target(
-        self, target: Target, arguments: OperationArguments, variables: Mapping[str, Any]
-    ) -> TableOutcome:
-        """Recluster one table by hand."""
-        with as_dbt_errors(), self._cancellable():
-            return self._reclusterer.by_hand(target, arguments, variables)
-
-    @available.parse_none
-    def recluster_json(
-        self, arguments: OperationArguments, selected: list[Target], outcomes: list[TableOutcome]
-    ) -> str:
-        """Return what the operation did as JSON."""
-        return self._reclusterer.as_json(arguments, selected, outcomes)
-
-    @available.parse_none
-    def operate(self, name: str, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
-        """Run an operation that looks at tables."""
-        with as_dbt_errors(), self._cancellable():
-            return self._runner.run(name, OPERATIONS[name], arguments, nodes)
-
-    @available.parse_none
-    def clustering_report(self, arguments: Mapping[str, Any], nodes: Iterable[Node]) -> Answer:
-        """Write the report of tables, and return its path."""
-        with as_dbt_errors(), self._cancellable():
-            given = parse_arguments("clustering_report", ARGUMENTS["clustering_report"], arguments)
-            if given["table"] is not None and given["tables"] is not None:
-                raise OptionError("tables is the older name of table: name one of them")
-            tables = given["tables"] if given["table"] is None else given["table"]
-            choice = self._runner.choice(tables, given["select"], given["exclude"])
-            return self._runner.report(choice, given["path"], nodes)
-
-    @available.parse_none
-    def check_operation_arguments(self, operation: str, unknown: Mapping[str, Any]) -> None:
-        """Refuse the arguments that the macro of an operation does not have."""
+        Args:
+            name: The operation.
+            given: Its arguments.
+            nodes: The nodes of the project.
+            variables: The vars of the whole run.
+        """
         with as_dbt_errors():
-            parse_arguments(operation, ARGUMENTS[operation], unknown)
-
-    @available.parse_none
-    def fail_operation(self, error: str) -> None:
-        """End an operation with an error."""
-        raise ConfigurationError(error)
+            operation = operation_named(name)
+            arguments = operation.read((*CHOICE, FORMAT), given)
+            table, select, exclude = (arguments.pop(argument.name) for argument in CHOICE)
+            if table is not None and (select is not None or exclude is not None):
+                raise OptionError("name tables, or choose them by select and exclude, not both")
+            is_selected = select is not None or exclude is not None
+            choice = Choice(table, self._selected(select, exclude) if is_selected else None)
+            if operation.needs_choice and not choice.is_given:
+                raise OptionError(
+                    f"{name} needs a table: --args '{{table: schema.name}}', or a selector: "
+                    "--args '{select: tag:name}'"
+                )
+            with self._cancellable():
+                targets = choose(choice, nodes, self._names, operation.eligible)
+                yield from outputs(operation, choice, targets, arguments, self._context(variables))
 
     @available.parse_none
     def check_limit_names(self, unknown: Mapping[str, Any]) -> None:
@@ -303,15 +266,23 @@ class ReclusterAdapter(ModelMethods):
                     "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
                 )
             limits = parse_limits(arguments)
-            key = arguments.get("cluster_by")
-            table = self._open(model.render(), None if key is None else parse_cluster_key(key))
-            return broken_limits(table, limits, parse_predicate("predicate", arguments.get("predicate")))
+            key, predicate = arguments.get("cluster_by"), arguments.get("predicate")
+            table = self._open(model.render())
+            return broken_limits(
+                table if key is None else table.under(parse_cluster_key(key)),
+                limits,
+                None if predicate is None else parse_predicate("predicate", predicate),
+            )
+
+    def _context(self, variables: Mapping[str, Any], *, is_run: bool = False) -> DbtContext:
+        self._budget.total = run_budget(variables)
+        return DbtContext(self._open, self._exists, self._queries, self._budget, is_run)
 
     def _selected(self, select: list[str] | None, exclude: list[str] | None) -> frozenset[str]:
         return selected_ids(self.get_macro_resolver(), select, exclude)
 
     def _queries(self, unique_id: str) -> Mapping[str, str]:
-        return project_queries(self.get_macro_resolver(), unique_id, self.config.project_target_path)
+        return queries_of_manifest(self.get_macro_resolver(), unique_id, self.config.project_target_path)
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""
@@ -333,10 +304,10 @@ class ReclusterAdapter(ModelMethods):
     def _submit_due(self) -> None:
         for name, answer in self._submitted.submit_due().items():
             if isinstance(answer, SubmitError):
-                outcome = TableOutcome.of_failure(name, answer)
+                told = failure_of_build(name, answer)
             else:
-                outcome = TableOutcome.of_build(name, answer)
+                told = answer_of_build(name, answer)
                 logger.info(recluster_line(answer))
-            for warning in filter(None, [outcome.error, *outcome.warnings]):
+            for warning in filter(None, [told.error, *told.warnings]):
                 # As macros warn: --warn-error makes it an error.
                 warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.clustering.information import table_information
 from dbt_recluster.exceptions import OptionError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def broken_limits(
     Raises:
         ClusterKeyError, PredicateError: Bad input.
     """
-    information = table.information(where)
+    information = table_information(table, where)
     values = {name: float(information[LIMITS[name].metric]) for name in limits}
     return [
         {

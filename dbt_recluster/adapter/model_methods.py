@@ -13,7 +13,6 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.config import ClusteringConfig, clustering_turned_off, run_budget
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
 from dbt_recluster.adapter.model_response import KeyChange
 from dbt_recluster.adapter.relation_config import (
@@ -24,12 +23,14 @@ from dbt_recluster.adapter.relation_config import (
     restored_order,
 )
 from dbt_recluster.adapter.replacing_methods import ReplacingMethods
+from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
 from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.table_settings import KEY_PROPERTY
+from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
+from dbt_recluster.operations.model_options import ModelOptions
 
 # Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
 _TOKENS = re.compile(
@@ -55,11 +56,11 @@ class ModelMethods(ReplacingMethods):
         return super().pre_model_hook(config)
 
     @available.parse_none
-    def parse_clustering(self, config: Any) -> ClusteringConfig:
+    def parse_clustering(self, config: Any) -> ModelOptions:
         """Return the clustering configuration of a node; an error names what is wrong with it."""
         node_config = config.model.config
         with as_dbt_errors(config.model):
-            return ClusteringConfig.parse(node_config.get, list(node_config))
+            return ModelOptions.of_config({name: node_config.get(name) for name in node_config})
 
     @available.parse_none
     def check_run_vars(self, variables: Mapping[str, Any]) -> None:
@@ -89,25 +90,23 @@ class ModelMethods(ReplacingMethods):
             stack.call_stack = callers
 
     @available.parse_none
-    def prepare_clustering(
-        self, clustering: ClusteringConfig, columns: Mapping[str, str]
-    ) -> ClusteringConfig:
+    def prepare_clustering(self, clustering: ModelOptions, columns: Mapping[str, str]) -> ModelOptions:
         """Check a configuration against the model's columns (name to Spark type) and keep it for this build."""
         with as_dbt_errors():
             resolved = clustering.resolve(self._columns(columns))
-            if clustering.where is not None and self.credentials.method.in_process:
-                check_predicate(self.spark, columns, clustering.where)
+            if clustering.recluster.where is not None and self.credentials.method.in_process:
+                check_predicate(self.spark, columns, clustering.recluster.where)
         self._building.clustering = resolved
         return resolved
 
     @available.parse_none
-    def defer_clustering(self, clustering: ClusteringConfig) -> ClusteringConfig:
+    def defer_clustering(self, clustering: ModelOptions) -> ModelOptions:
         """Keep a configuration for this build whose columns are not known yet."""
         self._building.clustering = clustering
         return clustering
 
     @available.parse_none
-    def current_clustering(self) -> ClusteringConfig | None:
+    def current_clustering(self) -> ModelOptions | None:
         """Return the configuration of the model that this thread is building, or None if it is not clustered."""
         return getattr(self._building, "clustering", None)
 
@@ -121,7 +120,7 @@ class ModelMethods(ReplacingMethods):
             )
 
     @available.parse_list
-    def missing_key_columns(self, clustering: ClusteringConfig, columns: Mapping[str, str]) -> list[str]:
+    def missing_key_columns(self, clustering: ModelOptions, columns: Mapping[str, str]) -> list[str]:
         """Return the top-level columns of the key that a table with these columns lacks."""
         return clustering.cluster_by.missing_from(self._columns(columns)) if clustering.cluster_by else []
 
@@ -151,7 +150,7 @@ class ModelMethods(ReplacingMethods):
         if not shown.is_redacted or self.cannot_recluster():
             return shown
         with as_dbt_errors():
-            table = self._open(relation.render(), None).iceberg
+            table = self._open(relation.render()).iceberg
             return TableClustering(sort_order_text(table), table.properties)
 
     @available.parse_none
@@ -167,7 +166,7 @@ class ModelMethods(ReplacingMethods):
 
     @available.parse_none
     def clustering_change(
-        self, desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None
+        self, desired: ModelOptions, actual: TableClustering, table_properties: Mapping[str, str] | None
     ) -> ClusteringChange:
         """Return the change that gives a table the clustering of its model; the model's line tells a change of key."""
         self._note_key_change(actual, desired.cluster_by)

@@ -1,119 +1,172 @@
-"""``dbt run-operation``: the operations that look at tables, and the arguments of all."""
+"""Operations in dbt: what they work with, and what dbt prints of their answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.adapter.arguments import (
-    CHOICE_ARGUMENTS,
-    RECLUSTER_ARGUMENTS,
-    Parser,
-    parse_key,
-    parse_table,
-    parse_where,
-)
-from dbt_recluster.adapter.housekeeping_operations import HOUSEKEEPING
-from dbt_recluster.adapter.operation_runner import Open, Operation
-from dbt_recluster.adapter.reads_operations import READS
-from dbt_recluster.adapter.targets import Target
-from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.values import parse_queries, parse_since
-from dbt_recluster.exceptions import OptionError
-from dbt_recluster.report import operation_text
+from dbt.adapters.events.logging import AdapterLogger
 
-DEFAULT_REPORT = "target/clustering_report.html"
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
+from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.exceptions import BudgetSpentError
+from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.model_options import ModelOptions
+from dbt_recluster.operations.reclustering import recluster_target
+from dbt_recluster.operations.runner import Answer, Call, failure_line, run_operation
+from dbt_recluster.operations.tables import Choice, Target
+from dbt_recluster.report.progress_lines import ProgressLines
+from dbt_recluster.report.text import RESUME_WITH_DBT, not_reclustered, recluster_line
 
+if TYPE_CHECKING:
+    from dbt_recluster.clustering.result import ReclusterResult
+    from dbt_recluster.clustering.table import ClusteredTable
 
-def _parse_path(value: Any) -> Path:
-    """``path``: the HTML file to write."""
-    text = DEFAULT_REPORT if value is None else value
-    if not isinstance(text, str) or not text.lower().endswith((".html", ".htm")):
-        raise OptionError(f"path must be the name of an HTML file, such as {DEFAULT_REPORT}, not {value!r}")
-    return Path(text)
+logger = AdapterLogger("Recluster")
 
 
-def _information(open_table: Open, target: Target, cluster_by: ClusterKey | None, where: str | None) -> Any:
-    table = open_table(target.relation, cluster_by or target.config.cluster_by)
-    return table.information(where, target.config.options().block_rows)
+@dataclass(frozen=True)
+class DbtContext:
+    """Where operations run in dbt (:class:`dbt_recluster.operations.runner.Context`).
+
+    Attributes:
+        open: Opens a table.
+        is_built: Tells whether a table is built.
+        queries: Returns the project's queries of a node's table.
+        budget: The budget of this invocation.
+        is_run: Whether a build is followed by it. Lines of several threads would mix with one that is overwritten.
+    """
+
+    open: Callable[[str], ClusteredTable]
+    is_built: Callable[[str], bool]
+    queries: Callable[[str], Mapping[str, str]]
+    budget: RunBudget
+    is_run: bool = False
+    resume: str = RESUME_WITH_DBT
+    absent: str = "not built yet"
+
+    @property
+    def trigger(self) -> str:
+        """What reclusters."""
+        return "run" if self.is_run else "manual"
+
+    def exists(self, target: Target) -> bool:
+        """Whether a table is built."""
+        return self.is_built(target.relation)
+
+    def progress(self) -> ProgressCallback | None:
+        """Return what shows the progress of one recluster."""
+        return ProgressLines(logger.debug) if self.is_run else ProgressLines(logger.info, sys.stderr)
+
+    def explain(self, error: Exception) -> str:
+        """Return an error in one line; its traceback goes to dbt's log."""
+        return failure(error)
 
 
-def _measure(name: str) -> Callable[..., dict[str, Any]]:
-    def measure(
-        open_table: Open, target: Target, cluster_by: ClusterKey | None, where: str | None
-    ) -> dict[str, Any]:
-        information = _information(open_table, target, cluster_by, where)
-        return {key: information[key] for key in ("table", "cluster_key", "suspended", name)}
+@dataclass(frozen=True)
+class Output:
+    """Something to print.
 
-    return measure
+    Attributes:
+        line: For dbt's log.
+        text: For standard output.
+        warnings: As dbt's warnings.
+    """
 
-
-def _history(open_table: Open, target: Target, since: datetime | None) -> dict[str, Any]:
-    entries = open_table(target.relation, None).history(since)
-    return {
-        "table": target.relation,
-        "since": since.isoformat() if since else None,
-        "entries": [entry.as_dict() for entry in entries],
-    }
+    line: str = ""
+    text: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
-def _suspend(open_table: Open, target: Target) -> dict[str, Any]:
-    return {"table": target.relation, "suspended": open_table(target.relation, None).suspend()}
+def outputs(
+    operation: Operation,
+    choice: Choice,
+    targets: list[Target],
+    arguments: Mapping[str, Any],
+    context: DbtContext,
+) -> Iterator[Output]:
+    """Run an operation and yield what to print, as soon as it is known.
+
+    Args:
+        operation: The operation.
+        choice: What the user chose.
+        targets: The tables.
+        arguments: Its arguments, checked, with ``format``.
+        context: Where it runs.
+
+    Raises:
+        ConfigurationError: It failed for a table, after the others were tried.
+    """
+    as_json = arguments["format"] == "json"
+    answers: list[Answer] = []
+    above = ""
+    for answer, number, count in run_operation(operation, choice, targets, arguments, context):
+        warnings = [f"{answer.table}: {warning}" for warning in answer.warnings]
+        text = answer.text
+        if operation.is_rewrite:
+            yield Output(f"{number} of {count} {answer.text or answer.values['reason']}")
+            text = answer.detail
+        elif text:
+            is_apart = above and "\n" in above + text
+            text, above = f"\n{text}" if is_apart else text, text
+        answers.append(answer)
+        yield Output(text="" if as_json else text, warnings=warnings)
+    yield Output(text=_end(operation, choice, answers, arguments))
+    failed = [answer for answer in answers if answer.error is not None]
+    if failed and operation.is_rewrite:
+        names = ", ".join(answer.table for answer in failed)
+        what = f"{len(failed)} of {len(answers)} tables" if len(answers) > 1 else "the table"
+        raise ConfigurationError(f"{what} failed: {names}")
+    if failed:
+        raise ConfigurationError("\n".join(map(failure_line, failed)))
 
 
-def _resume(open_table: Open, target: Target) -> dict[str, Any]:
-    was_suspended = open_table(target.relation, None).resume()
-    return {"table": target.relation, "suspended": None, "was_suspended": was_suspended}
+def _end(operation: Operation, choice: Choice, answers: list[Answer], arguments: Mapping[str, Any]) -> str:
+    """Return what is printed after all tables had their turn."""
+    if operation.finish is not None:
+        results = [answer.result for answer in answers if answer.error is None]
+        if results:
+            written = operation.finish(results, arguments)
+            return json.dumps(written) if arguments["format"] == "json" else "\n".join(written)
+    elif arguments["format"] == "json":
+        values = [answer.values for answer in answers]
+        single = choice.is_single and len(values) == 1
+        return json.dumps(values[0] if single else values, indent=2, ensure_ascii=False)
+    if answers:
+        return ""
+    return f"{'None of the tables chosen' if choice.is_given else 'No table of this project'} is built yet."
 
 
-def _cost(open_table: Open, target: Target, cluster_by: ClusterKey | None) -> dict[str, Any]:
-    table = open_table(target.relation, cluster_by or target.config.cluster_by)
-    return table.estimate_cost(target.config.options()).as_dict()
+def recluster_after_build(
+    relation: str, options: ModelOptions, unique_id: str, context: DbtContext
+) -> Answer:
+    """Recluster after a build; what the run's budget does not allow is left for the next run."""
+    try:
+        result = recluster_target(Call(Target(relation, options, unique_id=unique_id), {}, context))
+    except BudgetSpentError as e:
+        logger.info(f"{relation} was built but not reclustered: {e}")
+        return Answer(relation, {})
+    return answer_of_build(relation, result)
 
 
-def _suggest(
-    open_table: Open,
-    target: Target,
-    queries: Sequence[str] | Mapping[str, str],
-    project: Mapping[str, str],
-) -> dict[str, Any]:
-    return open_table(target.relation, None).suggest(queries or project, target.config.options()).as_dict()
+def answer_of_build(relation: str, result: ReclusterResult | None) -> Answer:
+    """Return what the user should know of a recluster after a build; None if nothing is known of it."""
+    if result is None:
+        return Answer(relation, {})
+    warnings = [f"{relation}: {warning}" for warning in result.warnings]
+    if result.limited and not result.rounds:
+        warnings.append(f"{relation} was built but {not_reclustered(result)}")
+    if result.fired is not None:
+        logger.info(f"{relation}: recluster is due, {result.fired}")
+    # Unused files cost money until somebody removes them; everything else is on the model's line.
+    (logger.warning if result.orphans else logger.debug)(recluster_line(result))
+    return Answer(relation, {}, result=result, warnings=warnings)
 
 
-_MEASURED: dict[str, Parser] = {"cluster_by": parse_key, "where": parse_where}
-
-OPERATIONS: dict[str, Operation] = {
-    "clustering_information": Operation(_information, operation_text.information, parsers=_MEASURED),
-    "clustering_depth": Operation(
-        _measure("average_depth"), operation_text.measure("average_depth"), parsers=_MEASURED
-    ),
-    "clustering_ratio": Operation(
-        _measure("clustering_ratio"), operation_text.measure("clustering_ratio"), parsers=_MEASURED
-    ),
-    "clustering_history": Operation(_history, operation_text.history, parsers={"since": parse_since}),
-    "estimate_clustering_cost": Operation(_cost, operation_text.cost, parsers={"cluster_by": parse_key}),
-    "suggest_cluster_by": Operation(
-        _suggest,
-        operation_text.suggestion,
-        needs_choice=True,
-        parsers={"queries": parse_queries},
-        takes_project=True,
-    ),
-    **READS,
-    **HOUSEKEEPING,
-    "suspend_recluster": Operation(_suspend, operation_text.suspended, needs_choice=True),
-    "resume_recluster": Operation(_resume, operation_text.resumed, needs_choice=True),
-}
-
-# The arguments of every operation.
-ARGUMENTS: dict[str, Mapping[str, Parser]] = {
-    **{name: operation.arguments for name, operation in OPERATIONS.items()},
-    "clustering_report": {
-        **CHOICE_ARGUMENTS,
-        "path": _parse_path,
-        "tables": parse_table,
-    },
-    "recluster": RECLUSTER_ARGUMENTS,
-}
+def failure_of_build(relation: str, error: Exception) -> Answer:
+    """Return what the user should know of a recluster that failed after a build: the data is in place."""
+    return Answer(relation, {}, error=f"{relation} was built but not reclustered: {failure(error)}")

@@ -1,51 +1,42 @@
-"""The queries of a project that read a table: what dbt compiled, in this run or an earlier one."""
+"""The compiled SQL of a project's nodes, from dbt's manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Nodes whose SQL is part of that of others, and does not run by itself.
-_INLINED = ("ephemeral", "view")
-_READERS = ("model", "snapshot", "test", "analysis")
+from dbt_recluster.operations.project_queries import project_queries
 
 
-def project_queries(manifest: Any, unique_id: str, target_path: str) -> dict[str, str]:
-    """Return the compiled SQL of everything that reads the table of a node, directly or through views, by name.
+def queries_of_manifest(manifest: Any, unique_id: str, target_path: str) -> dict[str, str]:
+    """Return the compiled SQL of everything that reads the table of a node, by name.
 
     Args:
         manifest: dbt's manifest.
         unique_id: The node.
         target_path: Where dbt writes what it compiles.
     """
-    queries = {}
-    for node in _readers(manifest, unique_id):
-        text = getattr(node, "compiled_code", None) or _compiled(node, target_path)
-        if text:
-            queries[str(node.unique_id)] = text
-    return dict(sorted(queries.items()))
+    nodes = {name: _as_mapping(node) for name, node in manifest.nodes.items()}
+
+    def compiled(node: Mapping[str, Any]) -> str | None:
+        of_dbt = manifest.nodes[node["unique_id"]]
+        return getattr(of_dbt, "compiled_code", None) or _earlier(of_dbt, target_path)
+
+    return project_queries(nodes, unique_id, compiled)
 
 
-def _readers(manifest: Any, unique_id: str) -> Iterator[Any]:
-    """Yield the nodes that run a query of the table; those that read a view of it too."""
-    children: dict[str, list[Any]] = {}
-    for node in manifest.nodes.values():
-        for parent in node.depends_on_nodes:
-            children.setdefault(parent, []).append(node)
-    reached, waiting = set(), [unique_id]
-    while waiting:
-        for node in children.get(waiting.pop(), ()):
-            if node.unique_id in reached:
-                continue
-            reached.add(node.unique_id)
-            if node.config.materialized in _INLINED and node.resource_type == "model":
-                waiting.append(node.unique_id)
-            elif node.resource_type in _READERS and getattr(node, "language", "sql") == "sql":
-                yield node
+def _as_mapping(node: Any) -> dict[str, Any]:
+    return {
+        "unique_id": node.unique_id,
+        "resource_type": str(node.resource_type),
+        "language": getattr(node, "language", None),
+        "config": {"materialized": node.config.materialized},
+        "depends_on": {"nodes": node.depends_on_nodes},
+    }
 
 
-def _compiled(node: Any, target_path: str) -> str | None:
+def _earlier(node: Any, target_path: str) -> str | None:
     """Return what an earlier run compiled, or None."""
     try:
         return Path(node.get_target_write_path(target_path, "compiled")).read_text(encoding="utf-8")

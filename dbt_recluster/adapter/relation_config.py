@@ -6,16 +6,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dbt_recluster.adapter.config import ClusteringConfig
-from dbt_recluster.clustering.table_settings import (
-    KEY_PROPERTY,
-    OPTION_NAMES,
-    OPTION_PREFIX,
-    option_properties,
-)
+from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
 from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
+from dbt_recluster.operations.model_options import ModelOptions
 
 DISTRIBUTION_MODE = "write.distribution-mode"
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does.
@@ -82,25 +77,25 @@ class ClusteringChange:
         return bool(self.order or self.set_properties or self.unset_properties)
 
 
-def creation_properties(config: ClusteringConfig) -> dict[str, str]:
+def creation_properties(options: ModelOptions) -> dict[str, str]:
     """Return the properties to create a clustered table with, so that its first blocks already follow them."""
-    if config.cluster_by is None:
+    if options.cluster_by is None:
         return {}
-    columns = len(config.columns.names) if config.columns else 0
+    columns = len(options.columns.names) if options.columns else 0
     return {
-        KEY_PROPERTY: str(config.cluster_by),
-        **_options_to_record(config),
-        **clustering_properties(config.cluster_by, columns),
+        KEY_PROPERTY: str(options.cluster_by),
+        **options.properties(),
+        **clustering_properties(options.cluster_by, columns),
     }
 
 
 def clustering_change(
-    desired: ClusteringConfig, actual: TableClustering, table_properties: Mapping[str, str] | None = None
+    desired: ModelOptions, actual: TableClustering, table_properties: Mapping[str, str] | None = None
 ) -> ClusteringChange:
     """Return the change that gives a table the clustering of its model.
 
     Args:
-        desired: The model's configuration, its key resolved.
+        desired: The model's options, the key resolved.
         actual: The table as it is.
         table_properties: The ``tblproperties`` of the model, which take precedence.
     """
@@ -162,15 +157,6 @@ def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]
     if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
     return name.startswith(OPTION_PREFIX) and name in configured
-
-
-def _options_to_record(config: ClusteringConfig) -> dict[str, str]:
-    """Return the properties from which a job without dbt learns the options of the model."""
-    defaults = ClusteringConfig()
-    return option_properties(
-        {name: getattr(config, name) for name in OPTION_NAMES},
-        {name: getattr(defaults, name) for name in OPTION_NAMES},
-    )
 
 
 def _recorded_options(actual: TableClustering, but: Collection[str]) -> tuple[str, ...]:

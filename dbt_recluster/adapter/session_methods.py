@@ -17,7 +17,6 @@ from dbt_recluster.adapter.connection_tables import ConnectionTables
 from dbt_recluster.adapter.connections import ReclusterConnectionManager
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.recluster_session import ReclusterSession
-from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.session.interruption import Interruptible
@@ -101,12 +100,12 @@ class SessionMethods(SparkAdapter):
         _, rows = self.execute(sql, fetch=True)
         return [tuple(row) for row in rows]
 
-    def _open(self, relation: str, cluster_by: ClusterKey | None) -> ClusteredTable:
+    def _open(self, relation: str) -> ClusteredTable:
         if self._tables is not None:
-            return self._tables.open(relation, cluster_by)
+            return self._tables.open(relation)
         from dbt_recluster.clustering.table import ClusteredTable
 
-        return ClusteredTable(self.spark, relation, cluster_by)
+        return ClusteredTable(self.spark, relation)
 
     @property
     def _names(self) -> NameResolution:
@@ -115,7 +114,7 @@ class SessionMethods(SparkAdapter):
 
     def _is_one_table(self, one: str, other: str) -> bool:
         try:
-            return self._open(one, None).iceberg.uuid == self._open(other, None).iceberg.uuid
+            return self._open(one).iceberg.uuid == self._open(other).iceberg.uuid
         except NotAnIcebergTableError:
             return False
 

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.estimate import MOST_ROUNDS
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
 from dbt_recluster.clustering.replay import Replay, Week
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate_final
+
+# Most rounds of a simulation.
+MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,8 @@ def parse_after(name: str, value: Any) -> After | None:
     Raises:
         OptionError: It is none.
     """
-    if value is None:
-        return None
+    if value is None or isinstance(value, After):
+        return value
     after = After(**_numbers(name, value, After, "{commits: 5}"))
     if after.share is not None and after.share > 1:
         raise OptionError(f"{name}: share must be at most 1, not {after.share:g}")
@@ -79,7 +79,7 @@ def parse_when(name: str, value: Any) -> tuple[When, ...]:
     Raises:
         OptionError: It is none.
     """
-    if value is None:
+    if value is None or value == ():
         return ()
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, Sequence) or isinstance(items, str) or not items:
@@ -90,6 +90,8 @@ def parse_when(name: str, value: Any) -> tuple[When, ...]:
 
 
 def _parse_when(name: str, value: Any) -> When:
+    if isinstance(value, When):
+        return value
     query = value.get("query") if isinstance(value, Mapping) else None
     rest = {k: v for k, v in value.items() if k != "query"} if isinstance(value, Mapping) else value
     example = "{skipped: 0.9}, or {query: 'select ...', opens: 40}"

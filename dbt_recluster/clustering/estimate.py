@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from dbt_recluster.clustering.auto_depth import with_depth
+from dbt_recluster.clustering.cost_model import MOST_ROUNDS, CostEstimate, CostModel
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.planner import clustering_information
 from dbt_recluster.planner.simulation import simulate_final
-
-# Most rounds of a simulation.
-MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ def estimate_recluster(table: KeyedTable, options: ReclusterOptions) -> Recluste
     Raises:
         ClusterKeyError, PredicateError: Bad input.
     """
+    table.know(options.reads)
+    options = with_depth(table, options)[0]
     snapshot = table.blocks(options.where)
     blocks = snapshot.blocks
     policy = replace(options.policy, max_bytes=None, block_bytes=table.block_bytes)
@@ -81,3 +83,18 @@ def estimate_recluster(table: KeyedTable, options: ReclusterOptions) -> Recluste
         rows=end.rows,
         estimated_seconds=None if speed is None else round(end.bytes / speed, 1),
     )
+
+
+def estimate_cost(table: KeyedTable, options: ReclusterOptions, now: datetime | None = None) -> CostEstimate:
+    """Estimate the cost of the first clustering, and of each day of loads like those of the past week.
+
+    Args:
+        table: The table under the key to cluster by.
+        options: The threshold, strategy, block size and reads.
+        now: The end of the week, by default now.
+
+    Raises:
+        ClusterKeyError, OptionError: Bad input.
+    """
+    table.know(options.reads)
+    return CostModel(table, with_depth(table, options)[0].policy, now).estimate()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.options import check_block_rows
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.clustering.suspension import suspended_since
-from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
 
@@ -32,9 +31,10 @@ def table_information(
         ClusterKeyError, PredicateError: Bad input.
         OptionError: ``block_rows``, or the option that the table records, is not a number of rows.
     """
+    option = RECLUSTER_OPTIONS["block_rows"]
     if block_rows is None:
-        block_rows = TableSettings(table.iceberg.properties).block_rows
-    check_block_rows(block_rows)
+        block_rows = option.recorded(table.iceberg.properties)
+    block_rows = option.read("block_rows", block_rows)
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
     if table.reads is not None and where is None:

@@ -18,7 +18,7 @@ from dbt_recluster.clustering.known_reads import (
     reads_of_key,
     reads_on_record,
 )
-from dbt_recluster.clustering.table_settings import TableSettings
+from dbt_recluster.clustering.options import KEY_PROPERTY, RECLUSTER_OPTIONS
 from dbt_recluster.clustering.values import require_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
@@ -130,7 +130,10 @@ class KeyedTable:
             return parsed.check(self.columns)
         key = table_cluster_key(self.iceberg)
         if key is None:
-            raise ClusterKeyError(f"{self.name} has no sort order; name a cluster key with cluster_by")
+            raise ClusterKeyError(
+                f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
+                "cluster_by"
+            )
         return key.check(self.columns)
 
     @property
@@ -180,7 +183,7 @@ class KeyedTable:
         """
         left_out: list[str] = []
         if reads is None:
-            reads = TableSettings(self.iceberg.properties).reads
+            reads = RECLUSTER_OPTIONS["reads"].recorded(self.iceberg.properties)
         if reads is None:
             known = reads_on_record(self)
         else:

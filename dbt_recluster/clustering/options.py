@@ -1,32 +1,119 @@
-"""The options of a recluster."""
+"""The options of a recluster, each declared once: its parser, its default and the sentence that explains it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dbt_recluster.clustering.due_conditions import DueConditions
-from dbt_recluster.clustering.known_reads import KnownRead, parse_reads
+from dbt_recluster.clustering.due_conditions import After, DueConditions, When, parse_after, parse_when
+from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.clustering.values import (
     AUTO,
-    MAX_BLOCK_ROWS,
-    MAX_BYTES,
     Depth,
+    parse_boolean,
     parse_bytes,
+    parse_depth,
     parse_predicate,
+    parse_row_count,
+    parse_strategy,
 )
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.planner import Policy, PolicyError
+from dbt_recluster.planner import Policy
 
 DEFAULT_BLOCK_ROWS = 1_000_000
 TRIGGERS = ("run", "manual")
 
-_ALWAYS = DueConditions()
+# The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
+# somebody set by hand.
+KEY_PROPERTY = "recluster.cluster_by"
+OPTION_PREFIX = "recluster.option."
 
 # The most bytes in one block set, which is what a failed merge loses. A larger set is split along the key.
 _MAX_SET_BYTES = 100 * 2**30
+
+# Takes the name that an error mentions, and a value other than None.
+Parser = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Option:
+    """The declaration of an option.
+
+    Attributes:
+        name: The name of the field, of the argument, and in a model's ``meta``.
+        config: The name of the model's config.
+        parse: Reads a value.
+        default: The value if none is given.
+        meaning: A sentence for the reference and for help.
+        example: A value as YAML.
+        otherwise: The default in words, for people.
+        is_recorded: Whether the table records what its model says, as a property.
+    """
+
+    name: str
+    config: str
+    parse: Parser
+    default: Any
+    meaning: str
+    example: str
+    otherwise: str
+    is_recorded: bool
+
+    @property
+    def table_property(self) -> str:
+        """The property that records the option with the table."""
+        return f"{OPTION_PREFIX}{self.name}"
+
+    def read(self, name: str, value: Any) -> Any:
+        """Return a value as it is given under ``name``, checked; the default for None.
+
+        Raises:
+            OptionError, ClusterKeyError: It has the wrong type or range.
+        """
+        return self.default if value is None else self.parse(name, value)
+
+    def recorded(self, properties: Mapping[str, str]) -> Any:
+        """Return the value that a table's properties record, or the default.
+
+        Raises:
+            OptionError: The property has a wrong value.
+        """
+        return self.read(f"table property {self.table_property}", properties.get(self.table_property))
+
+
+def option(
+    parse: Parser,
+    meaning: str,
+    *,
+    default: Any = None,
+    otherwise: str = "",
+    example: str,
+    config: str | None = None,
+    is_recorded: bool = True,
+) -> Any:
+    """Declare a field of a dataclass as an :class:`Option`; its config has a prefix unless ``config`` names it."""
+    facts = {
+        "config": config,
+        "parse": parse,
+        "default": default,
+        "meaning": meaning,
+        "example": example,
+        "otherwise": otherwise or str(default).lower(),
+        "is_recorded": is_recorded,
+    }
+    return field(default=default, metadata={"option": facts})
+
+
+def declared(kind: type) -> dict[str, Option]:
+    """Return the options that a dataclass declares, by name."""
+    options = {}
+    for f in fields(kind):
+        if facts := f.metadata.get("option"):
+            named = {**facts, "config": facts["config"] or f"recluster_{f.name}"}
+            options[f.name] = Option(name=f.name, **named)
+    return options
 
 
 @dataclass(frozen=True)
@@ -34,95 +121,111 @@ class ReclusterOptions:
     """How to recluster a table. Every value is checked when the options are made.
 
     Attributes:
-        final: Repeat rounds until nothing is left to do. Otherwise one round.
-        where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
-        max_bytes: The most bytes to rewrite over all rounds, given as a number or a size such as ``10 GB``, or None
-            for no limit.
-        depth: The average depth up to which a table counts as well clustered; below 1, a share of the number of
-            blocks; ``auto`` is that of :mod:`dbt_recluster.clustering.auto_depth`. None is the planner's default.
-        strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
-        block_rows: The most rows in a new block.
         dry_run: Plan and report; change nothing.
-        trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
+        trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``. Only a recluster after a
+            build asks for conditions.
         progress: Callback for the progress of each round, or None.
-        reads: Queries that read the table, or predicates of them, given as
-            :func:`dbt_recluster.clustering.known_reads.parse_reads` takes them: blocks are merged where they end. None
-            stands for the reads that the model declares, or else for those that the table records.
-        due_conditions: When a recluster with the trigger ``run`` is due; others always are.
 
     Raises:
         OptionError: A value has the wrong type or range.
     """
 
-    final: bool = False
-    where: str | None = None
-    max_bytes: int | None = None
-    depth: Depth | None = None
-    strategy: str | None = None
-    block_rows: int = DEFAULT_BLOCK_ROWS
+    depth: Depth | None = option(
+        parse_depth,
+        "The average depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
+        "blocks; auto, where rewriting and reading cost least.",
+        otherwise="4",
+        example="2",
+    )
+    final: bool = option(
+        parse_boolean, "Repeat rounds until nothing is left to do.", default=False, example="true"
+    )
+    strategy: str | None = option(
+        parse_strategy, "How block sets are selected.", otherwise="payback", example="peak"
+    )
+    max_bytes: int | None = option(
+        parse_bytes,
+        "The most bytes to rewrite in each table: a number, or a size such as '10 GB'.",
+        otherwise="no limit",
+        example="10 GB",
+    )
+    where: str | None = option(
+        parse_predicate,
+        "A predicate on the table's columns; only blocks that may hold a matching row are considered, and rewritten "
+        "whole.",
+        otherwise="none",
+        example="\"event_date >= date'2026-01-01'\"",
+    )
+    block_rows: int = option(
+        parse_row_count,
+        "The most rows in a block that a merge writes; loads write files as Spark does.",
+        default=DEFAULT_BLOCK_ROWS,
+        example="500000",
+        config="block_rows",
+    )
+    reads: tuple[KnownRead, ...] | None = option(
+        parse_reads,
+        "What queries read: project, even, or queries or predicates, each with a weight for how often; blocks are "
+        "merged where reads end.",
+        otherwise="what the table records",
+        example="project",
+    )
+    after: After | None = option(
+        parse_after,
+        "How much must have changed since the last recluster: commits, rows or share.",
+        otherwise="after every build",
+        example="{commits: 5}",
+        is_recorded=False,
+    )
+    when: tuple[When, ...] = option(
+        parse_when,
+        "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
+        "skipped too few blocks.",
+        default=(),
+        otherwise="after every build",
+        example='{query: "select ...", opens: 40}',
+        is_recorded=False,
+    )
     dry_run: bool = False
     trigger: str = "manual"
     progress: ProgressCallback | None = None
-    reads: tuple[KnownRead, ...] | None = None
-    due_conditions: DueConditions = _ALWAYS
 
     def __post_init__(self) -> None:
-        check_block_rows(self.block_rows)
-        if isinstance(self.max_bytes, str):
-            object.__setattr__(self, "max_bytes", parse_bytes("max_bytes", self.max_bytes))
-        if self.max_bytes is not None:
-            _check_whole_number("max_bytes", self.max_bytes, MAX_BYTES)
-        for name in ("final", "dry_run"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        for name, declaration in RECLUSTER_OPTIONS.items():
+            object.__setattr__(self, name, declaration.read(name, getattr(self, name)))
+        object.__setattr__(self, "dry_run", parse_boolean("dry_run", self.dry_run))
         if self.trigger not in TRIGGERS:
             raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
-        parse_predicate("where", self.where)
-        object.__setattr__(self, "reads", parse_reads("reads", self.reads))
         if self.progress is not None and not callable(self.progress):
             raise OptionError(f"progress must be a function, not {self.progress!r}")
-        if self.depth is not None:
-            _check_finite("depth", self.depth)
-        _ = self.policy
+
+    @property
+    def conditions(self) -> DueConditions:
+        """When a build is followed by a recluster."""
+        return DueConditions(self.after, self.when)
 
     @property
     def policy(self) -> Policy:
         """The planner's policy; ``max_bytes`` is that of the whole recluster, and ``auto`` stands for the default."""
-        given: dict[str, Any] = {
-            "depth": None if self.depth == AUTO else self.depth,
-            "strategy": self.strategy,
-        }
-        given = {name: value for name, value in given.items() if value is not None}
-        try:
-            return Policy(
-                max_bytes=self.max_bytes,
-                max_merge_bytes=_MAX_SET_BYTES,
-                block_rows=self.block_rows,
-                **given,
-            )
-        except PolicyError as e:
-            raise OptionError(str(e)) from e
+        depth = None if self.depth == AUTO else self.depth
+        given: dict[str, Any] = {"depth": depth, "strategy": self.strategy}
+        return Policy(
+            max_bytes=self.max_bytes,
+            max_merge_bytes=_MAX_SET_BYTES,
+            block_rows=self.block_rows,
+            **{name: value for name, value in given.items() if value is not None},
+        )
 
 
-def check_block_rows(value: object) -> None:
-    """Check the most rows in a block.
-
-    Raises:
-        OptionError: It is not a whole number in its range.
-    """
-    _check_whole_number("block_rows", value, MAX_BLOCK_ROWS)
+RECLUSTER_OPTIONS = declared(ReclusterOptions)
 
 
-def _check_whole_number(name: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
-        raise OptionError(f"{name} must be a whole number from 1 to {most}, not {value!r}")
-
-
-def _check_finite(name: str, value: object) -> None:
-    try:
-        if isinstance(value, (int, float)) and not math.isfinite(value):
-            raise OptionError(f"{name} must be a finite number, not {value!r}")
-    except OverflowError:
-        raise OptionError(
-            f"{name} must be a finite number, and this one has {len(str(value))} digits"
-        ) from None
+def property_text(value: Any) -> str:
+    """Return the value of an option as a table's property."""
+    if isinstance(value, tuple):
+        return reads_as_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -126,11 +126,11 @@ class Recluster:
     def _is_due(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""
         is_asked = self._options.trigger == "run" and self._result.suspended is None
-        if not is_asked or not self._options.due_conditions:
+        if not is_asked or not self._options.conditions:
             return True
-        if self._options.due_conditions.after is not None and not self._options.dry_run:
+        if self._options.conditions.after is not None and not self._options.dry_run:
             record_changes(self._table)  # before snapshots expire
-        result, found = self._result, due(self._table, self._options.due_conditions)
+        result, found = self._result, due(self._table, self._options.conditions)
         if found.is_due:
             result.fired = found.reason
             return True

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dbt_recluster.clustering.auto_depth import with_depth
 from dbt_recluster.clustering.cost_model import Balance, CostModel
 from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
 from dbt_recluster.clustering.history import HistoryEntry, table_history
@@ -92,6 +93,7 @@ def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
     Raises:
         ClusterKeyError: Bad input.
     """
+    options = with_depth(table, options)[0]
     moments = [table.blocks()]
     edges = _last_recluster(table.snapshots())
     if edges is not None:

@@ -7,15 +7,17 @@ partitions are cut into blocks as a merge cuts them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import permutations
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.clustering.auto_depth import recorded_depth
 from dbt_recluster.clustering.demands import demands_of
 from dbt_recluster.clustering.key_trial import KeyCandidate, KeyTrial
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.values import AUTO
 from dbt_recluster.exceptions import ClusterKeyError
 
 LEAST_BLOCKS = 8
@@ -70,12 +72,16 @@ def suggest_key(
         table: The table; its own key does not matter.
         queries: Predicates or whole queries that read the table, or queries by name; without any, the most frequent
             known reads.
-        options: The threshold, strategy and block size that the costs are estimated for.
+        options: The threshold, strategy and block size that the costs are estimated for; ``auto`` stands for the
+            threshold that the table records.
 
     Raises:
         PredicateError: A query cannot choose blocks.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
+    recorded = recorded_depth(table)
+    if options.depth == AUTO and recorded is not None:
+        options = replace(options, depth=recorded.depth)
     demands, left_out = demands_of(table, queries)
     named = [table.predicate(demand.predicate).columns(table.iceberg) for demand in demands]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if demands else None)

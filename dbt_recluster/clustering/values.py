@@ -24,14 +24,12 @@ _AGO = re.compile(r"(\d+)\s*(minute|hour|day|week)s?", re.IGNORECASE)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
-def parse_boolean(name: str, value: Any, *, default: bool) -> bool:
+def parse_boolean(name: str, value: Any) -> bool:
     """Read true or false, also as a string, which env_var() and the command line give.
 
     Raises:
         OptionError: It is neither.
     """
-    if value is None:
-        return default
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower() if isinstance(value, (str, int)) else ""

@@ -1,4 +1,4 @@
-"""The command line of ``dbt-recluster``."""
+"""The command line of ``dbt-recluster``, made from the declarations of the operations."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.values import (
-    parse_bytes,
-    parse_depth,
-    parse_predicate,
-    parse_row_count,
-    parse_since,
-)
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.planner import STRATEGIES
+from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.operations.registry import OPERATIONS
 from dbt_recluster.redaction import hide, redact, secrets_in_command
 from dbt_recluster.table_names import name_parts
 
@@ -39,6 +31,7 @@ examples:
   dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
   spark-submit --master yarn "$(dbt-recluster job)" recluster --catalog lake --max-bytes '50 GB'
   spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
+  dbt build && dbt-recluster recluster --manifest target/manifest.json --run-results target/run_results.json ...
 
 exit codes:
   0    done, or nothing to do
@@ -49,7 +42,7 @@ exit codes:
 Each command has its own help: dbt-recluster recluster --help
 """
 _TABLES = "a table, as Spark names it: catalog.namespace.table"
-_OPTIONS = ("final", "where", "max_bytes", "depth", "strategy", "block_rows", "dry_run")
+_JOB = "print the path of the file to give to spark-submit"
 
 
 @dataclass(frozen=True)
@@ -57,29 +50,33 @@ class Request:
     """A parsed command line.
 
     Attributes:
-        command: The name of the command.
+        command: The command as it was written.
+        operation: The operation; None is ``job``.
         tables: Tables that are named.
         namespace: The namespace whose tables are meant, or None.
-        catalog: The catalog whose tables are meant, or None.
-        cluster_by: The key to use instead of the tables' own, or None.
-        where: The predicate of a measurement, or None.
-        since: The start of the history, or None for all.
-        options: The values of ``ReclusterOptions`` that were given.
-        orphans: Whether to remove orphan files too.
+        catalog: The catalog whose tables are meant, or that Spark has the manifest's tables in, or None.
+        manifest: dbt's manifest whose tables are meant, or None.
+        run_results: The run whose tables are meant, or None for all of the manifest.
+        select: Selectors of the manifest's nodes, or None.
+        exclude: Selectors of nodes that are not meant, or None.
+        renamed: Spark's names of catalogs by those of the manifest.
+        arguments: The arguments of the operation.
         settings: Spark settings.
         as_json: Whether standard output is JSON.
         debug: Whether to print the tracebacks of errors.
     """
 
     command: str
+    operation: Operation | None = None
     tables: tuple[str, ...] = ()
     namespace: str | None = None
     catalog: str | None = None
-    cluster_by: ClusterKey | None = None
-    where: str | None = None
-    since: datetime | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    orphans: bool = False
+    manifest: Path | None = None
+    run_results: Path | None = None
+    select: list[str] | None = None
+    exclude: list[str] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     as_json: bool = False
     debug: bool = False
@@ -99,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line; None is that of the process.
     """
     request = parse(arguments)
-    if request.command == "job":
+    if request.operation is None:
         print(Path(__file__).with_name("recluster_job.py"))
         return DONE
     from dbt_recluster.job.commands import run
@@ -117,30 +114,57 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     parser, options_with_values = _parser()
     hide(secrets_in_command(words, harmless=options_with_values - {"conf"}))
     given = vars(parser.parse_args(words))
-    command = given["command"]
-    if command == "job":
+    command, operation = given["command"], given.get("operation")
+    if operation is None:
         return Request(command)
-    tables, namespace, catalog = tuple(dict.fromkeys(given["tables"])), given["namespace"], given["catalog"]
-    if (bool(tables) + (namespace is not None) + (catalog is not None)) != 1:
-        parser.error(f"{command} needs one or more tables, or --namespace, or --catalog")
-    key = given.get("cluster_by")
-    if key is not None and command == "recluster" and len(tables) != 1:
-        parser.error("--cluster-by is for a single table: name it")
-    options = {name: given[name] for name in _OPTIONS if given.get(name) is not None}
+    tables = tuple(dict.fromkeys(given["tables"]))
+    if error := _wrong_choice(command, operation, tables, given):
+        parser.error(error)
+    for argument in operation.arguments:
+        if argument.is_of_one_table and given[argument.name] is not None and len(tables) != 1:
+            parser.error(f"{_flag(argument)} is for a single table: name it")
+    try:
+        read = operation.read((), {each.name: given[each.name] for each in operation.arguments})
+    except ReclusterError as e:
+        parser.error(str(e))
     return Request(
         command=command,
+        operation=operation,
         tables=tables,
-        namespace=namespace,
-        catalog=catalog,
-        cluster_by=key,
-        where=given.get("where"),
-        since=given.get("since"),
-        options=options,
-        orphans=given.get("orphans", False),
+        namespace=given["namespace"],
+        catalog=given["catalog"],
+        manifest=given["manifest"],
+        run_results=given["run_results"],
+        select=given["select"],
+        exclude=given["exclude"],
+        renamed=dict(given["map"]),
+        arguments=read,
         settings=dict(given["conf"]),
         as_json=given["json"],
         debug=given["debug"],
     )
+
+
+def _wrong_choice(
+    command: str, operation: Operation, tables: Sequence[str], given: Mapping[str, Any]
+) -> str | None:
+    """Return what is wrong with the tables that are chosen, or None."""
+    is_selected = given["select"] is not None or given["exclude"] is not None
+    if given["manifest"] is None:
+        if is_selected or given["run_results"] is not None or given["map"]:
+            return "--select, --exclude, --run-results and --map are for --manifest"
+        if bool(tables) + (given["namespace"] is not None) + (given["catalog"] is not None) != 1:
+            return f"{command} needs one or more tables, or --namespace, or --catalog, or --manifest"
+        return None
+    if given["namespace"] is not None:
+        return "--namespace and --manifest are two ways to choose tables; give one of them"
+    if given["map"] and given["catalog"] is not None:
+        return "--catalog puts all tables of the manifest there, and leaves nothing to --map"
+    if tables and (is_selected or given["run_results"] is not None):
+        return "name tables, or choose them by --select, --exclude and --run-results, not both"
+    if operation.needs_choice and not tables and not is_selected and given["run_results"] is None:
+        return f"{command} needs tables, or --select, or --run-results beside --manifest"
+    return None
 
 
 def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
@@ -154,14 +178,23 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (summary, add_arguments) in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=_sentence(summary), allow_abbrev=False)
-        add_arguments(command)
-    summary = "print the path of the file to give to spark-submit"
+    for operation in OPERATIONS.values():
+        text = _help(operation.meaning)
+        command = commands.add_parser(
+            operation.name.replace("_", "-"),
+            aliases=[operation.short] if operation.short else [],
+            help=text.partition(". ")[0].partition(": ")[0].rstrip("."),
+            description=text,
+            allow_abbrev=False,
+        )
+        command.set_defaults(operation=operation)
+        _add_common(command)
+        for argument in operation.arguments:
+            _add_argument(command, argument)
     commands.add_parser(
         "job",
-        help=summary,
-        description=_sentence(f'{summary}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE'),
+        help=_JOB,
+        description=f'{_JOB.capitalize()}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE.',
         allow_abbrev=False,
     )
     taken = (command._option_string_actions.items() for command in commands.choices.values())
@@ -191,7 +224,40 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="every table of a namespace that has a cluster key: lake.sales",
     )
-    which.add_argument("--catalog", metavar="NAME", help="every table of a catalog that has a cluster key")
+    which.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help="every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
+    )
+    of_dbt = parser.add_argument_group("tables that any dbt builds")
+    of_dbt.add_argument(
+        "--manifest",
+        type=Path,
+        metavar="FILE",
+        help="dbt's target/manifest.json: every table with cluster_by, or those that are named",
+    )
+    of_dbt.add_argument(
+        "--run-results",
+        type=Path,
+        metavar="FILE",
+        help="dbt's target/run_results.json: only what that run has built",
+    )
+    for name, text in (
+        (
+            "select",
+            "only these nodes: names, tag:, path:, fqn:, package:, config.NAME:; - reads the lines of dbt ls",
+        ),
+        ("exclude", "but not these nodes"),
+    ):
+        of_dbt.add_argument(f"--{name}", nargs="+", action="extend", metavar="SELECTOR", help=text)
+    of_dbt.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=CATALOG",
+        help="Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
+    )
     parser.add_argument(
         "--conf",
         action="append",
@@ -208,91 +274,26 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_recluster(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser)
-    _add_key(parser, "cluster by this key, which becomes the sort order of the table")
-    parser.add_argument(
-        "--final",
-        action=argparse.BooleanOptionalAction,
-        help="repeat rounds until nothing is left to do; otherwise one round",
-    )
-    _add_where(parser)
-    parser.add_argument(
-        "--max-bytes",
-        type=_value(parse_bytes),
-        metavar="SIZE",
-        help="the most bytes to rewrite in each table: a number, or a size such as '10 GB'",
-    )
-    _add_planning(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", default=None, help="plan and print; rewrite nothing"
-    )
+def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
+    text = _help(argument.meaning).rstrip(".")
+    if argument.otherwise and argument.metavar:
+        text = f"{text} (default: {argument.otherwise})"
+    if not argument.metavar:
+        # One that is false by default is only ever turned on.
+        action: Any = "store_true" if argument.default is False else argparse.BooleanOptionalAction
+        parser.add_argument(_flag(argument), action=action, default=None, help=text)
+    elif argument.is_list:
+        parser.add_argument(_flag(argument), action="append", metavar=argument.metavar, help=text)
+    else:
+        parser.add_argument(_flag(argument), type=_value(argument.parse), metavar=argument.metavar, help=text)
 
 
-def _add_information(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser)
-    _add_key(parser, "measure by this key; the table keeps its own")
-    _add_where(parser)
+def _flag(argument: Argument) -> str:
+    return f"--{argument.name.replace('_', '-')}"
 
 
-def _add_history(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser)
-    parser.add_argument(
-        "--since",
-        type=_value(lambda _, value: parse_since(value)),
-        metavar="TIME",
-        help="leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'",
-    )
-
-
-def _add_estimate(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser)
-    _add_key(parser, "estimate for this key; the table keeps its own")
-    _add_planning(parser)
-
-
-def _add_maintain(parser: argparse.ArgumentParser) -> None:
-    _add_common(parser)
-    parser.add_argument(
-        "--orphans",
-        action="store_true",
-        help="also remove orphan files of more than three days, for which all files of a table are listed",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", default=None, help="say what is due; change nothing"
-    )
-
-
-def _add_key(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument(
-        "--cluster-by",
-        type=_value(lambda _, value: parse_cluster_key(value)),
-        metavar="KEY",
-        help=f"{text}: columns or expressions, separated by commas",
-    )
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--where",
-        type=_value(parse_predicate),
-        metavar="PREDICATE",
-        help="a SQL predicate; only blocks that may hold a matching row are considered",
-    )
-
-
-def _add_planning(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--depth",
-        type=_value(parse_depth),
-        metavar="NUMBER",
-        help="the average depth up to which a table counts as well clustered; below 1, a share of the number of "
-        "blocks; auto, where rewriting and reading cost least",
-    )
-    parser.add_argument("--strategy", choices=STRATEGIES, help="how block sets are selected")
-    parser.add_argument(
-        "--block-rows", type=_value(parse_row_count), metavar="NUMBER", help="the most rows in a new block"
-    )
+def _help(text: str) -> str:
+    return text.replace("%", "%%")
 
 
 def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
@@ -300,41 +301,20 @@ def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
 
     def convert(text: str) -> Any:
         try:
-            return parse_value("it", text)
+            parse_value("it", text)
         except ReclusterError as e:
             raise argparse.ArgumentTypeError(str(e)) from None
+        return text
 
     return convert
 
 
-def _name_of(kind: str) -> Callable[[str, str], str]:
-    def check(_: str, text: str) -> str:
-        name_parts(text, kind)
-        return text
-
-    return check
+def _name_of(kind: str) -> Callable[[str, str], Any]:
+    return lambda _, text: name_parts(text, kind)
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
-        raise argparse.ArgumentTypeError("it must be KEY=VALUE")
+        raise argparse.ArgumentTypeError("it must be NAME=VALUE")
     return name.strip(), value
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
-
-
-_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "recluster": ("recluster tables that are not well clustered", _add_recluster),
-    "information": ("print how well tables are clustered; change nothing", _add_information),
-    "history": ("print every round of reclustering and every other commit; change nothing", _add_history),
-    "estimate": ("estimate what clustering costs, at first and each day; change nothing", _add_estimate),
-    "maintain": (
-        "do what is due: join position delete files, rewrite manifests, expire snapshots",
-        _add_maintain,
-    ),
-    "suspend": ("keep everybody from reclustering tables until they are resumed", _add_common),
-    "resume": ("allow reclustering again", _add_common),
-}

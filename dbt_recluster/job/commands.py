@@ -6,54 +6,48 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.table_settings import KEY_PROPERTY, TableSettings
-from dbt_recluster.exceptions import CatalogNotFoundError, ClusterKeyError
-from dbt_recluster.iceberg.catalog_files import CatalogFiles
-from dbt_recluster.iceberg.catalog_tables import tables_of_catalog, tables_of_namespace
+from dbt_recluster.exceptions import (
+    CatalogNotFoundError,
+    ClusterKeyError,
+    ManifestError,
+    NotAnIcebergTableError,
+    OptionError,
+    ReclusterError,
+)
+from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import job_group
-from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
+from dbt_recluster.job.manifest import Manifest
+from dbt_recluster.job.node_selection import selected_nodes
 from dbt_recluster.job.start import spark_session, standard_error
+from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.runner import Answer, Call, failure_line, run_operation
+from dbt_recluster.operations.tables import Choice, Target, choose
 from dbt_recluster.redaction import redact, without_known_secrets
-from dbt_recluster.report import housekeeping_text, operation_text
 from dbt_recluster.report.progress_lines import ProgressLines
-from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun, plan_table, recluster_line
+from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun
+from dbt_recluster.table_names import NameResolution
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command found or did in one table.
-
-    Attributes:
-        values: For JSON.
-        text: For people.
-        warnings: What the user should know although it did not fail.
-    """
-
-    values: dict[str, Any]
-    text: str
-    warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Target:
-    """A table to work on, under the key to use, and what the command knows of the other tables of its catalog."""
-
-    table: ClusteredTable
-    settings: TableSettings
-    catalog: CatalogFiles
+# Errors of a command line or of the files that it names: nothing was done to any table.
+_WRONG = (CatalogNotFoundError, ManifestError, OptionError)
 
 
 def run(request: Request) -> int:
@@ -61,6 +55,7 @@ def run(request: Request) -> int:
     job = _Job(request)
     with standard_error():
         try:
+            job.read_manifest()
             with (
                 Interruptible(signals=_SIGNALS),
                 spark_session(request.settings) as spark,
@@ -70,43 +65,69 @@ def run(request: Request) -> int:
         except KeyboardInterrupt as e:
             return job.stop(str(e) or "interrupted", INTERRUPTED)
         except Exception as e:
-            job.debug(e)
-            return job.stop(short_message(e), WRONG_USAGE if isinstance(e, CatalogNotFoundError) else FAILED)
+            job.explain(e)
+            return job.stop(short_message(e), WRONG_USAGE if isinstance(e, _WRONG) else FAILED)
 
 
 class _Job:
-    """One command on its tables.
+    """One command on its tables, and where its operation runs (:class:`dbt_recluster.operations.runner.Context`).
 
     Args:
         request: The command line.
     """
 
+    resume = RESUME_WITHOUT_DBT
+    absent = ""
+
     def __init__(self, request: Request) -> None:
+        assert request.operation is not None
+        self._operation: Operation = request.operation
         self._request = request
-        self._answers: list[dict[str, Any]] = []
-        self._failed = 0
+        self._answers: list[Answer] = []
+        self._files: list[str] = []
         self._left_out = 0
-        self._catalog = CatalogFiles()
         self._code: int | None = None
+        self._given = {name for name, value in request.arguments.items() if value is not None}
+        self._opened: tuple[str, ClusteredTable] | None = None
+        self._manifest: Manifest | None = None
+        self._built: set[str] | None = None
+        self.budget = RunBudget()
+        self.trigger = "manual" if request.run_results is None else "run"
+
+    def read_manifest(self) -> None:
+        """Read the manifest and the run results, if they are given.
+
+        Raises:
+            ManifestError: One of them is none, or they do not belong together.
+        """
+        request = self._request
+        if request.manifest is not None:
+            self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+            if request.run_results is not None:
+                self._built = self._manifest.built(request.run_results)
 
     def run(self, spark: SparkSession) -> int:
-        """Work on every table until an interruption; print what came of each."""
-        for name in self._names(spark):
-            try:
-                self._work(spark, name)
-            except Exception as e:
-                stop_if_interrupted(e)
-                self._fail(name, e)
-            stop_if_interrupted()
-        place = self._request.namespace or self._request.catalog
+        """Work on every table; print what came of each."""
+        self._spark, operation, request = spark, self._operation, self._request
+        choice = Choice(list(request.tables) or None)
+        targets = self._targets(choice)
+        for answer, _, _ in run_operation(operation, choice, targets, request.arguments, self):
+            self._answers.append(answer)
+            self._show(answer)
+        results = [answer.result for answer in self._answers if answer.error is None]
+        if operation.finish is not None and results:
+            self._files = operation.finish(results, request.arguments)
+            self._print("\n".join(self._files))
+        place = request.manifest or request.namespace or request.catalog
         if self._left_out:
-            tables = count_noun(self._left_out, "table")
-            self._note(f"{tables} of {place} left out, by automatic_clustering: false")
+            tables_text = count_noun(self._left_out, "table")
+            self._note(f"{tables_text} of {place} left out, by automatic_clustering: false")
         elif not self._answers:
-            self._note(f"no table of {place} has a cluster key")
-        if len(self._answers) > 1 and self._failed:
-            self._note(f"{self._failed} of {len(self._answers)} tables failed")
-        return self._end(FAILED if self._failed else DONE)
+            self._note(self._nothing(str(place)))
+        failed = sum(answer.error is not None for answer in self._answers)
+        if len(self._answers) > 1 and failed:
+            self._note(f"{failed} of {len(self._answers)} tables failed")
+        return self._end(FAILED if failed else DONE)
 
     def stop(self, error: str, code: int) -> int:
         """End before all tables had their turn, unless they had: a signal may come later."""
@@ -116,158 +137,141 @@ class _Job:
         self._note(f"{PROGRAM}: {error}")
         return self._end(code, error)
 
-    def _names(self, spark: SparkSession) -> list[str]:
-        if self._request.catalog is not None:
-            return tables_of_catalog(spark, self._request.catalog)
-        if self._request.namespace is not None:
-            return tables_of_namespace(spark, self._request.namespace)
-        return list(self._request.tables)
+    def open(self, relation: str) -> ClusteredTable:
+        """Open a table under the key of its sort order."""
+        if self._opened is None or self._opened[0] != relation:
+            self._opened = relation, ClusteredTable(self._spark, relation)
+        return self._opened[1]
 
-    def _work(self, spark: SparkSession, name: str) -> None:
-        target = self._target(spark, name)
-        if target is None:
-            return
-        answer = _COMMANDS[self._request.command](target, self._request)
-        self._answers.append(answer.values)
-        for warning in [*_unknown_options(target), *answer.warnings]:
-            self._note(f"{name}: {warning}")
-        print(answer.text, file=sys.stderr if self._request.as_json else sys.stdout, flush=True)
-
-    def _target(self, spark: SparkSession, name: str) -> _Target | None:
-        """Open a table under the key to use; None if it is passed over because nobody named it."""
-        table = ClusteredTable(spark, name)
-        settings = TableSettings(table.iceberg.properties)
-        if not self._request.tables and not self._is_included(table, settings):
-            return None
-        needs_key = self._request.command in _NEED_KEY
-        key = self._request.cluster_by or (settings.cluster_by if needs_key else None)
-        if key is None and needs_key and table_cluster_key(table.iceberg) is None:
-            raise ClusterKeyError(
-                f"{name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
-                "--cluster-by"
-            )
-        return _Target(table if key is None else table.under(key), settings, self._catalog)
-
-    def _is_included(self, table: ClusteredTable, settings: TableSettings) -> bool:
-        """Whether a table that nobody named is worked on."""
-        if not _has_key(table, settings):
-            return False
-        is_left_out = self._request.command == "recluster" and not settings.automatic_clustering
+    def exists(self, target: Target) -> bool:
+        """Whether a table that nobody named has a key, and is reclustered without being named."""
+        options = target.options
+        if self._manifest is not None:
+            try:
+                self.open(target.relation)
+            except NotAnIcebergTableError as e:
+                if target.unique_id in (self._built or ()):
+                    raise
+                self._note(f"{target.relation} is passed over: {e}")
+                return False
+        iceberg = self.open(target.relation).iceberg
+        if options is None:
+            key = recorded_key(iceberg.properties)
+            if key is None and not _has_key_order(iceberg):
+                return False
+        if not self._operation.is_rewrite:
+            return True
+        options = options or ModelOptions.of_table(iceberg.properties, but=self._given)
+        is_left_out = not options.automatic_clustering
         self._left_out += is_left_out
         return not is_left_out
 
-    def debug(self, error: Exception) -> None:
-        """Print the traceback of an error if that was asked for."""
+    def queries(self, unique_id: str) -> Mapping[str, str]:
+        """Return the compiled SQL of what reads a node's table, by name, as the manifest has it."""
+        return {} if self._manifest is None else self._manifest.queries(unique_id)
+
+    def progress(self) -> ProgressCallback | None:
+        """Return what shows the progress of one recluster, on a terminal."""
+        return ProgressLines(_print_progress, sys.stderr) if sys.stderr.isatty() else None
+
+    def explain(self, error: Exception) -> str:
+        """Return an error in one line; print its traceback if that was asked for."""
         if self._request.debug:
             self._note(redact("".join(traceback.format_exception(error))))
+        return without_known_secrets(short_message(error))
 
-    def _fail(self, name: str, error: Exception) -> None:
-        text, orphans = without_known_secrets(short_message(error)), list(getattr(error, "orphans", ()))
-        self._failed += 1
-        self._answers.append({"table": name, "error": text, "orphans": orphans})
-        self.debug(error)
-        self._note(text if text.startswith(name) else f"{name}: {text}")
+    def _targets(self, choice: Choice) -> list[Target]:
+        request = self._request
+        if self._manifest is not None:
+            return self._targets_of_manifest(self._manifest, choice)
+        names: list[str] | tuple[str, ...] = request.tables
+        if request.catalog is not None:
+            names = tables_of_catalog(self._spark, request.catalog)
+        elif request.namespace is not None:
+            names = tables_of_namespace(self._spark, request.namespace)
+        return [Target(name, required=bool(request.tables)) for name in names]
 
-    def _end(self, code: int, error: str | None = None) -> int:
-        self._code = code
-        if self._request.as_json:
-            outcome = {
-                "command": self._request.command,
-                "exit_code": code,
-                "error": error,
-                "tables": self._answers,
-            }
-            is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-            print(json.dumps(outcome, ensure_ascii=not is_utf8), flush=True)
-        return code
+    def _targets_of_manifest(self, manifest: Manifest, choice: Choice) -> list[Target]:
+        """Return the tables of the manifest that are meant, all of them checked.
+
+        Raises:
+            OptionError: The config of a node is wrong, or a name or a selector means nothing.
+        """
+        nodes, built, request = manifest.nodes, self._built, self._request
+        if request.select is not None or request.exclude is not None:
+            chosen = selected_nodes(nodes, request.select, request.exclude, sys.stdin)
+            nodes = {name: node for name, node in nodes.items() if name in chosen}
+        if built is not None:
+            nodes = {name: node for name, node in nodes.items() if name in built}
+            if not any(map(self._operation.eligible.admits, nodes.values())):
+                return []
+        names = NameResolution(
+            lambda: str(self._spark.catalog.currentCatalog()),
+            lambda name: has_catalog(self._spark, name),
+            lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
+        )
+        targets = choose(choice, nodes.values(), names, self._operation.eligible)
+        if wrong := [target.error for target in targets if target.error is not None]:
+            raise OptionError("\n".join(wrong))
+        self._check_keys(targets)
+        return targets
+
+    def _check_keys(self, targets: list[Target]) -> None:
+        """Check every key against its table, before anything is done to any of them."""
+        wrong = []
+        for target in targets if self._operation.is_rewrite else ():
+            try:
+                _ = Call(target, self._request.arguments, self).table.key
+            except NotAnIcebergTableError:
+                continue  # its turn tells
+            except ReclusterError as e:
+                wrong.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
+        if wrong:
+            raise OptionError("\n".join(wrong))
+
+    def _nothing(self, place: str) -> str:
+        if self._built is not None:
+            return f"nothing that the run of {self._request.run_results} has built {self._operation.eligible.trait}"
+        if self._manifest is not None:
+            return f"no table of {place} is there"
+        return f"no table of {place} has a cluster key"
+
+    def _show(self, answer: Answer) -> None:
+        for warning in answer.warnings:
+            self._note(f"{answer.table}: {warning}")
+        if answer.error is not None:
+            self._note(failure_line(answer))
+        elif answer.text:
+            self._print("\n".join(filter(None, [answer.text, answer.detail])))
+
+    def _print(self, text: str) -> None:
+        print(text, file=sys.stderr if self._request.as_json else sys.stdout, flush=True)
 
     def _note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    def _end(self, code: int, error: str | None = None) -> int:
+        self._code = code
+        if self._request.as_json:
+            outcome: dict[str, Any] = {
+                "command": self._request.command,
+                "exit_code": code,
+                "error": error,
+                "tables": [] if self._operation.finish else [answer.values for answer in self._answers],
+            }
+            if self._operation.finish:
+                outcome["files"] = self._files
+            is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            print(json.dumps(outcome, ensure_ascii=not is_utf8), flush=True)
+        return code
 
-def _has_key(table: ClusteredTable, settings: TableSettings) -> bool:
-    if settings.cluster_by is not None:
-        return True
+
+def _has_key_order(iceberg: IcebergTable) -> bool:
     try:
-        return table_cluster_key(table.iceberg) is not None
+        return table_cluster_key(iceberg) is not None
     except ClusterKeyError:
         return False  # sorted by something that is no cluster key
 
 
-def _unknown_options(target: _Target) -> Iterator[str]:
-    for name in target.settings.unknown:
-        yield f"table property {name} is not an option of dbt-recluster and is ignored"
-
-
-def _recluster(target: _Target, request: Request) -> Answer:
-    terminal = sys.stderr if sys.stderr.isatty() else None
-    progress = None if terminal is None else ProgressLines(_print_progress, terminal)
-    options = target.settings.options(**request.options, progress=progress)
-    result = target.table.recluster(options)
-    text = recluster_line(result, RESUME_WITHOUT_DBT)
-    if plan := plan_table(result):
-        text = f"{text}\n{plan}"
-    return Answer(result.as_dict(), text, [*_key_warnings(target, request), *result.warnings])
-
-
-def _key_warnings(target: _Target, request: Request) -> Iterator[str]:
-    if request.cluster_by is None:
-        return
-    try:
-        own = target.settings.cluster_by
-    except ClusterKeyError as e:
-        yield str(e)
-        return
-    if own is not None and str(own).lower() != str(target.table.key).lower():
-        yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
-
-
 def _print_progress(message: str, *facts: str) -> None:
     print(message.format(*facts), file=sys.stderr, flush=True)
-
-
-def _information(target: _Target, request: Request) -> Answer:
-    values = target.table.information(request.where)
-    return Answer(values, operation_text.information(values))
-
-
-def _history(target: _Target, request: Request) -> Answer:
-    entries = [entry.as_dict() for entry in target.table.history(request.since)]
-    since = request.since.isoformat() if request.since else None
-    values = {"table": target.table.name, "since": since, "entries": entries}
-    return Answer(values, operation_text.history(values))
-
-
-def _estimate(target: _Target, request: Request) -> Answer:
-    values = target.table.estimate_cost(target.settings.options(**request.options)).as_dict()
-    return Answer(values, operation_text.cost(values))
-
-
-def _maintain(target: _Target, request: Request) -> Answer:
-    dry_run = bool(request.options.get("dry_run"))
-    housekeeping = target.table.housekeeping(target.catalog)
-    values = housekeeping.maintain(orphans=request.orphans, dry_run=dry_run).as_dict()
-    return Answer(values, housekeeping_text.maintained(values))
-
-
-def _suspend(target: _Target, _: Request) -> Answer:
-    values = {"table": target.table.name, "suspended": target.table.suspend()}
-    return Answer(values, operation_text.suspended(values, RESUME_WITHOUT_DBT))
-
-
-def _resume(target: _Target, _: Request) -> Answer:
-    values = {"table": target.table.name, "suspended": None, "was_suspended": target.table.resume()}
-    return Answer(values, operation_text.resumed(values))
-
-
-_NEED_KEY = ("recluster", "information", "estimate")
-
-_COMMANDS: dict[str, Callable[[_Target, Request], Answer]] = {
-    "recluster": _recluster,
-    "information": _information,
-    "history": _history,
-    "estimate": _estimate,
-    "maintain": _maintain,
-    "suspend": _suspend,
-    "resume": _resume,
-}

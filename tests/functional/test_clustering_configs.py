@@ -100,7 +100,7 @@ class TestWrongConfigs(Clustering):
         for name, text in {
             "wrong_type": "cluster_by must be a string or a list of strings, not {'a': 1}",
             "unknown_column": "nope: there is no column 'nope'; the columns are id, ts",
-            "unsupported": "cluster_by item 'bucket(4, id)' is not supported. An item is a column, days(ts)",
+            "unsupported": "cluster_by item 'bucket(4, id)' is not supported. An item is a column, hours(ts)",
             "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
             "wrong_depth": "recluster_depth must be a number of at least 1",
             "misspelt": "recluster_depht is not a config of dbt-recluster",

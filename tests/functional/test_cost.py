@@ -100,7 +100,7 @@ class TestCost(Operations):
         ("arguments", "message"),
         [
             ("{table: no.table}", "no.table cannot be loaded"),
-            ("{table: plain}", "plain has no sort order; name a cluster key"),
+            ("{table: plain}", "plain has no cluster key: neither the property"),
             ("{table: events, cluster_by: nope}", "there is no column 'nope'"),
             ("{table: events, cluster_by: 3}", "cluster_by must be a string or a list of strings"),
         ],

@@ -70,7 +70,10 @@ class TestInformation(Operations):
         [
             ("{table: nope}", "nope is no model, seed or snapshot of this project"),
             ("{table: no.table}", "no.table cannot be loaded"),
-            ("{table: plain}", "plain has no sort order; name a cluster key with cluster_by"),
+            (
+                "{table: plain}",
+                "plain has no cluster key: neither the property recluster.cluster_by nor a sort order",
+            ),
             ("{table: events, cluster_by: nope}", "nope: there is no column 'nope'; the columns are id, k"),
             ("{table: events, cluster_by: {a: 1}}", "cluster_by must be a string or a list of strings"),
             ("{table: events, where: 7}", "where must be a SQL predicate"),
@@ -78,7 +81,7 @@ class TestInformation(Operations):
             ("{table: events, format: xml}", "format must be text or json, not 'xml'"),
             (
                 "{tables: events}",
-                "has no argument 'tables'; it takes table, select, exclude, cluster_by, where, format",
+                "has no argument 'tables'; did you mean table?",
             ),
         ],
     )

@@ -51,8 +51,8 @@ class TestRunOperation(Clustering):
             ("{table: events, depth: 0}", "depth must be a number of at least 1"),
             ("{table: events, strategy: best}", "strategy must be one of"),
             ("{table: [plain, events], where: 'nope = 1'}", "2 of 2 tables failed"),
-            ("{table: no.table}", "1 of 1 table failed: no.table"),
-            ("{tables: events}", "recluster has no argument 'tables'; it takes table"),
+            ("{table: no.table}", "the table failed: no.table"),
+            ("{tables: events}", "recluster has no argument 'tables'; did you mean table?"),
         ],
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
@@ -62,7 +62,10 @@ class TestRunOperation(Clustering):
         """A table that dbt did not build gets its key here; a model's key is its model's business."""
         table = make_table(spark, project.test_schema, name="raw_trips", files=4)
         message = self.operate(f"{{table: {table}}}", passes=False)
-        assert f"{table} has no sort order; name a cluster key with cluster_by" in message
+        assert (
+            f"{table} has no cluster key: neither the property recluster.cluster_by nor a sort order"
+            in message
+        )
 
         log = self.operate(f"{{table: {table}, cluster_by: k, depth: 1, dry_run: true}}")
         assert f"{table}: would recluster" in log

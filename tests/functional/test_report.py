@@ -156,7 +156,7 @@ class TestReport(Operations):
             ("{table: nope}", "nope is no model"),
             ("{table: events, tables: events}", "tables is the older name of table"),
             ("{table: no.table, path: x.html}", "no.table cannot be loaded"),
-            ("{table: plain, path: x.html}", "plain has no sort order; name a cluster key"),
+            ("{table: plain, path: x.html}", "plain has no cluster key: neither the property"),
             ("{table: events, path: x.pdf}", "path must be the name of an HTML file"),
             ("{table: events, path: dbt_project.yml/x.html}", "The report cannot be written to"),
         ],

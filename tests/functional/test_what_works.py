@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 
-from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.maintenance import clustering_depth
+from dbt_recluster.operations.model_options import ModelOptions
 
 CONTRACT = """
 {{ config(
@@ -59,10 +59,10 @@ class TestWhatWorks:
     def test_settings_for_each_environment(self, project: Any) -> None:
         nodes = run_dbt(["parse"]).nodes.values()
         config = next(node.config for node in nodes if node.name == "contracted")
-        parsed = ClusteringConfig.parse(config.get)
+        parsed = ModelOptions.of_config(config)
         assert parsed.maintain is False
         assert parsed.automatic_clustering is True
-        assert parsed.max_bytes == 2**30
+        assert parsed.recluster.max_bytes == 2**30
 
     def test_contracts_docs_and_hooks(self, project: Any, spark: Any) -> None:
         for load in range(3):

@@ -124,7 +124,10 @@ def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, r
     ]
     code, out, err = run("recluster", left_alone, f"{sales}.broken", f"{sales}.eu.within")
     assert code == 1
-    assert [line.partition(":")[0] for line in out.splitlines() if line[0] != " "] == [left_alone, f"{sales}.eu.within"]
+    assert [line.partition(":")[0] for line in out.splitlines() if line[0] != " "] == [
+        left_alone,
+        f"{sales}.eu.within",
+    ]
     assert err.splitlines() == [
         f"{sales}.broken: table property recluster.option.depth must be a number of at least 1, one between 0 and "
         "1 to mean a share of the number of blocks, or auto, not 'banana'",
@@ -219,7 +222,7 @@ def test_tables_without_a_key_and_without_existence(spark: Any, sales: str, run:
     lines = err.splitlines()
     assert lines[0] == (
         f"{table} has no cluster key: neither the property recluster.cluster_by nor a sort order; "
-        "name one with --cluster-by"
+        "name one with cluster_by"
     )
     assert lines[1].startswith(f"{sales}.nowhere cannot be loaded: ")
     assert lines[2].startswith(f"{table}.snapshots is the metadata table snapshots of a table")

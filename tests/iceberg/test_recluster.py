@@ -463,7 +463,11 @@ def test_a_field_of_a_struct(spark: Any, schema: str) -> None:
     [
         ({"table": "nope.t"}, NotAnIcebergTableError, r"nope\.t cannot be loaded"),
         ({"table": "a b"}, NotAnIcebergTableError, "'a b' is not the name of a table"),
-        ({}, ClusterKeyError, "has no sort order; name a cluster key with cluster_by"),
+        (
+            {},
+            ClusterKeyError,
+            "has no cluster key: neither the property recluster.cluster_by nor a sort order",
+        ),
         ({"cluster_by": "nope"}, ClusterKeyError, "there is no column 'nope'"),
         ({"cluster_by": "bucket(2, k)"}, ClusterKeyError, "not supported"),
         ({"cluster_by": "days(k)"}, ClusterKeyError, "needs date"),

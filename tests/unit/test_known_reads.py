@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
-from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.table_settings import TableSettings
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.query_scans import is_query
 
@@ -30,8 +29,7 @@ def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: t
     assert reads == expected
     assert parse_reads("reads", reads_as_text(reads)) == reads
     assert ReclusterOptions(reads=value).reads == reads
-    settings = TableSettings({"recluster.option.reads": reads_as_text(reads)})
-    assert (settings.reads, settings.options().reads) == (reads, reads)
+    assert RECLUSTER_OPTIONS["reads"].recorded({"recluster.option.reads": reads_as_text(reads)}) == reads
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,7 @@ def test_comments_before_a_query_take_no_time() -> None:
 def test_nothing_said_is_what_the_table_records() -> None:
     assert parse_reads("reads", None) is None
     assert ReclusterOptions().reads is None
-    assert TableSettings({}).reads is None
+    assert RECLUSTER_OPTIONS["reads"].recorded({}) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbt_recluster.adapter.config import ClusteringConfig
 from dbt_recluster.adapter.relation_config import (
     ClusteringChange,
     TableClustering,
@@ -10,16 +9,16 @@ from dbt_recluster.adapter.relation_config import (
     creation_properties,
     restored_order,
 )
-from dbt_recluster.clustering.table_settings import TableSettings
 from dbt_recluster.columns import Columns
+from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 
 TYPES = {"id": "bigint", "name": "string", "ts": "timestamp"}
 METRICS = "write.metadata.metrics.column."
 ROW_GROUPS = "write.parquet.row-group-size-bytes"
 
 
-def desired(**config: Any) -> ClusteringConfig:
-    return ClusteringConfig.parse(config.get, config).resolve(Columns.parse(TYPES))
+def desired(**config: Any) -> ModelOptions:
+    return ModelOptions.of_config(config).resolve(Columns.parse(TYPES))
 
 
 def apply(table: TableClustering, change: ClusteringChange) -> TableClustering:
@@ -89,7 +88,7 @@ def test_row_groups_that_somebody_set_stay() -> None:
 
 def test_row_groups_of_wide_tables_are_larger() -> None:
     types = {f"c{i}": "int" for i in range(200)}
-    config = ClusteringConfig.parse({"cluster_by": "c7"}.get, ["cluster_by"]).resolve(Columns.parse(types))
+    config = ModelOptions.of_config({"cluster_by": "c7"}).resolve(Columns.parse(types))
     assert creation_properties(config)[ROW_GROUPS] == str(200 * 128 * 2**10)
 
 
@@ -157,9 +156,12 @@ def test_options_that_differ_from_the_defaults_are_recorded() -> None:
     table = apply(TableClustering(), clustering_change(config, TableClustering()))
     assert recorded.items() <= table.properties.items()
     assert not clustering_change(config, table)
-    settings = TableSettings(table.properties)
-    assert settings.options() == config.options()
-    assert (settings.cluster_by, settings.automatic_clustering) == (config.cluster_by, False)
+    recorded_options = ModelOptions.of_table(table.properties)
+    assert recorded_options.recluster == config.recluster
+    assert (recorded_key(table.properties), recorded_options.automatic_clustering) == (
+        config.cluster_by,
+        False,
+    )
     change = clustering_change(desired(cluster_by="id", recluster_depth=0.5), table)
     assert (change.order, change.set_properties) == (None, {"recluster.option.depth": "0.5"})
     assert {"recluster.option.depth", *change.unset_properties} == set(recorded)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from dbt_recluster import redaction
-from dbt_recluster.job.command_line import Request, main, parse
+from dbt_recluster.job.command_line import main, parse
+from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.registry import OPERATIONS
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +35,8 @@ def test_all_options_of_recluster() -> None:
         ]
     )
     assert request.tables == ("lake.sales.orders",)
-    assert str(request.cluster_by) == "days(ts), id"
-    assert request.options == {
+    assert str(request.arguments["cluster_by"]) == "days(ts), id"
+    assert {name: value for name, value in request.arguments.items() if name != "cluster_by"} == {
         "final": True,
         "where": "ts > date'2026-01-01'",
         "max_bytes": 10 * 2**30,
@@ -48,8 +50,28 @@ def test_all_options_of_recluster() -> None:
 
 
 def test_options_that_are_not_given_are_left_to_the_table() -> None:
-    assert parse(["recluster", "--namespace", "lake.sales"]) == Request("recluster", namespace="lake.sales")
-    assert parse(["recluster", "a.b", "--no-final"]).options == {"final": False}
+    request = parse(["recluster", "--namespace", "lake.sales"])
+    assert request.namespace == "lake.sales"
+    assert {name for name, value in request.arguments.items() if value is not None} == {"dry_run"}
+    assert parse(["recluster", "a.b", "--no-final"]).arguments["final"] is False
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_the_command_has_every_operation_under_its_names(operation: Operation) -> None:
+    for name in filter(None, (operation.name.replace("_", "-"), operation.short)):
+        request = parse([name, "a.b"])
+        assert (request.command, request.operation) == (name, operation)
+        assert set(request.arguments) == {argument.name for argument in operation.arguments}
+
+
+def test_arguments_of_every_kind() -> None:
+    assert parse(["suggest", "a.b", "--queries", "k = 1", "--queries", "v > 2"]).arguments["queries"] == [
+        "k = 1",
+        "v > 2",
+    ]
+    assert parse(["remove-orphan-files", "a.b"]).arguments["dry_run"] is True
+    assert parse(["remove-orphan-files", "a.b", "--no-dry-run"]).arguments["dry_run"] is False
+    assert parse(["expire-snapshots", "a.b", "--retain-last", "3"]).arguments["retain_last"] == 3
 
 
 def test_a_table_that_is_named_twice_is_one() -> None:
@@ -61,8 +83,13 @@ def test_a_table_that_is_named_twice_is_one() -> None:
     [
         ("", "the following arguments are required: COMMAND"),
         ("compact a.b", "invalid choice: 'compact'"),
-        ("recluster", "recluster needs one or more tables, or --namespace, or --catalog"),
+        ("recluster", "recluster needs one or more tables, or --namespace, or --catalog, or --manifest"),
         ("recluster a.b --catalog c", "recluster needs one or more tables, or --namespace, or --catalog"),
+        ("recluster a.b --select tag:x", "--select, --exclude, --run-results and --map are for --manifest"),
+        ("recluster --manifest m --namespace n", "two ways to choose tables; give one of them"),
+        ("recluster --manifest m --catalog c --map a=b", "leaves nothing to --map"),
+        ("recluster --manifest m t --select x", "name tables, or choose them by --select"),
+        ("suspend --manifest m", "suspend needs tables, or --select, or --run-results beside --manifest"),
         ("recluster a.b a.c --cluster-by k", "--cluster-by is for a single table: name it"),
         ("recluster --catalog c --cluster-by k", "--cluster-by is for a single table: name it"),
         (
@@ -75,13 +102,13 @@ def test_a_table_that_is_named_twice_is_one() -> None:
             "recluster a.b --block-rows 1.5",
             "argument --block-rows: it must be a whole number above 0, at most",
         ),
-        ("recluster a.b --strategy best", "argument --strategy: invalid choice: 'best'"),
-        ("recluster a.b --conf spark.master", "argument --conf: it must be KEY=VALUE (see"),
+        ("recluster a.b --strategy best", "argument --strategy: it must be one of payback, "),
+        ("recluster a.b --conf spark.master", "argument --conf: it must be NAME=VALUE (see"),
         ("recluster a.b, c.d", "argument TABLE: 'a.b,' is not the name of a table: its parts are joined by"),
         ("suspend foo-a.b", "argument TABLE: 'foo-a.b' is not the name of a table"),
         ("maintain --namespace a.*", "argument --namespace: 'a.*' is not the name of a namespace"),
         ("recluster a.b --fin", "unrecognized arguments: --fin"),
-        ("history a.b --since yesterday", "argument --since: since must be a date such as 2026-01-31"),
+        ("history a.b --since yesterday", "argument --since: it must be a date such as 2026-01-31"),
         ("suspend a.b --final", "unrecognized arguments: --final"),
     ],
 )
@@ -122,9 +149,7 @@ def test_job_prints_a_file_that_python_runs(capsys: pytest.CaptureFixture[str]) 
     assert done.stdout.startswith("usage: dbt-recluster")
 
 
-@pytest.mark.parametrize(
-    "command", ["recluster", "information", "history", "estimate", "maintain", "suspend", "resume"]
-)
+@pytest.mark.parametrize("command", [name.replace("_", "-") for name in OPERATIONS])
 def test_every_option_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         parse([command, "--help"])

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.housekeeping_operations import MAINTAINED
-from dbt_recluster.adapter.targets import EVERY_TABLE, Choice, Eligible, Target, targets
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Choice, Eligible, Target, choose
 from dbt_recluster.table_names import NameResolution
 
 
@@ -47,7 +46,7 @@ NAMES = NameResolution(
 
 
 def find(choice: Choice, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[Target]:
-    return targets(choice, nodes, NAMES, *eligible)
+    return choose(choice, nodes, NAMES, *eligible)
 
 
 def relations(table: Any, nodes: list[dict[str, Any]] = NODES) -> list[str]:
@@ -63,15 +62,21 @@ def test_names_and_relations() -> None:
     assert relations("events") == ["analytics.events"]
     assert relations(["plain", "elsewhere.t"]) == ["analytics.plain", "elsewhere.t"]
     found = find(Choice("`Analytics`.EVENTS"), NODES)[0]
-    assert (found.relation, found.config.block_rows, found.required) == ("analytics.events", 500, True)
-    assert find(Choice("elsewhere.t"), NODES)[0].config.cluster_by is None
+    assert found.options is not None
+    assert (found.relation, found.options.recluster.block_rows, found.required) == (
+        "analytics.events",
+        500,
+        True,
+    )
+    assert find(Choice("elsewhere.t"), NODES)[0].options is None
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ("nope", "nope is no model, seed or snapshot of this project"),
-        ("a_view", "a_view is no model"),
+        ("a_view", "a_view is a view, which has no blocks of its own"),
+        ("event", "event is no model, seed or snapshot of this project; did you mean events?"),
         ("twin", r"twin may be one\.twin or two\.twin; name one of them"),
         ([], "table must be a relation"),
         ([3], "table must be a relation"),

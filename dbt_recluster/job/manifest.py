@@ -1,0 +1,154 @@
+"""dbt's manifest.json and run_results.json, read as data: of dbt 1 and 2, and of any adapter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dbt_recluster.exceptions import ManifestError
+from dbt_recluster.operations.project_queries import project_queries
+from dbt_recluster.operations.tables import Node, has_table, relation_of
+from dbt_recluster.table_names import Parts, join_parts
+
+# dbt 1.5 and later. What is read here has been the same since.
+_OLDEST_SCHEMA = 9
+_SUCCESS = "success"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The nodes of a project.
+
+    Attributes:
+        path: The file.
+        nodes: The nodes by their ids; the ``database`` of each is the catalog that Spark has its table in.
+        created_at: When dbt wrote it, as ISO text.
+        invocation: dbt's id of the invocation that wrote it, or None.
+    """
+
+    path: Path
+    nodes: Mapping[str, Node]
+    created_at: str
+    invocation: str | None
+
+    @classmethod
+    def read(
+        cls, path: Path, catalog: str | None = None, renamed: Mapping[str, str] | None = None
+    ) -> Manifest:
+        """Read a manifest.
+
+        Args:
+            path: The file.
+            catalog: The catalog that Spark has all tables in; None is that of each node.
+            renamed: Spark's names of catalogs by those of the manifest.
+
+        Raises:
+            ManifestError: It is no manifest, or an old one, or two nodes have one table.
+        """
+        content = _read_object(path, "manifest")
+        metadata = _schema(content, path, "manifest", _OLDEST_SCHEMA)
+        nodes = content.get("nodes")
+        if not isinstance(nodes, dict):
+            raise ManifestError(f"{path} has no nodes: it is not the manifest.json of dbt")
+        known = {unique_id: _node(unique_id, node, path) for unique_id, node in nodes.items()}
+        placed = {
+            unique_id: _placed(node, catalog, renamed or {}) if has_table(node) else node
+            for unique_id, node in known.items()
+        }
+        _check_relations(placed, path)
+        return cls(path, placed, str(metadata.get("generated_at", "")), metadata.get("invocation_id"))
+
+    def built(self, path: Path) -> set[str]:
+        """Return the ids of the nodes that a run built, by its run_results.json.
+
+        Raises:
+            ManifestError: It is none, or belongs to another project or an older manifest.
+        """
+        content = _read_object(path, "run results")
+        metadata = _schema(content, path, "run-results", 4)
+        results = content.get("results")
+        if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
+            raise ManifestError(f"{path} has no results: it is not the run_results.json of dbt")
+        ids = {str(result.get("unique_id")): str(result.get("status")) for result in results}
+        known = [unique_id for unique_id in ids if unique_id in self.nodes]
+        if ids and not known:
+            raise ManifestError(
+                f"{path} and {self.path} are of different projects: they have no node in common"
+            )
+        ended, invocation = str(metadata.get("generated_at", "")), metadata.get("invocation_id")
+        is_same = invocation is not None and invocation == self.invocation
+        if ended < self.created_at and not is_same:
+            raise ManifestError(
+                f"{path} of {ended} is older than {self.path} of {self.created_at}: it is not of the last run; "
+                "give both files of one run"
+            )
+        return {unique_id for unique_id in known if ids[unique_id] == _SUCCESS}
+
+    def queries(self, unique_id: str) -> Mapping[str, str]:
+        """Return the compiled SQL of everything that reads the table of a node, by name."""
+        return project_queries(self.nodes, unique_id, self._compiled)
+
+    def _compiled(self, node: Node) -> str | None:
+        if text := node.get("compiled_code"):
+            return str(text)
+        written = node.get("compiled_path")
+        # Beside the manifest, wherever dbt ran: target/manifest.json, target/compiled/shop/models/orders.sql
+        name = f"{node.get('package_name')}/{node.get('original_file_path')}"
+        for path in (*([Path(written)] if written else []), self.path.parent / "compiled" / name):
+            try:
+                return path.read_text(encoding="utf-8")
+            except (OSError, ValueError):
+                continue
+        return None
+
+
+def _read_object(path: Path, what: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ManifestError(f"{path} cannot be read: {e.strerror}") from e
+    except (ValueError, RecursionError) as e:
+        raise ManifestError(f"{path} is not the {what} of dbt, or only a part of it: {e}"[:300]) from e
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        raise ManifestError(f"{path} is not the {what} of dbt: it has no metadata")
+    return content
+
+
+def _schema(content: Mapping[str, Any], path: Path, kind: str, oldest: int) -> Mapping[str, Any]:
+    """Return the metadata of one of dbt's files, its schema checked: ``.../dbt/manifest/v12.json``."""
+    metadata: Mapping[str, Any] = content["metadata"]
+    schema = str(metadata.get("dbt_schema_version"))
+    name, _, version = schema.removesuffix(".json").rpartition("/v")
+    if not name.endswith(f"/{kind}") or not version.isdigit():
+        raise ManifestError(f"{path} is not a {kind} of dbt: its schema is {schema}")
+    if int(version) < oldest:
+        raise ManifestError(f"{path} has the schema v{version} of an older dbt; v{oldest} or later is needed")
+    return metadata
+
+
+def _node(unique_id: str, node: Any, path: Path) -> Node:
+    if not isinstance(node, dict) or not isinstance(node.get("config"), dict):
+        raise ManifestError(f"{path}: node {unique_id} has no config")
+    if has_table(node) and not all(isinstance(node.get(part), str) for part in ("schema", "name")):
+        raise ManifestError(f"{path}: node {unique_id} has no schema or name")
+    return {"alias": node.get("name"), **node, "unique_id": unique_id}
+
+
+def _placed(node: Node, catalog: str | None, renamed: Mapping[str, str]) -> Node:
+    """Return a node with the name that its catalog has in Spark."""
+    database = node.get("database")
+    place = catalog or renamed.get(str(database), database)
+    return {**node, "database": place, "alias": node["alias"] or node["name"]}
+
+
+def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
+    owners: dict[Parts, str] = {}
+    for unique_id, node in nodes.items():
+        if not has_table(node):
+            continue
+        relation = relation_of(node)
+        if (other := owners.setdefault(relation, unique_id)) != unique_id:
+            raise ManifestError(f"{path}: {other} and {unique_id} have one table, {join_parts(relation)}")

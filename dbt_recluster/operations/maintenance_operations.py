@@ -1,0 +1,122 @@
+"""The operations that clean up after a table's commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.clustering.housekeeping import Housekeeping
+from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
+from dbt_recluster.operations.arguments import flag
+from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED
+from dbt_recluster.report import housekeeping_text
+
+if TYPE_CHECKING:
+    from dbt_recluster.operations.runner import Call
+
+
+def _older_than(meaning: str, otherwise: str) -> Argument:
+    return Argument("older_than", parse_moment, meaning, otherwise=otherwise, metavar="TIME")
+
+
+def maintenance_of(call: Call) -> Housekeeping:
+    """Return what cleans up after the commits of a call's table."""
+    return Housekeeping(call.opened.iceberg, catalog=call.catalog)
+
+
+def _verb(name: str, arguments: tuple[Argument, ...]) -> Callable[[Call], dict[str, Any]]:
+    def run(call: Call) -> dict[str, Any]:
+        given = {argument.name: call.arguments[argument.name] for argument in arguments}
+        values: dict[str, Any] = getattr(maintenance_of(call), name)(**given).as_dict()
+        return values
+
+    return run
+
+
+def _text(write: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any], Call], str]:
+    return lambda values, _: write(values)
+
+
+def _declare(name: str, meaning: str, *arguments: Argument) -> Operation:
+    return Operation(
+        name,
+        "",
+        meaning,
+        _verb(name, arguments),
+        _text(housekeeping_text.done),
+        arguments,
+        eligible=EVERY_TABLE,
+        needs_choice=True,
+    )
+
+
+EXPIRE = _declare(
+    "expire_snapshots",
+    "Expire the snapshots of tables, and delete the data and delete files that no other snapshot has: among them the "
+    "blocks that merges have replaced. Branches and tags stay. History, and time travel to what has expired, go with "
+    "them.",
+    _older_than(
+        "Snapshots committed before it expire: a date, a time (UTC unless it has a zone) or a period such as '7 days'. "
+        "Within the past hour it is refused.",
+        "the table's history.expire.max-snapshot-age-ms, else 5 days",
+    ),
+    Argument(
+        "retain_last",
+        parse_snapshot_count,
+        "How many snapshots stay, however old.",
+        otherwise="the table's history.expire.min-snapshots-to-keep, else 1",
+        metavar="NUMBER",
+    ),
+    flag(
+        "force",
+        "Allow an older_than within the past hour, though a query that began before may still read what goes.",
+    ),
+    flag("dry_run", "Say what would go and how many bytes come free; change nothing."),
+)
+ORPHANS = _declare(
+    "remove_orphan_files",
+    "Name the files in the directories of tables that no snapshot knows, left behind by writers that failed or were "
+    "killed; with dry_run false, delete them. A file that any table of the catalog uses stays; refused where another "
+    "table writes to the same place, or a table of the catalog cannot be read.",
+    _older_than(
+        "Only files last changed before it: a date, a time (UTC unless it has a zone) or a period such as '7 days'. "
+        "Less than 3 days is refused, since the files of a writer that has not committed yet look like orphans.",
+        "3 days ago",
+    ),
+    flag(
+        "force",
+        "Allow an older_than of less than 3 days, and remove files that a dropped table left in the same directories.",
+    ),
+    flag("dry_run", "Only name the files.", default=True),
+)
+MANIFESTS = _declare(
+    "rewrite_manifests",
+    "Rewrite the manifests of tables, ordered by partition and of the size in commit.manifest.target-size-bytes: "
+    "planning a query then reads fewer. Data files stay as they are.",
+    flag("dry_run", "Say how many manifests there are and would be at best; change nothing."),
+)
+DELETES = _declare(
+    "rewrite_position_delete_files",
+    "Join the small position delete files of tables, and drop those whose rows are gone. Iceberg leaves fewer than "
+    "five in a partition as they are, and deletion vectors.",
+    flag("dry_run", "Say how many there are in one partition at most; change nothing."),
+)
+_MAINTAIN = (
+    flag(
+        "orphans",
+        "Also remove orphan files of more than three days, for which all files in the table's directories are listed.",
+    ),
+    flag("dry_run", "Say what is due; change nothing."),
+)
+MAINTAIN = Operation(
+    "maintain",
+    "",
+    "Do what is due for tables, with one line for each: join position delete files (five or more in a partition), "
+    "rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own settings "
+    "and, with orphans, remove orphan files of more than three days.",
+    _verb("maintain", _MAINTAIN),
+    _text(housekeeping_text.maintained),
+    _MAINTAIN,
+    eligible=MAINTAINED,
+)

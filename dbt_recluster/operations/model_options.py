@@ -1,0 +1,233 @@
+"""What a model says about the clustering of its table.
+
+dbt does not check the values of an adapter's configs, so they are checked here, before any data is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any
+
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.options import (
+    KEY_PROPERTY,
+    OPTION_PREFIX,
+    RECLUSTER_OPTIONS,
+    Option,
+    ReclusterOptions,
+    declared,
+    option,
+    property_text,
+)
+from dbt_recluster.clustering.values import parse_boolean
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
+
+DEFAULT_FILE_FORMAT = "iceberg"
+
+# In a node's `meta`: every option by its own name.
+META = "recluster"
+_PREFIX = "recluster_"
+# Less alike are names that projects have of their own, such as cluster_by_old.
+_ALIKE = 0.85
+
+
+def parse_cluster_by(_: str, value: Any) -> ClusterKey | None:
+    """Read a key (:func:`parse_cluster_key`); an empty list means no key."""
+    return None if value == [] else parse_cluster_key(value)
+
+
+def file_format(config: Mapping[str, Any]) -> str:
+    """Return the format of a node's table, by its config."""
+    return str(config.get("file_format") or DEFAULT_FILE_FORMAT).lower()
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of a model.
+
+    Attributes:
+        recluster: How its table is reclustered.
+        learns_reads: Whether the reads of the model's project are recorded after a build.
+        columns: The model's columns, once they are known.
+    """
+
+    cluster_by: ClusterKey | None = option(
+        parse_cluster_by,
+        "The cluster key: a column, an expression, or a list of them.",
+        otherwise="none",
+        example="[event_date, user_id]",
+        config="cluster_by",
+        is_recorded=False,
+    )
+    automatic_clustering: bool = option(
+        parse_boolean,
+        "Recluster after each build.",
+        default=True,
+        example="false",
+        config="automatic_clustering",
+    )
+    sort_on_load: bool = option(
+        parse_boolean,
+        "Sort each load by the key as it is written.",
+        default=True,
+        example="false",
+        config="sort_on_load",
+        is_recorded=False,
+    )
+    maintain: bool = option(
+        parse_boolean,
+        "After each build, do the maintenance that is due.",
+        default=False,
+        example="true",
+        is_recorded=False,
+    )
+    recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
+    learns_reads: bool = False
+    columns: Columns | None = None
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
+        """Read a node's config: its own keys, or the names in its ``meta: {recluster: ...}``, which mean the same.
+
+        Raises:
+            OptionError, ClusterKeyError: A value has the wrong type or range, an option is given twice or does not
+                exist.
+        """
+        unknown = sorted(key for key in config if str(key).startswith(_PREFIX) and key not in CONFIGS)
+        if unknown:
+            raise OptionError(f"{unknown[0]} is not a config of dbt-recluster{_meant(unknown[0], CONFIGS)}")
+        meta = _meta(config)
+        values: dict[str, Any] = {}
+        for name, declaration in MODEL_OPTIONS.items():
+            own, other = config.get(declaration.config), meta.get(name)
+            if own is not None and other is not None and own != other:
+                raise OptionError(f"{declaration.config} and meta.{META}.{name} differ; write one of them")
+            in_meta = own is None and other is not None
+            values[name] = (
+                f"meta.{META}.{name}" if in_meta else declaration.config,
+                other if in_meta else own,
+            )
+        return cls._of_values(values, reads=values["reads"][1])
+
+    @classmethod
+    def of_table(cls, properties: Mapping[str, str], but: Container[str] = ()) -> ModelOptions:
+        """Read what a model has left in the properties of its table, except its key (:func:`recorded_key`).
+
+        Args:
+            properties: The table's properties.
+            but: Options that are not read.
+
+        Raises:
+            OptionError, ClusterKeyError: A property has a wrong value.
+        """
+        values = {
+            name: (f"table property {declaration.table_property}", properties.get(declaration.table_property))
+            for name, declaration in MODEL_OPTIONS.items()
+            if declaration.is_recorded and name not in but
+        }
+        return cls._of_values(values)
+
+    @classmethod
+    def _of_values(cls, values: Mapping[str, tuple[str, Any]], reads: Any = None) -> ModelOptions:
+        """Read values, each with the name that an error mentions."""
+        learns_reads = isinstance(reads, str) and reads.strip().lower() == "project"
+        given = {
+            name: MODEL_OPTIONS[name].read(*value)
+            for name, value in values.items()
+            if not (name == "reads" and learns_reads)
+        }
+        own = {name: value for name, value in given.items() if name not in RECLUSTER_OPTIONS}
+        recluster = {name: value for name, value in given.items() if name in RECLUSTER_OPTIONS}
+        return cls(**own, recluster=ReclusterOptions(**recluster), learns_reads=learns_reads)
+
+    def resolve(self, columns: Columns) -> ModelOptions:
+        """Return these options with their key checked against the model's columns and spelled like them.
+
+        Raises:
+            ClusterKeyError: An unknown column, or a type that the item cannot take.
+        """
+        if self.cluster_by is None:
+            return self
+        return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
+
+    def order_by(self) -> str | None:
+        """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""
+        if self.cluster_by is None or self.columns is None or not self.sort_on_load:
+            return None
+        return self.cluster_by.order_by(self.columns)
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties that record these options with the table; one with its default is not recorded."""
+        values = {
+            name: getattr(self if name not in RECLUSTER_OPTIONS else self.recluster, name)
+            for name in MODEL_OPTIONS
+        }
+        return {
+            declaration.table_property: property_text(values[name])
+            for name, declaration in MODEL_OPTIONS.items()
+            if declaration.is_recorded and values[name] != declaration.default
+        }
+
+
+MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPTIONS}
+CONFIGS: Mapping[str, Option] = {declaration.config: declaration for declaration in MODEL_OPTIONS.values()}
+
+
+def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
+    """Return the key that a model has set, or None.
+
+    Raises:
+        ClusterKeyError: The property is not a key.
+    """
+    text = properties.get(KEY_PROPERTY)
+    try:
+        return None if text is None else parse_cluster_key(text)
+    except ClusterKeyError as e:
+        raise ClusterKeyError(f"table property {KEY_PROPERTY}: {e}") from None
+
+
+def unknown_properties(properties: Iterable[str]) -> list[str]:
+    """Return the properties that look like options and are none."""
+    known = {declaration.table_property for declaration in MODEL_OPTIONS.values() if declaration.is_recorded}
+    return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in known)
+
+
+def misspelt(keys: Iterable[str], known: Collection[str]) -> list[tuple[str, str]]:
+    """Return the keys that nobody knows and that look like one of ours, each with the nearest.
+
+    Args:
+        keys: The configs of a node.
+        known: Those that dbt and the adapter know: dbt-spark has ``clustered_by``.
+    """
+    unknown = (key for key in keys if key not in known and key not in CONFIGS)
+    near = ((key, get_close_matches(key.lower(), CONFIGS, n=1, cutoff=_ALIKE)) for key in unknown)
+    return [(key, matches[0]) for key, matches in near if matches]
+
+
+def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options under a node's ``meta``.
+
+    Raises:
+        OptionError: It is no mapping, or names an option that does not exist.
+    """
+    meta = config.get("meta")
+    given = meta.get(META) if isinstance(meta, Mapping) else None
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise OptionError(
+            f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {given!r:.40}"
+        )
+    unknown = sorted(str(name) for name in given if name not in MODEL_OPTIONS)
+    if unknown:
+        raise OptionError(f"meta.{META} has no option {unknown[0]}{_meant(unknown[0], MODEL_OPTIONS)}")
+    return given
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"

@@ -1,0 +1,95 @@
+"""The operations on the known reads of tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.clustering.learned_reads import (
+    LearnedReads,
+    forget_reads,
+    import_event_logs,
+    learn_from_project,
+)
+from dbt_recluster.clustering.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.values import parse_event_log, parse_logged_as
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.operations.arguments import SINCE, key_argument
+from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.report import reads_text
+
+if TYPE_CHECKING:
+    from dbt_recluster.operations.runner import Call
+
+
+def _reads(call: Call) -> ReadsInformation:
+    own = call.target.options
+    return reads_information(call.table, call.table.know(own.recluster.reads if own else None))
+
+
+def _import(call: Call) -> LearnedReads:
+    event_log, since, logged_as = (call.arguments[name] for name in ("event_log", "since", "logged_as"))
+    if event_log is not None:
+        return import_event_logs(call.opened, event_log, since, logged_as)
+    if since is not None or logged_as is not None:
+        raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
+    if not call.queries:
+        relation = call.target.relation
+        advice = (
+            "run dbt compile first, or name"
+            if call.target.unique_id
+            else "it is no model of this project; name"
+        )
+        raise OptionError(
+            f"{relation}: nothing of this project that reads it is compiled; {advice} Spark's event logs with event_log"
+        )
+    return learn_from_project(call.opened, call.queries)
+
+
+def _forget(call: Call) -> dict[str, Any]:
+    return {"table": call.target.relation, "forgotten": forget_reads(call.opened)}
+
+
+READS = Operation(
+    "clustering_reads",
+    "reads",
+    "Print the known reads of tables: the range of each, its source, how often it is read, the blocks that it opens, "
+    "and how many of them in vain. Changes nothing.",
+    _reads,
+    lambda reads, _: reads_text.reads(reads.as_dict()),
+    (key_argument("The key to measure by; the table keeps its own"),),
+)
+IMPORT = Operation(
+    "import_reads",
+    "",
+    "Record the reads of tables, which every recluster then follows: ranges and counts, never the text of a query. "
+    "They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run), or from "
+    "the event logs of any Spark application.",
+    _import,
+    lambda learned, _: reads_text.learned(learned.as_dict()),
+    (
+        Argument(
+            "event_log",
+            lambda _, value: parse_event_log(value),
+            "A directory of Spark's event logs, or one log, on any file system that Spark reads.",
+            otherwise="the project's compiled SQL",
+            metavar="PATH",
+        ),
+        SINCE,
+        Argument(
+            "logged_as",
+            lambda _, value: parse_logged_as(value),
+            "The table's full name in the logs, if other applications give its catalog another name.",
+            otherwise="its name here",
+            metavar="NAME",
+        ),
+    ),
+    needs_choice=True,
+)
+FORGET = Operation(
+    "forget_reads",
+    "",
+    "Drop the recorded reads of tables, those of import_reads and of recluster_reads: project.",
+    _forget,
+    lambda values, _: reads_text.forgotten(values),
+    needs_choice=True,
+)

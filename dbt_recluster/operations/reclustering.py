@@ -1,0 +1,143 @@
+"""The operations that recluster tables, or keep everybody from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.clustering.learned_reads import is_project_known, learn_from_project
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.suspension import resume, suspend
+from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.operations.arguments import PLANNING, flag, key_argument
+from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.operations.model_options import recorded_key, unknown_properties
+from dbt_recluster.operations.runner import gain_first
+from dbt_recluster.report import operation_text
+from dbt_recluster.report.text import plan_table, recluster_line
+
+if TYPE_CHECKING:
+    from dbt_recluster.clustering.result import ReclusterResult
+    from dbt_recluster.operations.runner import Call
+
+
+def recluster_target(call: Call) -> ReclusterResult:
+    """Recluster a table with the options of its model, within what is left of the run's budget.
+
+    Raises:
+        BudgetSpentError: Nothing is left of it.
+        ReclusterError: See :meth:`dbt_recluster.clustering.recluster.Recluster.run`.
+    """
+    options = call.options(trigger=call.context.trigger, progress=call.context.progress())
+    budget = call.context.budget
+    with budget.limit(options.max_bytes) as max_bytes:
+        try:
+            warnings = [] if options.dry_run else _learn(call)
+            result = Recluster(call.table, replace(options, max_bytes=max_bytes)).run()
+        except ReclusterError as e:
+            budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
+            raise
+        budget.spend(result.plan.bytes if result.plan else result.bytes_in)
+    result.warnings += warnings
+    return result
+
+
+def _learn(call: Call) -> list[str]:
+    """Record the project's reads of a table if its model says so, unless they are recorded; return warnings."""
+    if call.target.options is None or not call.target.options.learns_reads or not call.queries:
+        return []
+    try:
+        if not is_project_known(call.table, call.queries):
+            learn_from_project(call.table, call.queries)
+    except Exception as e:  # the recluster follows the reads that were recorded before
+        return [f"the project's reads were not learned: {call.context.explain(e)}"]
+    return []
+
+
+def _recluster(call: Call) -> ReclusterResult:
+    call.warnings.extend(_key_warnings(call))
+    if call.target.options is None:
+        for name in unknown_properties(call.opened.iceberg.properties):
+            call.warnings.append(f"table property {name} is not an option of dbt-recluster and is ignored")
+    result = recluster_target(call)
+    call.warnings.extend(result.warnings)
+    return result
+
+
+def _key_warnings(call: Call) -> Iterator[str]:
+    """Yield what to know about a key that is not that of the table's model.
+
+    Raises:
+        ClusterKeyError: The model is part of this project and has another key.
+    """
+    given = call.arguments["cluster_by"]
+    if given is None:
+        return
+    options = call.target.options
+    try:
+        own = options.cluster_by if options else recorded_key(call.opened.iceberg.properties)
+    except ClusterKeyError as e:
+        yield str(e)
+        return
+    if own is None or str(own).lower() == str(call.table.key).lower():
+        return
+    if options is not None:
+        raise ClusterKeyError(
+            f"the model of {call.target.relation} has cluster_by {own}; change it there instead of naming {given} here"
+        )
+    yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
+
+
+def _suspend(call: Call) -> dict[str, Any]:
+    return {"table": call.target.relation, "suspended": suspend(call.opened.iceberg)}
+
+
+def _resume(call: Call) -> dict[str, Any]:
+    since = resume(call.opened.iceberg)
+    return {"table": call.target.relation, "suspended": None, "was_suspended": since}
+
+
+RECLUSTER = Operation(
+    "recluster",
+    "",
+    "Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each "
+    "table with counts, bytes, depths and seconds. A suspended table is passed over. Fails, after trying the others, "
+    "if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.",
+    _recluster,
+    lambda result, call: recluster_line(result, call.context.resume),
+    (
+        Argument.of_option(RECLUSTER_OPTIONS["final"], ""),
+        Argument.of_option(RECLUSTER_OPTIONS["where"], "PREDICATE"),
+        Argument.of_option(RECLUSTER_OPTIONS["max_bytes"], "SIZE"),
+        *PLANNING,
+        flag("dry_run", "Print the plan, its bytes and its duration, and rewrite nothing."),
+        key_argument(
+            "The cluster key of a single table, which becomes its sort order; a model's key is changed in its "
+            "configuration",
+            is_of_one_table=True,
+        ),
+    ),
+    detail=plan_table,
+    is_rewrite=True,
+    order=gain_first,
+)
+SUSPEND = Operation(
+    "suspend_recluster",
+    "suspend",
+    "Keep everybody from reclustering tables, after a run or by hand, until resume_recluster. It is a property of the "
+    "table (recluster.suspended), so every process honours it; a recluster that is running stops before its next "
+    "round.",
+    _suspend,
+    lambda values, call: operation_text.suspended(values, call.context.resume),
+    needs_choice=True,
+)
+RESUME = Operation(
+    "resume_recluster",
+    "resume",
+    "Let tables that were suspended be reclustered again.",
+    _resume,
+    lambda values, _: operation_text.resumed(values),
+    needs_choice=True,
+)

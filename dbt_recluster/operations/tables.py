@@ -1,0 +1,210 @@
+"""The tables that an operation works on, chosen among the nodes of a project: dbt's graph or a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from dbt_recluster.exceptions import OptionError, ReclusterError
+from dbt_recluster.operations.model_options import DEFAULT_FILE_FORMAT, ModelOptions, file_format
+from dbt_recluster.table_names import NameResolution, Parts, join_parts, name_parts
+
+# A node as dbt's graph and its manifest have it.
+Node = Mapping[str, Any]
+
+_TABLES = ("model", "seed", "snapshot")
+# The materializations without blocks. Any other may make a table: adapters and projects have their own.
+_NO_TABLES = ("view", "ephemeral", "materialized_view", "test", "unit", "function")
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table to work on.
+
+    Attributes:
+        relation: Its identifier.
+        options: The options of its model, or None for a table that is not part of the project.
+        required: Whether the user named it. Otherwise it is passed over if it is not built yet.
+        error: What is wrong with its model's options. Other tables are worked on regardless.
+        unique_id: dbt's id of its node, or None for a table that is not part of the project.
+    """
+
+    relation: str
+    options: ModelOptions | None = None
+    required: bool = True
+    error: str | None = None
+    unique_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tables that a user chooses: by name, by selectors, or not at all.
+
+    Attributes:
+        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both.
+        selected: The unique ids of the nodes that ``select`` and ``exclude`` admit; None without either.
+    """
+
+    table: Any = None
+    selected: frozenset[str] | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user chose anything."""
+        return self.table is not None or self.selected is not None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one table is named, by a string."""
+        return isinstance(self.table, str)
+
+
+@dataclass(frozen=True)
+class Eligible:
+    """Which of a project's tables an operation is for, among those that are not named one by one.
+
+    Attributes:
+        admits: Whether a node with a table is one of them.
+        trait: What sets them apart, for errors: "has cluster_by".
+        by_default: Whether selectors admit other tables too.
+    """
+
+    admits: Callable[[Node], bool]
+    trait: str
+    by_default: bool = False
+
+
+def is_iceberg(node: Node) -> bool:
+    """Whether a node's table may be one of Iceberg's, as far as its config tells."""
+    return file_format(node["config"]) == DEFAULT_FILE_FORMAT
+
+
+def _has_key(node: Node) -> bool:
+    try:
+        return ModelOptions.of_config(node["config"]).cluster_by is not None
+    except ReclusterError:
+        return True  # the error is reported when the table has its turn
+
+
+def _is_maintained(node: Node) -> bool:
+    try:
+        return ModelOptions.of_config(node["config"]).maintain
+    except ReclusterError:
+        return True
+
+
+EVERY_TABLE = Eligible(is_iceberg, "is an Iceberg table")
+CLUSTERED = Eligible(_has_key, "has cluster_by")
+MAINTAINED = Eligible(_is_maintained, "has recluster_maintain: true", by_default=True)
+
+
+def has_table(node: Node) -> bool:
+    """Whether a node makes a table."""
+    kind, materialized = node.get("resource_type", "model"), node["config"].get("materialized")
+    return kind in _TABLES and materialized not in _NO_TABLES
+
+
+def choose(
+    choice: Choice, nodes: Iterable[Node], names: NameResolution, eligible: Eligible = CLUSTERED
+) -> list[Target]:
+    """Return the tables that an operation works on: those chosen, or all of the project that it is for.
+
+    Args:
+        choice: What the user chose.
+        nodes: The project's nodes.
+        names: Which table a name means.
+        eligible: Which tables the operation is for.
+
+    Raises:
+        OptionError: A name is unknown or ambiguous, or there is no such table.
+    """
+    every = list(nodes)
+    built = [node for node in every if has_table(node)]
+    if choice.table is None:
+        return _eligible_targets(choice, built, eligible)
+    given = [choice.table] if isinstance(choice.table, str) else choice.table
+    is_list = isinstance(given, list) and bool(given)
+    if not is_list or not all(isinstance(name, str) and name.strip() for name in given):
+        raise OptionError(
+            f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
+        )
+    return [_named_target(_parts(name.strip(), every), every, names) for name in given]
+
+
+def target_of(node: Node, relation: str | None = None, *, required: bool = False) -> Target:
+    """Return the table of a node as a target; ``relation`` is its identifier if Spark has another than dbt."""
+    options, error = None, None
+    try:
+        options = ModelOptions.of_config(node["config"])
+    except ReclusterError as e:
+        file = node.get("original_file_path")
+        error = f"the configuration of its model{f' in {file}' if file else ''} is wrong: {e}"
+    return Target(relation or join_parts(relation_of(node)), options, required, error, node.get("unique_id"))
+
+
+def relation_of(node: Node) -> Parts:
+    """Return the parts of the name of a node's table."""
+    # Not from relation_name, where a part that needs backquotes may have none.
+    catalog = node.get("database")
+    return (*([catalog] if catalog else []), node["schema"], node["alias"])
+
+
+def _eligible_targets(choice: Choice, nodes: Sequence[Node], eligible: Eligible) -> list[Target]:
+    if choice.selected is not None:
+        nodes = [node for node in nodes if node["unique_id"] in choice.selected]
+        if not nodes:
+            raise OptionError(
+                "nothing that is selected is a table that this project builds; name others with table"
+            )
+        if eligible.by_default:
+            eligible = EVERY_TABLE
+    admitted = [node for node in nodes if eligible.admits(node)]
+    if not admitted and choice.selected is not None:
+        raise OptionError(f"nothing that is selected {eligible.trait}")
+    if not admitted:
+        raise OptionError(f"No model of this project {eligible.trait}; name a table: schema.name")
+    return sorted(map(target_of, admitted), key=lambda target: target.relation)
+
+
+def _parts(name: str, nodes: Sequence[Node]) -> Parts:
+    # dbt allows names of models that SQL does not.
+    is_model = "." not in name and any(name in (node.get("name"), node.get("alias")) for node in nodes)
+    return (name,) if is_model else name_parts(name)
+
+
+def _named_target(parts: Parts, nodes: Sequence[Node], names: NameResolution) -> Target:
+    name = join_parts(parts)
+    tables = [node for node in nodes if has_table(node)]
+    if len(parts) > 1:
+        matches = [node for node in tables if names.is_same(relation_of(node), parts)]
+        if not matches:
+            return Target(name)
+    else:
+        matches = [node for node in tables if parts[0] in (node["name"], node["alias"])]
+    if not matches:
+        raise OptionError(f"{name} {_no_table(name, nodes, tables)}")
+    if len(matches) > 1:
+        relations = " or ".join(join_parts(relation_of(node)) for node in matches)
+        raise OptionError(f"{name} may be {relations}; name one of them")
+    return target_of(matches[0], required=True)
+
+
+def _no_table(name: str, nodes: Sequence[Node], tables: Sequence[Node]) -> str:
+    """Return why no table has this name, as the end of a sentence."""
+    for node in nodes:
+        if name in (node.get("name"), node.get("alias")) and node.get("resource_type", "model") in _TABLES:
+            kind = str(node["config"].get("materialized"))
+            article = "an" if kind[:1] in "aeiou" else "a"
+            return f"is {article} {kind}, which has no blocks of its own; name the table that it reads"
+    known = sorted(node["name"] for node in tables)
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"is no model, seed or snapshot of this project; did you mean {near[0]}?"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    return (
+        "is no model, seed or snapshot of this project with a table; there are "
+        f"{', '.join(known[:_MOST_NAMED])}{more}"
+    )

@@ -1,0 +1,45 @@
+"""Numbers, sizes and tables as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
+
+
+def count_noun(count: int, noun: str) -> str:
+    """Return ``1 set`` or ``3 sets``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
+    unit, factor = best_unit(count)
+    return f"{count} bytes" if factor == 1 else f"{count / factor:.1f} {unit}"
+
+
+def best_unit(count: int) -> tuple[str, int]:
+    """Return the unit that a number of bytes reads best in, and its bytes."""
+    power = 0
+    while count / 1024**power >= 1024 and power < len(_UNITS) - 1:
+        power += 1
+    return _UNITS[power], 1024**power
+
+
+def moment(iso: str) -> str:
+    """Return an ISO time in UTC to the second: ``2026-01-31 12:00:00``."""
+    return iso[:19].replace("T", " ")
+
+
+def span(low: str, high: str) -> str:
+    """Return ``low to high``, or one of them if they are equal."""
+    return low if low == high else f"{low} to {high}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as aligned columns under a header."""
+    lines = [tuple(header), *map(tuple, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+    )

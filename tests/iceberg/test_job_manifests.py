@@ -1,0 +1,200 @@
+"""The command on the tables of a manifest, whichever dbt has written it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tables import checksum, make_table, metadata_file
+
+from dbt_recluster.job.command_line import main
+from dbt_recluster.maintenance import clustering_depth
+
+
+class Project:
+    """A manifest of tables that are there."""
+
+    def __init__(self, directory: Path, catalog: str) -> None:
+        self.catalog = catalog
+        self.path = directory / "manifest.json"
+        self.results = directory / "run_results.json"
+        self.nodes: dict[str, Any] = {}
+
+    def add(self, name: str, database: str | None = "awsdatacatalog", **config: Any) -> str:
+        unique_id = f"model.shop.{name}"
+        self.nodes[unique_id] = {
+            "unique_id": unique_id,
+            "resource_type": "model",
+            "name": name,
+            "alias": name,
+            "database": database,
+            "schema": "sales",
+            "fqn": ["shop", name],
+            "original_file_path": f"models/{name}.sql",
+            "depends_on": {"nodes": []},
+            "tags": config.get("tags", []),
+            "config": {"materialized": "table", **config},
+        }
+        return unique_id
+
+    def write(self, **statuses: str) -> tuple[str, ...]:
+        """Write both files; return the arguments of the command that name them."""
+
+        def metadata(kind: str, version: int) -> dict[str, str]:
+            schema = f"https://schemas.getdbt.com/dbt/{kind}/v{version}.json"
+            return {"dbt_schema_version": schema, "generated_at": "2026-01-02", "invocation_id": "a"}
+
+        self.path.write_text(json.dumps({"metadata": metadata("manifest", 12), "nodes": self.nodes}))
+        results = [{"unique_id": f"model.shop.{name}", "status": status} for name, status in statuses.items()]
+        self.results.write_text(json.dumps({"metadata": metadata("run-results", 6), "results": results}))
+        return "--manifest", str(self.path), *(("--run-results", str(self.results)) if statuses else ())
+
+
+@pytest.fixture
+def project(tmp_path: Path, hadoop_catalog: str, spark: Any) -> Project:
+    spark.conf.set(f"spark.sql.catalog.{hadoop_catalog}.cache-enabled", "false")
+    return Project(tmp_path, hadoop_catalog)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command; returns its exit code, its JSON and standard error."""
+
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        capsys.readouterr()
+        code = main([*arguments, "--json"])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out), captured.err
+
+    return run
+
+
+def table(spark: Any, project: Project, name: str) -> str:
+    return make_table(spark, f"{project.catalog}.sales", name=name, rows=100)
+
+
+def names(answer: Any) -> list[str]:
+    return [each["table"].rpartition(".")[2] for each in answer["tables"]]
+
+
+def test_a_build_is_followed_by_one_command(spark: Any, project: Project, run: Any) -> None:
+    tables = {name: table(spark, project, name) for name in ("orders", "daily", "failed", "manual", "plain")}
+    before = {name: checksum(spark, each) for name, each in tables.items()}
+    project.add("orders", cluster_by=["k", "id"], recluster_depth=1)
+    project.add("daily", meta={"recluster": {"cluster_by": "k", "depth": 1, "block_rows": 200}})
+    project.add("failed", cluster_by="k")
+    project.add("manual", cluster_by="k", automatic_clustering=False)
+    project.add("plain")
+    project.add("a_view", materialized="view", cluster_by="k")
+    statuses = {
+        "orders": "success",
+        "daily": "success",
+        "failed": "error",
+        "manual": "success",
+        "plain": "success",
+    }
+    chosen = project.write(**statuses)
+
+    code, answer, err = run("recluster", *chosen, "--map", f"awsdatacatalog={project.catalog}")
+    assert (code, names(answer)) == (0, ["daily", "orders"])
+    assert "1 table of" in err and "left out, by automatic_clustering: false" in err  # noqa: PT018
+    keys = {each["table"].rpartition(".")[2]: each["cluster_key"] for each in answer["tables"]}
+    assert keys == {"orders": "k, id", "daily": "k"}
+    assert all(each["depth_after"] == 1 for each in answer["tables"])
+    assert next(each for each in answer["tables"] if each["table"].endswith("daily"))["blocks_out"] == 3
+    assert clustering_depth(spark, tables["failed"], "k") > 1
+    assert {name: checksum(spark, each) for name, each in tables.items()} == before
+
+    code, answer, _ = run(
+        "information", *project.write(), "--catalog", project.catalog, "--select", "tag:none", "daily"
+    )
+    assert (code, names(answer), answer["tables"][0]["average_depth"]) == (0, ["daily"], 1)
+
+
+def test_tables_that_are_missing(spark: Any, project: Project, run: Any) -> None:
+    table(spark, project, "orders")
+    project.add("orders", cluster_by="k")
+    project.add("gone", cluster_by="k")
+    place = ("--catalog", project.catalog)
+    code, answer, err = run("recluster", *project.write(), *place)
+    assert (code, names(answer)) == (0, ["orders"])
+    assert f"{project.catalog}.sales.gone is passed over: " in err
+    code, answer, err = run("recluster", *project.write(gone="success", orders="success"), *place)
+    assert (code, names(answer)) == (1, ["gone", "orders"])
+    assert answer["tables"][0]["error"]
+    code, answer, err = run("recluster", *project.write(orders="error"), *place)
+    assert (code, answer["tables"]) == (0, [])
+    assert "nothing that the run of" in err
+
+
+def test_all_nodes_are_checked_before_anything_is_done(spark: Any, project: Project, run: Any) -> None:
+    orders = table(spark, project, "orders")
+    table(spark, project, "misfit")
+    file = metadata_file(spark, orders)
+    project.add("orders", cluster_by="k")
+    project.add("typo", meta={"recluster": {"cluster_by": "k", "dept": 3}})
+    project.add("deep", cluster_by="k", recluster_depth="deep")
+    place = ("--catalog", project.catalog)
+    code, answer, _ = run("recluster", *project.write(), *place)
+    assert (code, answer["tables"]) == (2, [])
+    assert (
+        "models/typo.sql is wrong: meta.recluster has no option dept; did you mean depth?" in answer["error"]
+    )
+    assert "models/deep.sql is wrong: recluster_depth must be a number" in answer["error"]
+    del project.nodes["model.shop.typo"], project.nodes["model.shop.deep"]
+    project.add("misfit", cluster_by="no_such_column")
+    code, answer, _ = run("recluster", *project.write(), *place)
+    assert (code, answer["tables"]) == (2, [])
+    assert "no_such_column" in answer["error"]
+    assert metadata_file(spark, orders) == file
+
+
+def test_names_selectors_and_other_operations(
+    spark: Any, project: Project, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("orders", "daily", "plain"):
+        table(spark, project, name)
+    project.add("orders", cluster_by="k", tags=["hourly"])
+    project.add("daily", cluster_by="k")
+    project.add("plain")
+    chosen = (*project.write(), "--catalog", project.catalog)
+    assert names(run("suspend", *chosen, "--select", "tag:hourly")[1]) == ["orders"]
+    assert run("recluster", *chosen, "orders")[1]["tables"][0]["suspended"]
+    assert names(run("resume", *chosen, "orders", f"{project.catalog}.sales.daily")[1]) == ["orders", "daily"]
+    assert names(run("expire-snapshots", *chosen, "plain", "--dry-run")[1]) == ["plain"]
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"unique_id": "model.shop.daily"}\n'))
+    assert names(run("history", *chosen, "--select", "-")[1]) == ["daily"]
+    code, answer, _ = run("recluster", *chosen, "dayly")
+    assert code == 2
+    assert "did you mean daily?" in answer["error"]
+
+
+def test_queries_of_the_manifest_are_learned(spark: Any, project: Project, run: Any) -> None:
+    orders = table(spark, project, "orders")
+    project.add("orders", cluster_by="k")
+    for name, sql in {
+        "report": f"select count(*) from {orders} where k between 10 and 20",
+        "foreign": f'select count(*) from "{orders}" where "k" = 7 fetch first 3 rows only',
+    }.items():
+        reader = project.nodes[project.add(name)]
+        reader |= {"compiled_code": sql, "depends_on": {"nodes": ["model.shop.orders"]}, "language": "sql"}
+    chosen = (*project.write(), "--catalog", project.catalog)
+    code, answer, _ = run("import-reads", *chosen, "orders")
+    (learned,) = answer["tables"]
+    assert (code, learned["recorded"]) == (0, 1)
+    assert any("model.shop.foreign" in line for line in learned["left_out"])
+    assert run("clustering-reads", *chosen, "orders")[1]["tables"][0]["reads"][0]["columns"] == {
+        "k": [10, 20]
+    }
+
+
+def test_bad_files_are_wrong_usage(project: Project, run: Any) -> None:
+    project.add("orders", cluster_by="k")
+    chosen = project.write(orders="success")
+    project.path.write_text(project.path.read_text()[:-20])
+    code, answer, err = run("recluster", *chosen)
+    assert (code, answer["tables"], len(err.splitlines())) == (2, [], 1)
+    assert "is not the manifest of dbt, or only a part of it" in answer["error"]

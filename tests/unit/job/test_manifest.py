@@ -1,0 +1,211 @@
+"""dbt's files as data, and the selection of nodes without dbt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbt_recluster.exceptions import ManifestError, OptionError
+from dbt_recluster.job.manifest import Manifest
+from dbt_recluster.job.node_selection import selected_nodes
+from dbt_recluster.operations.tables import relation_of
+
+SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
+
+
+def node(name: str, kind: str = "model", **more: Any) -> dict[str, Any]:
+    folder = more.pop("folder", "marts")
+    config = {"materialized": "table", "tags": more.get("tags", []), **more.pop("config", {})}
+    return {
+        "unique_id": f"{kind}.shop.{name}",
+        "resource_type": kind,
+        "name": name,
+        "alias": name,
+        "database": "awsdatacatalog",
+        "schema": "sales",
+        "package_name": "shop",
+        "fqn": ["shop", folder, name],
+        "original_file_path": f"{kind}s/{folder}/{name}.sql",
+        "depends_on": {"nodes": []},
+        **more,
+        "config": config,
+    }
+
+
+def write(path: Path, nodes: list[dict[str, Any]], schema: str = SCHEMA, **metadata: Any) -> Path:
+    known = {"dbt_schema_version": schema, "generated_at": "2026-01-02T00:00:00Z", **metadata}
+    path.write_text(json.dumps({"metadata": known, "nodes": {each["unique_id"]: each for each in nodes}}))
+    return path
+
+
+def results(path: Path, statuses: dict[str, str], at: str = "2026-01-02T00:01:00Z", version: int = 6) -> Path:
+    schema = f"https://schemas.getdbt.com/dbt/run-results/v{version}.json"
+    rows = [{"unique_id": name, "status": status} for name, status in statuses.items()]
+    path.write_text(
+        json.dumps({"metadata": {"dbt_schema_version": schema, "generated_at": at}, "results": rows})
+    )
+    return path
+
+
+NODES = [
+    node("orders", tags=["hourly"], config={"cluster_by": "id"}),
+    node("order_items", config={"meta": {"recluster": {"cluster_by": "id"}}}),
+    node("daily", folder="reports", tags=["daily", "hourly"]),
+    node("a_view", config={"materialized": "view"}),
+    node("codes", "seed", config={"materialized": None}),
+]
+
+
+def test_names_in_spark(tmp_path: Path) -> None:
+    path = write(tmp_path / "manifest.json", NODES)
+
+    def relation(**place: Any) -> tuple[str, ...]:
+        return relation_of(Manifest.read(path, **place).nodes["model.shop.orders"])
+
+    assert relation() == ("awsdatacatalog", "sales", "orders")
+    assert (
+        relation(catalog="lake")
+        == relation(renamed={"awsdatacatalog": "lake"})
+        == ("lake", "sales", "orders")
+    )
+    assert relation(renamed={"other": "lake"}) == ("awsdatacatalog", "sales", "orders")
+
+
+def test_what_a_run_built(tmp_path: Path) -> None:
+    manifest = Manifest.read(write(tmp_path / "manifest.json", NODES))
+    statuses = {"model.shop.orders": "success", "model.shop.daily": "error", "test.shop.gone": "pass"}
+    assert manifest.built(results(tmp_path / "run_results.json", statuses)) == {"model.shop.orders"}
+    assert manifest.built(results(tmp_path / "run_results.json", {})) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not the manifest of dbt, or only a part of it"),
+        ('{"metadata": {"dbt_schema_version"', "is not the manifest of dbt, or only a part of it"),
+        ("[" * 100_000, "is not the manifest of dbt, or only a part of it"),
+        ("[]", "it has no metadata"),
+        ('{"metadata": {}}', "its schema is None"),
+        (
+            json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("manifest", "catalog")}}),
+            "its schema is",
+        ),
+        (
+            json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("v12", "v8")}}),
+            "v9 or later is needed",
+        ),
+        (json.dumps({"metadata": {"dbt_schema_version": SCHEMA}}), "has no nodes"),
+        (
+            json.dumps({"metadata": {"dbt_schema_version": SCHEMA}, "nodes": {"model.a.b": 7}}),
+            "has no config",
+        ),
+    ],
+)
+def test_what_is_no_manifest(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "manifest.json"
+    path.write_text(text)
+    with pytest.raises(ManifestError, match=message):
+        Manifest.read(path)
+
+
+def test_files_that_are_not_there_or_do_not_belong_together(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="cannot be read: No such file"):
+        Manifest.read(tmp_path / "manifest.json")
+    manifest = Manifest.read(write(tmp_path / "manifest.json", NODES))
+    with pytest.raises(ManifestError, match="they have no node in common"):
+        manifest.built(results(tmp_path / "run_results.json", {"model.other.a": "success"}))
+    old = results(tmp_path / "run_results.json", {"model.shop.orders": "success"}, at="2026-01-01T00:00:00Z")
+    with pytest.raises(ManifestError, match="it is not of the last run"):
+        manifest.built(old)
+    with pytest.raises(ManifestError, match="its schema is"):
+        manifest.built(tmp_path / "manifest.json")
+
+
+def test_two_nodes_with_one_table(tmp_path: Path) -> None:
+    path = write(tmp_path / "manifest.json", [node("a", alias="t"), node("b", alias="t")])
+    with pytest.raises(ManifestError, match=r"model\.shop\.a and model\.shop\.b have one table"):
+        Manifest.read(path)
+    views = [node("a", alias="t"), node("b", alias="t", config={"materialized": "view"})]
+    assert len(Manifest.read(write(path, views)).nodes) == 2
+
+
+def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
+    reads = {"depends_on": {"nodes": ["model.shop.orders"]}}
+    nodes = [
+        *NODES[:1],
+        node("v", config={"materialized": "view"}, compiled_code="select * from orders", **reads),
+        node("report", compiled_code="select 1 from v", depends_on={"nodes": ["model.shop.v"]}),
+        node("late", **reads),
+        node("an", "analysis", config={"materialized": "view"}, compiled_code="select 2", **reads),
+        node("other", compiled_code="select 3"),
+    ]
+    compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
+    compiled.mkdir(parents=True)
+    (compiled / "late.sql").write_text("select 4 from orders")
+    manifest = Manifest.read(write(tmp_path / "target" / "manifest.json", nodes))
+    assert manifest.queries("model.shop.orders") == {
+        "analysis.shop.an": "select 2",
+        "model.shop.late": "select 4 from orders",
+        "model.shop.report": "select 1 from v",
+    }
+
+
+@pytest.mark.parametrize(
+    ("select", "exclude", "names"),
+    [
+        (["orders"], None, "orders"),
+        (["order*"], None, "order_items orders"),
+        (["tag:hourly"], None, "daily orders"),
+        (["tag:hourly,tag:daily"], None, "daily"),
+        (["tag:hourly"], ["daily"], "orders"),
+        (["path:models/reports"], None, "daily"),
+        (["models/reports/daily.sql", "codes"], None, "codes daily"),
+        (["shop.marts"], None, "a_view codes order_items orders"),
+        (["fqn:shop.reports.*"], None, "daily"),
+        (["marts.orders"], None, "orders"),
+        (["config.materialized:view"], None, "a_view"),
+        (["config.meta.recluster.cluster_by:id"], None, "order_items"),
+        (["config.tags:daily"], None, "daily"),
+        (["package:shop"], ["resource_type:model"], "codes"),
+        (None, ["tag:hourly"], "a_view codes order_items"),
+    ],
+)
+def test_selectors(select: list[str] | None, exclude: list[str] | None, names: str) -> None:
+    nodes = {each["unique_id"]: each for each in NODES}
+    chosen = selected_nodes(nodes, select, exclude, ())
+    assert sorted(name.rpartition(".")[2] for name in chosen) == names.split()
+
+
+def test_the_lines_of_dbt_ls() -> None:
+    nodes = {each["unique_id"]: each for each in NODES}
+    lines = [
+        "orders\n",
+        '{"unique_id": "model.shop.daily", "name": "daily"}\n',
+        "models/marts/order_items.sql\n",
+        "shop.marts.codes\n",
+        '{"unique_id": "test.shop.unique_orders_id"}\n',
+        "\n",
+    ]
+    chosen = selected_nodes(nodes, ["-"], None, lines)
+    assert sorted(name.rpartition(".")[2] for name in chosen) == ["codes", "daily", "order_items", "orders"]
+
+
+@pytest.mark.parametrize(
+    ("select", "lines", "message"),
+    [
+        (["+orders"], (), r"dbt ls --select '\+orders' --output json"),
+        (["orders+"], (), "needs dbt's graph"),
+        (["@orders"], (), "needs dbt's graph"),
+        (["state:modified"], (), "is not a selector that works without dbt"),
+        (["nothing"], (), "nothing in this manifest is left by select: nothing"),
+        (["-"], ["12:00:01  Running with dbt=1.11.16"], "is not what dbt ls prints"),
+        (["-"], ["{broken"], "is not what dbt ls prints"),
+        (["-"], [], "nothing in this manifest is left by select: -"),
+    ],
+)
+def test_wrong_selections(select: list[str], lines: list[str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        selected_nodes({each["unique_id"]: each for each in NODES}, select, None, lines)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.values import parse_since
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.operations.arguments import CHOICE, FORMAT, WHERE, key_argument
+from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.registry import OPERATIONS, operation_named
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("value", "moment"),
+    [
+        (None, None),
+        (date(2026, 1, 2), datetime(2026, 1, 2, tzinfo=timezone.utc)),
+        (datetime(2026, 1, 2, 3), datetime(2026, 1, 2, 3, tzinfo=timezone.utc)),
+        ("2026-01-02", datetime(2026, 1, 2, tzinfo=timezone.utc)),
+        ("2026-01-02T03:00:00Z", datetime(2026, 1, 2, 3, tzinfo=timezone.utc)),
+        ("2026-01-02 03:00:00+02:00", datetime(2026, 1, 2, 1, tzinfo=timezone.utc)),
+        ("7 days", NOW - timedelta(days=7)),
+        ("1 hour", NOW - timedelta(hours=1)),
+    ],
+)
+def test_since(value: Any, moment: datetime | None) -> None:
+    assert parse_since(value, NOW) == moment
+
+
+@pytest.mark.parametrize("value", ["lately", 7, "7", ["2026-01-01"], "7 months", ""])
+def test_a_since_that_cannot_be(value: Any) -> None:
+    with pytest.raises(OptionError, match=r"^since must be a date"):
+        parse_since(value)
+
+
+def test_the_others() -> None:
+    key = key_argument("a key")
+    assert [FORMAT.read(value) for value in (None, "text", "JSON")] == ["text", "text", "json"]
+    assert key.read(None) is None
+    assert str(key.read("to_date(ts), k")) == "days(ts), k"
+    assert (WHERE.read(None), WHERE.read("a = 1")) == (None, "a = 1")
+    with pytest.raises(ClusterKeyError):
+        key.read(3)
+    with pytest.raises(OptionError, match=r"^format must be"):
+        FORMAT.read("xml")
+    with pytest.raises(OptionError, match=r"^where must be"):
+        WHERE.read(" ")
+
+
+def test_the_arguments_of_recluster() -> None:
+    given = {
+        "table": "a.t",
+        "cluster_by": "to_date(ts)",
+        "final": "true",
+        "where": "a > 1",
+        "max_bytes": "1 MB",
+        "depth": 2,
+        "strategy": "peak",
+        "dry_run": True,
+    }
+    read = OPERATIONS["recluster"].read((*CHOICE, FORMAT), given)
+    assert read == {
+        **given,
+        "cluster_by": parse_cluster_key("days(ts)"),
+        "final": True,
+        "max_bytes": 2**20,
+        "depth": 2.0,
+        **dict.fromkeys(("select", "exclude", "block_rows")),
+        "format": "text",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("final", "perhaps"), ("where", 3), ("max_bytes", "lots"), ("depth", "deep"), ("dry_run", 7)],
+)
+def test_wrong_arguments_are_named_as_they_were_given(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=f"^{name} must be"):
+        OPERATIONS["recluster"].read((), {name: value})
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_misspelt_argument_is_answered_with_the_nearest_or_all(operation: Operation) -> None:
+    with pytest.raises(OptionError, match="has no argument 'tabel'; did you mean table"):
+        operation.read((*CHOICE, FORMAT), {"tabel": "a.t"})
+    with pytest.raises(OptionError, match="has no argument 'xyz'; it takes table, select, exclude, format"):
+        operation.read((*CHOICE, FORMAT), {"xyz": "a.t"})
+
+
+def test_a_misspelt_operation_is_answered_with_the_nearest_or_all() -> None:
+    with pytest.raises(OptionError, match="there is no operation reclustr; did you mean recluster"):
+        operation_named("reclustr")
+    with pytest.raises(OptionError, match="there is no operation vacuum; there are recluster, "):
+        operation_named("vacuum")
+
+
+def test_selectors() -> None:
+    select = CHOICE[1]
+    assert select.read(["tag:a  +b", "c"]) == ["tag:a", "+b", "c"]
+    for wrong in ("", " ", [], 7, [7], {"a": 1}):
+        with pytest.raises(OptionError, match=r"^select must be a selector"):
+            select.read(wrong)

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dbt_recluster.adapter.run_vars import clustering_turned_off
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.known_reads import KnownRead
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.values import parse_bytes
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.operations.model_options import (
+    MODEL_OPTIONS,
+    ModelOptions,
+    misspelt,
+    recorded_key,
+    unknown_properties,
+)
+
+
+def parse(**config: Any) -> ModelOptions:
+    return ModelOptions.of_config(config)
+
+
+def of_table(**options: str) -> ModelOptions:
+    return ModelOptions.of_table({f"recluster.option.{name}": value for name, value in options.items()})
+
+
+def test_defaults() -> None:
+    assert parse() == ModelOptions() == of_table()
+    assert ModelOptions().automatic_clustering
+    assert ModelOptions().recluster == ReclusterOptions()
+    assert (ReclusterOptions().block_rows, ReclusterOptions().depth) == (1_000_000, None)
+    assert (parse(cluster_by=[]), parse(recluster_depth=" Auto").recluster.depth) == (ModelOptions(), "auto")
+    assert parse(recluster_depth=0.001).recluster.depth == 0.001
+
+
+def test_every_key() -> None:
+    config = parse(
+        cluster_by=["to_date(ts)", "id"],
+        automatic_clustering=False,
+        recluster_depth=2.5,
+        recluster_final=True,
+        recluster_strategy="peak",
+        recluster_max_bytes="1.5 GB",
+        recluster_where="id > 3",
+        recluster_reads=["id > 5", {"where": "id = 7", "weight": 3}],
+        block_rows=1000,
+        sort_on_load=False,
+        materialized="table",
+    )
+    assert config == ModelOptions(
+        cluster_by=parse_cluster_key(["days(ts)", "id"]),
+        automatic_clustering=False,
+        sort_on_load=False,
+        recluster=ReclusterOptions(
+            depth=2.5,
+            final=True,
+            strategy="peak",
+            max_bytes=1536 * 2**20,
+            where="id > 3",
+            reads=(KnownRead("id > 5"), KnownRead("id = 7", 3.0)),
+            block_rows=1000,
+        ),
+    )
+
+
+def test_meta_means_the_same() -> None:
+    options = {
+        "cluster_by": ["to_date(ts)", "id"],
+        "depth": 2.5,
+        "final": True,
+        "maintain": True,
+        "block_rows": 9,
+    }
+    config = {"cluster_by": ["to_date(ts)", "id"], "block_rows": 9}
+    assert parse(meta={"recluster": options}) == parse(
+        **config, recluster_depth=2.5, recluster_final=True, recluster_maintain=True
+    )
+    assert parse(meta={"recluster": options}, **config) == parse(meta={"recluster": options})
+    assert parse(meta={"owner": "sales"}) == parse(meta=None) == ModelOptions()
+    assert parse(meta={"recluster": {"reads": "project"}}).learns_reads
+
+
+@pytest.mark.parametrize(
+    ("meta", "config", "message"),
+    [
+        ({"depth": "deep"}, {}, r"meta\.recluster\.depth must be a number"),
+        ({"dept": 2}, {}, r"meta\.recluster has no option dept; did you mean depth\?"),
+        ({"zzz": 2}, {}, r"meta\.recluster has no option zzz; there are cluster_by, "),
+        ({"depth": 2}, {"recluster_depth": 3}, r"recluster_depth and meta\.recluster\.depth differ"),
+        ("id", {}, r"meta\.recluster must be a mapping of options"),
+    ],
+)
+def test_wrong_meta(meta: Any, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse(meta={"recluster": meta}, **config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cluster_by", 3, "cluster_by must be a string or a list"),
+        ("automatic_clustering", "maybe", "automatic_clustering must be true or false, not 'maybe'"),
+        ("recluster_depth", "deep", "recluster_depth must be a number of at least 1"),
+        ("recluster_depth", 0, "recluster_depth must be"),
+        ("recluster_depth", -1, "recluster_depth must be"),
+        ("recluster_depth", True, "recluster_depth must be"),
+        ("recluster_depth", "nan", "recluster_depth must be"),
+        ("recluster_depth", float("inf"), "recluster_depth must be"),
+        ("recluster_final", [], "recluster_final must be true or false"),
+        ("recluster_strategy", "best", "recluster_strategy must be one of .*peak.*, not 'best'"),
+        ("recluster_strategy", [], "recluster_strategy must be one of"),
+        ("recluster_max_bytes", "ten", "recluster_max_bytes must be a number of bytes above 0"),
+        ("recluster_max_bytes", 0, "recluster_max_bytes must be"),
+        ("recluster_max_bytes", -5, "recluster_max_bytes must be"),
+        ("recluster_max_bytes", True, "recluster_max_bytes must be"),
+        ("recluster_where", 7, "recluster_where must be a SQL predicate"),
+        ("recluster_where", "  ", "recluster_where must be a SQL predicate"),
+        ("block_rows", 0, "block_rows must be a whole number above 0, at most"),
+        ("block_rows", 1.5, "block_rows must be a whole number above 0, at most"),
+        ("block_rows", "nan", "block_rows must be a whole number above 0, at most"),
+        ("block_rows", "many", "block_rows must be a whole number above 0, at most"),
+        ("sort_on_load", 2, "sort_on_load must be true or false"),
+        ("recluster_reads", 7, "recluster_reads must be a list of queries, or of SQL predicates"),
+        ("recluster_reads", [{"weight": 2}], "recluster_reads: a read is a query, or a SQL predicate"),
+    ],
+)
+def test_wrong_values_name_the_key_and_what_is_allowed(key: str, value: Any, message: str) -> None:
+    with pytest.raises((OptionError, ClusterKeyError), match=message):
+        parse(**{key: value})
+
+
+def test_a_misspelt_key_is_found() -> None:
+    with pytest.raises(
+        OptionError, match=r"recluster_dept is not a config of dbt-recluster; did you mean recluster_depth\?"
+    ):
+        parse(recluster_dept=3)
+    keys = ["cluster_bys", "block_row", "clustered_by", "tags", "cluster_by_old"]
+    assert misspelt(keys, ["clustered_by"]) == [("cluster_bys", "cluster_by"), ("block_row", "block_rows")]
+
+
+def test_values_from_env_var_are_strings() -> None:
+    config = parse(
+        automatic_clustering="False", recluster_depth="3", block_rows="5000", recluster_max_bytes="1000"
+    )
+    own = config.recluster
+    assert (config.automatic_clustering, own.depth, own.block_rows, own.max_bytes) == (False, 3.0, 5000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(10, 10), ("10", 10), ("10 b", 10), ("2KB", 2048), ("0.5 mb", 524288), ("1 TB", 2**40)],
+)
+def test_sizes(value: Any, expected: int) -> None:
+    assert parse_bytes("max_bytes", value) == expected
+
+
+def test_turning_off_for_one_run() -> None:
+    assert clustering_turned_off({}, {}) is None
+    assert clustering_turned_off({"automatic_clustering": True}, {}) is None
+    assert clustering_turned_off({"automatic_clustering": "false"}, {}) == "var automatic_clustering"
+    environment = {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": "0"}
+    assert clustering_turned_off({}, environment) == "environment variable DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
+    assert clustering_turned_off({}, {"DBT_RECLUSTER_AUTOMATIC_CLUSTERING": ""}) is None
+    with pytest.raises(OptionError, match="var automatic_clustering must be true or false"):
+        clustering_turned_off({"automatic_clustering": "perhaps"}, {})
+
+
+def test_order_of_a_load() -> None:
+    columns = Columns.parse({"Id": "bigint", "ts": "timestamp"})
+    config = parse(cluster_by=["to_date(ts)", "ID"]).resolve(columns)
+    assert config.order_by() == "cast(`ts` as date), `Id`"
+    assert parse(cluster_by="id", sort_on_load=False).resolve(columns).order_by() is None
+    assert parse().resolve(columns).order_by() is None
+
+
+def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
+    properties = {"recluster.option.depth": "banana", "recluster.option.max_bytes": "10 GB"}
+    assert ModelOptions.of_table(properties, but={"depth"}).recluster == ReclusterOptions(max_bytes="10 GB")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("depth", "banana"),
+        ("block_rows", "0"),
+        ("max_bytes", "-1"),
+        ("final", "maybe"),
+        ("strategy", "none"),
+        ("where", ""),
+        ("automatic_clustering", "perhaps"),
+    ],
+)
+def test_a_wrong_value_of_a_table_names_its_property(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"^table property recluster.option.{name} must be "):
+        of_table(**{name: value})
+
+
+def test_a_wrong_key_of_a_table_names_its_property() -> None:
+    with pytest.raises(ClusterKeyError, match=r"^table property recluster\.cluster_by: cluster_by item"):
+        recorded_key({"recluster.cluster_by": "upper(name)"})
+
+
+def test_unknown_properties_are_named() -> None:
+    names = [
+        "recluster.option.depht",
+        "recluster.option.depth",
+        "recluster.option.after",
+        "write.format.default",
+    ]
+    assert unknown_properties(names) == ["recluster.option.after", "recluster.option.depht"]
+
+
+def test_what_is_recorded_is_what_was_meant() -> None:
+    options = parse(
+        automatic_clustering=False,
+        recluster_depth="auto",
+        recluster_final=True,
+        recluster_reads=["id > 5"],
+        block_rows=7,
+    )
+    assert ModelOptions.of_table(options.properties()) == options
+    recorded = {name for name, option in MODEL_OPTIONS.items() if option.is_recorded}
+    assert {name.removeprefix("recluster.option.") for name in options.properties()} <= recorded
+    assert not ModelOptions().properties()

@@ -1,0 +1,157 @@
+"""Operations on tables, one after the other. The operation is a stub; what runs it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from dbt_recluster.adapter.operations import DbtContext, outputs
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.exceptions import BudgetSpentError, OptionError
+from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.model_options import ModelOptions
+from dbt_recluster.operations.registry import OPERATIONS
+from dbt_recluster.operations.runner import Call, run_operation
+from dbt_recluster.operations.tables import Choice, Target
+
+
+def target(name: str, *, required: bool = False, error: str | None = None, **config: Any) -> Target:
+    return Target(f"s.{name}", ModelOptions.of_config(config), required, error)
+
+
+def never_opened(relation: str) -> Any:
+    raise AssertionError(relation)
+
+
+CONTEXT = DbtContext(never_opened, lambda name: name != "s.unbuilt", lambda _: {}, RunBudget())
+
+
+def work(call: Call) -> Mapping[str, Any]:
+    relation = call.target.relation
+    if relation == "s.broken":
+        raise OptionError("it is broken")
+    if relation == "s.speaks":
+        raise OptionError("s.speaks for itself")
+    if relation == "s.late":
+        raise BudgetSpentError("all is spent")
+    call.warnings.append("it is old")
+    return {"table": relation, "is": relation}
+
+
+@dataclass
+class Lines:
+    lines: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+def printed(operation: Operation, output: str = "text", choice: Choice = Choice()) -> Lines:  # noqa: B008
+    told = Lines()
+    try:
+        for each in outputs(operation, choice, TARGETS, {"format": output}, CONTEXT):
+            told.lines += [
+                *filter(None, [each.line, each.text]),
+                *(f"! {warning}" for warning in each.warnings),
+            ]
+    except Exception as e:
+        told.error = str(e)
+    return told
+
+
+TARGETS = [
+    target("misconfigured", error="its model is wrong: so"),
+    target("broken"),
+    target("speaks"),
+    target("unbuilt"),
+    target("unbuilt", required=True),
+    target("good"),
+    target("late"),
+]
+
+
+def test_each_table_has_its_turn_and_every_failure_is_named_once() -> None:
+    told = printed(Operation("look", "", "", work, lambda values, _: str(values["is"])))
+    warnings = ["! s.unbuilt: it is old", "! s.good: it is old"]
+    assert told.lines == [
+        "s.unbuilt",
+        warnings[0],
+        "s.good",
+        warnings[1],
+        "s.late: not reclustered, all is spent",
+    ]
+    assert (
+        told.error == "s.misconfigured: its model is wrong: so\ns.broken: it is broken\ns.speaks for itself"
+    )
+
+
+def test_texts_of_several_lines_are_kept_apart() -> None:
+    told = printed(Operation("look", "", "", work, lambda values, _: f"{values['is']}\n  more"))
+    assert [line for line in told.lines if not line.startswith("!")] == [
+        "s.unbuilt\n  more",
+        "\ns.good\n  more",
+        "\ns.late: not reclustered, all is spent",
+    ]
+
+
+def test_a_rewrite_has_numbered_lines_and_its_plan_below() -> None:
+    operation = Operation(
+        "rewrite",
+        "",
+        "",
+        work,
+        lambda values, _: f"{values['is']}: would\n  because",
+        detail=lambda _: "plan",
+        is_rewrite=True,
+    )
+    told = printed(operation)
+    assert told.lines == [
+        "1 of 7 s.misconfigured: failed: its model is wrong: so",
+        "2 of 7 s.broken: failed: it is broken",
+        "3 of 7 s.speaks: failed: s.speaks for itself",
+        "4 of 7 s.unbuilt: not built yet",
+        "5 of 7 s.unbuilt: would\n  because",
+        "plan",
+        "! s.unbuilt: it is old",
+        "6 of 7 s.good: would\n  because",
+        "plan",
+        "! s.good: it is old",
+        "7 of 7 s.late: not reclustered, all is spent",
+    ]
+    assert told.error == "3 of 7 tables failed: s.misconfigured, s.broken, s.speaks"
+    assert '"error": "it is broken"' in printed(operation, "json").lines[-1]
+
+
+def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
+    recluster, context = OPERATIONS["recluster"], DbtContext(never_opened, bool, lambda _: {}, RunBudget())
+    arguments = recluster.read((), {"cluster_by": "b"})
+
+    class Table:
+        key = parse_cluster_key("b")
+
+        def under(self, _: Any) -> Table:
+            return self
+
+    contradicted = DbtContext(lambda _: Table(), bool, lambda _: {}, RunBudget())  # type: ignore[arg-type]
+    own = [target("t", required=True, cluster_by="a")]
+    ((answer, _, _),) = run_operation(recluster, Choice("s.t"), own, arguments, contradicted)
+    assert answer.error == "the model of s.t has cluster_by a; change it there instead of naming b here"
+    for choice, tables in ((Choice(["s.t", "s.u"]), TARGETS[:2]), (Choice(), own)):
+        with pytest.raises(OptionError, match="cluster_by is for a single table"):
+            list(run_operation(recluster, choice, tables, arguments, context))
+
+
+def test_a_budget_is_for_all_tables_of_a_run() -> None:
+    with RunBudget().limit(5) as limit:
+        assert limit == 5
+    budget = RunBudget(100)
+    with budget.limit(70) as limit:
+        assert limit == 70
+        budget.spend(60)
+    with budget.limit(70) as limit:
+        assert limit == 40
+        budget.spend(45)
+    with pytest.raises(BudgetSpentError, match="the 100 bytes"), budget.limit(None):
+        pass
