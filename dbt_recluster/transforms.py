@@ -247,6 +247,23 @@ class Day(Span):
 
 
 @dataclass(frozen=True)
+class Week(Span):
+    """Weeks, which are no key: Iceberg has no such transform, and rows in the order of days are in that of weeks."""
+
+    written = ()
+    unit = "week"
+
+    @classmethod
+    def parse(cls, call: Call) -> Transform | None:
+        if (call.function, *call.others) != ("week",) and super().parse(call) is None:
+            return None
+        raise ClusterKeyError(
+            f"{call}: Iceberg has no transform to weeks; write days({call.column}), which keeps weeks together too and "
+            "lets a query of one day skip more"
+        )
+
+
+@dataclass(frozen=True)
 class Month(Span):
     """Months."""
 
@@ -354,7 +371,7 @@ class Truncate(Transform):
 
 
 # In the order in which errors list them.
-TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Month, Year, Truncate)
+TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Week, Month, Year, Truncate)
 
 
 def parse_call(call: Call) -> Transform | None:

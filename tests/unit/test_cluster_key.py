@@ -99,6 +99,12 @@ def test_parts_of_time_are_explained(name: str) -> None:
         parse_cluster_key(f"{name}(ts)")
 
 
+@pytest.mark.parametrize("item", ["weeks(ts)", "week(ts)", "date_trunc('WEEK', ts)"])
+def test_weeks_are_refused_with_what_is_better(item: str) -> None:
+    with pytest.raises(ClusterKeyError, match=r"Iceberg has no transform to weeks; write days\(ts\)"):
+        parse_cluster_key(item)
+
+
 def test_a_string_may_hold_several_items() -> None:
     assert parse_cluster_key("to_date(ts), truncate(2, name), id") == parse_cluster_key(
         ["days(ts)", "left(name, 2)", "id"]
