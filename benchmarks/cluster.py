@@ -53,7 +53,7 @@ def main() -> None:
 
 def run(directory: Path, master: str, mb: int) -> dict[str, Any]:
     """Recluster one table undisturbed and one that loses an executor."""
-    from dbt_recluster.adapter.embedded import iceberg_jar
+    from dbt_recluster.iceberg.session.local_spark import iceberg_jar
 
     spark = open_session(
         directory,

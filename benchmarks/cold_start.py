@@ -20,7 +20,7 @@ from typing import Any
 import command
 from dbt_command import Project
 
-from dbt_recluster.adapter.embedded import iceberg_jar
+from dbt_recluster.iceberg.session.local_spark import iceberg_jar
 
 MODEL = {"events.sql": "{{ config(materialized='table', cluster_by='k') }} select id as k from range(10)"}
 WARM = """

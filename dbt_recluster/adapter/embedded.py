@@ -22,16 +22,13 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg import jvm
+from dbt_recluster.iceberg.session.local_spark import iceberg_jar, local_settings
 from dbt_recluster.iceberg.session.starter import start_spark
 from dbt_recluster.java import find_java_home, java_version
 
 if TYPE_CHECKING:
     from filelock import FileLock
     from pyspark.sql import SparkSession
-
-ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
-# Of the jar in snowpark-connect-deps-iceberg 1.0.2. A test holds the installed file against it.
-ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
 
 _INSTALL = "pip install 'dbt-recluster[embedded]'"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -125,17 +122,6 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     }
 
 
-def local_settings() -> dict[str, str]:
-    """Return the settings of a Spark that runs on this machine alone."""
-    return {
-        "spark.driver.memory": f"{_driver_memory_mb()}m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # One machine: a few partitions a core; the default of 200 spends its time on starting tasks.
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-    }
-
-
 def log_options(file: Path, level: str | None = None) -> str:
     """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given."""
     return _as_java_options(
@@ -192,6 +178,9 @@ def announce(what: str, java_home: Path) -> None:
 def _make_and_lock(lake: Path) -> FileLock:
     """Make the lake's directories where they are missing, and lock the lake."""
     try:
+        if not holds_files(lake):
+            lake.mkdir(parents=True, exist_ok=True)
+            (lake / ".gitignore").write_text("# Made by dbt-recluster: the lake is data.\n*\n")
         for directory in (lake, lake / "logs", lake / "warehouse"):
             directory.mkdir(parents=True, exist_ok=True)
         return _acquire(lake)
@@ -229,25 +218,6 @@ def set_aside(directory: Path) -> Path | None:
     aside = directory.with_name(f"{directory.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%f}")
     directory.rename(aside)
     return aside
-
-
-def iceberg_jar() -> Path:
-    """Return the installed jar of Iceberg's Spark runtime.
-
-    Raises:
-        SparkEnvironmentError: The package that brings it is missing.
-    """
-    try:
-        from snowpark_connect_deps_iceberg import get_jar_path
-    except ImportError as e:
-        raise SparkEnvironmentError(f"`method: embedded` needs the Iceberg jars: {_INSTALL}") from e
-    return Path(get_jar_path(ICEBERG_JAR))
-
-
-def _driver_memory_mb() -> int:
-    """Two fifths of the machine, between 1 and 8 GiB: the driver is the only executor."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    return max(1024, min(8192, total * 2 // 5))
 
 
 def _acquire(lake: Path) -> FileLock:

@@ -16,12 +16,12 @@ from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.environment import (
-    EXTENSIONS,
     SESSION_CATALOG,
     check_environment,
     refuse_spark_connect,
 )
 from dbt_recluster.iceberg.jvm import is_stopped
+from dbt_recluster.iceberg.session.local_spark import iceberg_settings, local_settings
 from dbt_recluster.iceberg.session.starter import start_spark
 from dbt_recluster.java import find_java_home
 
@@ -32,8 +32,6 @@ LOG_FILE = "recluster_session.log"
 
 _CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
 _DEFAULT_CATALOG = "spark.sql.defaultCatalog"
-_EXTENSIONS = "spark.sql.extensions"
-_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 logger = AdapterLogger("Recluster")
@@ -167,26 +165,10 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
         **given,
     }
     if settings["spark.master"].startswith("local"):
-        local = embedded.local_settings()
-        settings = {**local, **settings}
+        settings = {**local_settings(), **settings}
     if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
-    extensions = settings.get(_EXTENSIONS, "")
-    if EXTENSIONS not in extensions:
-        settings[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
-    if not any("iceberg" in settings.get(name, "") for name in _JARS):
-        _add_iceberg(settings)
+    settings |= iceberg_settings(settings)
     options = embedded.log_options(log)
     settings[_JAVA_OPTIONS] = f"{options} {settings.get(_JAVA_OPTIONS, '')}".strip()
     return settings
-
-
-def _add_iceberg(settings: dict[str, str]) -> None:
-    """Add the jar of ``dbt-recluster[embedded]`` where it is installed and the settings name none of their own."""
-    try:
-        jar = str(embedded.iceberg_jar())
-    except SparkEnvironmentError:
-        return  # check_environment names what is missing
-    is_local = settings["spark.master"].startswith("local")
-    name, separator = ("spark.driver.extraClassPath", ":") if is_local else ("spark.jars", ",")
-    settings[name] = separator.join(filter(None, (settings.get(name), jar)))

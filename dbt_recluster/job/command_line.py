@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Request:
         renamed: Spark's names of catalogs by those of the manifest.
         arguments: The arguments of the operation.
         settings: Spark settings.
+        properties_file: A file of more Spark settings, or None.
         as_json: Whether standard output is JSON.
         debug: Whether to print the tracebacks of errors.
     """
@@ -78,15 +80,27 @@ class Request:
     renamed: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    properties_file: Path | None = None
     as_json: bool = False
     debug: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors take one line; the usage of these commands takes several."""
+    """Errors take one line; the usage of these commands takes several. With ``--json`` there is one of JSON too."""
+
+    as_json = False
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_USAGE, f"{self.prog}: {redact(message)} (see {self.prog} --help)\n")
+        message = redact(message)
+        if self.as_json:
+            known: dict[str, Any] = {
+                "command": None,
+                "exit_code": WRONG_USAGE,
+                "error": message,
+                "tables": [],
+            }
+            print(json.dumps(known), flush=True)
+        self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,6 +125,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
         SystemExit: Its usage is wrong (code 2), or help was asked for (code 0).
     """
     words = sys.argv[1:] if arguments is None else arguments
+    _Parser.as_json = "--json" in words
     parser, options_with_values = _parser()
     hide(secrets_in_command(words, harmless=options_with_values - {"conf"}))
     given = vars(parser.parse_args(words))
@@ -140,6 +155,7 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
         renamed=dict(given["map"]),
         arguments=read,
         settings=dict(given["conf"]),
+        properties_file=given["properties_file"],
         as_json=given["json"],
         debug=given["debug"],
     )
@@ -267,6 +283,12 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         help="a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
     )
     parser.add_argument(
+        "--properties-file",
+        type=_file,
+        metavar="FILE",
+        help="a file of such settings, as spark-submit takes it; those of --conf win",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print nothing but one line of JSON to standard output"
     )
     parser.add_argument(
@@ -311,6 +333,13 @@ def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
 
 def _name_of(kind: str) -> Callable[[str, str], Any]:
     return lambda _, text: name_parts(text, kind)
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return path
 
 
 def _setting(text: str) -> tuple[str, str]:

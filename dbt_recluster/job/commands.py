@@ -58,7 +58,7 @@ def run(request: Request) -> int:
             job.read_manifest()
             with (
                 Interruptible(signals=_SIGNALS),
-                spark_session(request.settings) as spark,
+                spark_session(request.settings, request.properties_file) as spark,
                 job_group(spark, PROGRAM),
             ):
                 return job.run(spark)

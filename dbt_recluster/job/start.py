@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.environment import check_session, refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import JavaStandardError
-from dbt_recluster.iceberg.session.starter import GATEWAY, start_spark
+from dbt_recluster.iceberg.session.local_spark import iceberg_settings
+from dbt_recluster.iceberg.session.starter import GATEWAY, settings_in_file, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,11 +30,12 @@ def standard_error() -> Iterator[None]:
 
 
 @contextmanager
-def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
+def spark_session(settings: Mapping[str, str], properties_file: Path | None = None) -> Iterator[SparkSession]:
     """Yield a session with Iceberg, and stop it at the end if it was started here.
 
     Args:
-        settings: Spark settings.
+        settings: Spark settings. Those that load Iceberg are added to a session of our own if they are missing.
+        properties_file: A file of more settings, as spark-submit takes it.
 
     Raises:
         SparkEnvironmentError: pyspark is missing, Spark does not start, or it lacks Iceberg.
@@ -46,7 +49,7 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
         ) from e
     refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
     is_own = SparkContext._active_spark_context is None
-    spark = _start(settings)
+    spark = _start(settings, properties_file)
     try:
         check_session(spark)
         yield spark
@@ -55,15 +58,20 @@ def spark_session(settings: Mapping[str, str]) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def _start(settings: Mapping[str, str]) -> SparkSession:
+def _start(settings: Mapping[str, str], properties_file: Path | None) -> SparkSession:
     from pyspark import SparkContext
 
     if GATEWAY not in os.environ and SparkContext._active_spark_context is None:
+        in_files = settings_in_file(properties_file)
         # Spark's bars would be drawn over the progress of a merge.
         defaults = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
-        settings = {**defaults, **settings}
+        settings = {**{name: value for name, value in defaults.items() if name not in in_files}, **settings}
+        submit = os.environ.get("PYSPARK_SUBMIT_ARGS", "")  # may name --packages
+        settings |= iceberg_settings({"spark.jars.packages": submit, **in_files, **settings})
+    elif properties_file is not None:
+        raise SparkEnvironmentError("Spark runs already: give --properties-file to spark-submit")
     try:
-        return start_spark(settings)
+        return start_spark(settings, properties_file=properties_file)
     except ReclusterError:
         raise
     except Exception as e:

@@ -158,6 +158,6 @@ def test_the_iceberg_jar_is_the_one_that_was_tried() -> None:
 
     from snowpark_connect_deps_iceberg import get_jar_path
 
-    from dbt_recluster.adapter.embedded import ICEBERG_JAR, ICEBERG_JAR_SHA256
+    from dbt_recluster.iceberg.session.local_spark import ICEBERG_JAR, ICEBERG_JAR_SHA256
 
     assert hashlib.sha256(Path(get_jar_path(ICEBERG_JAR)).read_bytes()).hexdigest() == ICEBERG_JAR_SHA256

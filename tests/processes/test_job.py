@@ -50,6 +50,24 @@ def depth(spark: Any, table: str) -> float:
     return float(clustering_information(spark, table, "k")["average_depth"])
 
 
+def test_one_machine_needs_nothing_but_the_catalog(
+    spark: Any, catalog: str, jobs: Jobs, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Neither Iceberg's jar nor its extensions are named, and the catalog stands in a file."""
+    table = keyed(spark, catalog, "orders")
+    settings = {name: value for name, value in jobs.settings.items() if "sql.catalog" in name}
+    file = tmp_path_factory.mktemp("with a space") / "lake.conf"
+    file.write_text("# the lake\n\n" + "".join(f"{name}  {value}\n" for name, value in settings.items()))
+    own = ("spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.ui.enabled")
+    jobs.settings = {name: jobs.settings[name] for name in own}
+    done = jobs.run(
+        "recluster", "lake.sales.orders", "--depth", "1", "--json", "--properties-file", str(file)
+    )
+    assert done.code == 0, done.out + done.err
+    assert done.answer["tables"][0]["blocks_in"] == 6
+    assert depth(spark, table) == 1
+
+
 def test_a_table_is_reclustered_through_spark_submit(spark: Any, catalog: str, jobs: Jobs) -> None:
     table = keyed(spark, catalog, "orders")
     before = checksum(spark, table)

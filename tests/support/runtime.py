@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dbt_recluster.adapter import embedded
+from dbt_recluster.iceberg.session import local_spark
 
 VARIABLE = "RECLUSTER_TEST_ICEBERG_JAR"
 # The test processes share the cores, and their jobs are short: without the JVM's second compiler and its parallel
@@ -29,7 +29,7 @@ JAVA_OPTIONS = _java_options()
 
 def iceberg_jar() -> Path:
     """Return the jar that the environment names, to try another Spark and Iceberg, or the one of the package."""
-    return Path(jar).resolve() if (jar := os.environ.get(VARIABLE)) else embedded.iceberg_jar()
+    return Path(jar).resolve() if (jar := os.environ.get(VARIABLE)) else local_spark.iceberg_jar()
 
 
 if __name__ == "__main__":

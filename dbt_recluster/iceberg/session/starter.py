@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dbt_recluster.iceberg.session.local_spark import spark_home
 from dbt_recluster.java import find_java_home, java_version
 from dbt_recluster.redaction import hide, java_pattern, secrets_in
 
@@ -27,15 +28,20 @@ _LOG_SECRETS = "recluster.log.secrets"
 _SPARK_REDACTS = "(?i)secret|password|token|access[.]?key"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
+# A line of a properties file: name and value, apart by a space, = or :.
+_PROPERTY = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*)")
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
 
 
-def start_spark(settings: Mapping[str, str], *, hive: bool = False) -> SparkSession:
+def start_spark(
+    settings: Mapping[str, str], *, hive: bool = False, properties_file: Path | None = None
+) -> SparkSession:
     """Return this process's session with these settings; start Spark if none runs.
 
     Args:
         settings: Spark settings. What is secret in them is hidden in logs and messages from now on.
         hive: Whether to use Hive's metastore.
+        properties_file: A file of more settings, in place of spark-defaults.conf.
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
@@ -50,7 +56,10 @@ def start_spark(settings: Mapping[str, str], *, hive: bool = False) -> SparkSess
             java_home = find_java_home()
             os.environ["JAVA_HOME"] = str(java_home)
             # pyspark puts all settings on the command line of the JVM, which every user of the machine can read.
-            with _files_for_start(settings, java_home) as arguments, _submit_arguments(arguments):
+            with (
+                _files_for_start(settings, java_home, properties_file) as arguments,
+                _submit_arguments(arguments),
+            ):
                 SparkContext._ensure_initialized()
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
     for name, value in settings.items():
@@ -77,7 +86,9 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _files_for_start(settings: Mapping[str, str], java_home: Path) -> Iterator[list[str]]:
+def _files_for_start(
+    settings: Mapping[str, str], java_home: Path, properties_file: Path | None
+) -> Iterator[list[str]]:
     """Write settings to files of this user alone; yield the arguments of spark-submit that name them."""
     arguments = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell"))
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
@@ -89,7 +100,7 @@ def _files_for_start(settings: Mapping[str, str], java_home: Path) -> Iterator[l
                 _write(file, _java_arguments(shlex.split(early[option])))
                 early[option] = f'"@{file}"'
         # The file takes the place of spark-defaults.conf, or of the one that the environment names.
-        before = _take_properties_file(arguments) or _spark_defaults()
+        before = properties_file or _take_properties_file(arguments) or _spark_defaults()
         defaults = before.read_text("utf-8", "surrogateescape") if before.is_file() else ""
         lines = [f"{_escaped(name)}={_escaped(value)}" for name, value in early.items()]
         _write(directory / "spark.conf", "\n".join([defaults, "", *lines, ""]))
@@ -122,10 +133,15 @@ def _take_properties_file(arguments: list[str]) -> Path | None:
 
 
 def _spark_defaults() -> Path:
-    from pyspark.find_spark_home import _find_spark_home
+    return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
 
-    home = str(_find_spark_home())  # type: ignore[no-untyped-call]
-    return Path(os.environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
+
+def settings_in_file(properties_file: Path | None) -> dict[str, str]:
+    """Return the settings of a file as spark-submit reads it: the one given, or else spark-defaults.conf."""
+    file = properties_file or _spark_defaults()
+    lines = file.read_text("utf-8", "surrogateescape").splitlines() if file.is_file() else ()
+    matches = filter(None, map(_PROPERTY.match, lines))
+    return {match.group(1): match.group(2).strip() for match in matches}
 
 
 def _java_arguments(words: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,7 @@ def test_a_table_that_is_named_twice_is_one() -> None:
         ),
         ("recluster a.b --strategy best", "argument --strategy: it must be one of payback, "),
         ("recluster a.b --conf spark.master", "argument --conf: it must be NAME=VALUE (see"),
+        ("recluster a.b --properties-file no.conf", "argument --properties-file: there is no file no.conf"),
         ("recluster a.b, c.d", "argument TABLE: 'a.b,' is not the name of a table: its parts are joined by"),
         ("suspend foo-a.b", "argument TABLE: 'foo-a.b' is not the name of a table"),
         ("maintain --namespace a.*", "argument --namespace: 'a.*' is not the name of a namespace"),
@@ -140,6 +142,16 @@ def test_wrong_usage_repeats_no_secret(words: list[str], capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         parse(words)
     assert "0pen-5esame" not in capsys.readouterr().err
+
+
+def test_wrong_usage_is_json_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("recluster --json", "recluster a.b --json --final=perhaps"):
+        with pytest.raises(SystemExit) as stop:
+            main(line.split())
+        out, err = capsys.readouterr()
+        answer = json.loads(out)
+        assert (stop.value.code, answer["exit_code"], answer["tables"]) == (2, 2, [])
+        assert answer["error"] in err
 
 
 def test_job_prints_a_file_that_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
