@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from tables import metadata_file
 
-from dbt_recluster.clustering.due_conditions import DueConditions, parse_after, parse_when
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
@@ -30,8 +29,7 @@ def load(spark: Any, table: str, times: int = 1) -> None:
 
 
 def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
-    conditions = DueConditions(parse_after("after", after), parse_when("when", when))
-    options = ReclusterOptions(depth=2, block_rows=100, trigger="run", due_conditions=conditions, **given)
+    options = ReclusterOptions(depth=2, block_rows=100, trigger="run", after=after, when=when, **given)
     return ClusteredTable(spark, table, "k").recluster(options)
 
 
@@ -105,9 +103,7 @@ def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
 
 def test_by_hand_they_do_not_count(spark: Any, table: str) -> None:
     load(spark, table, 3)
-    options = ReclusterOptions(
-        depth=2, block_rows=100, due_conditions=DueConditions(parse_after("after", {"rows": 1e9}))
-    )
+    options = ReclusterOptions(depth=2, block_rows=100, after={"rows": 1e9})
     assert ClusteredTable(spark, table, "k").recluster(options).rounds
 
 

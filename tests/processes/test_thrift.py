@@ -171,7 +171,7 @@ def test_a_command_reclusters_where_dbt_drives_nothing(server: Server, tmp_path:
     for _ in range(2):
         code, out, _ = project.run("run")
         assert code == 0, out
-    assert "[OK (reclustered 2 blocks into 5, depth 2.0 -> 1.0)" in out
+    assert "[OK (reclustered 2 blocks into 5, average depth 2.0 -> 1.0)" in out
     assert (project.root / "called").read_text() == "lake.submitted.events "
     assert response(project)["average_depth"] == 1.0
     profile = server.profile(recluster_submit=["false"], schema="submitted")
