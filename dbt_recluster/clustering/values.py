@@ -51,7 +51,7 @@ def parse_bytes(name: str, value: Any) -> int | None:
     match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     unit = _UNITS.get(match.group(2).lower(), math.nan) if match else math.nan
     size = float(match.group(1)) * unit if match else math.nan
-    if not 1 <= size <= MAX_BYTES:
+    if not 1 <= size <= MAX_BYTES or (unit == 1 and size != int(size)):
         raise OptionError(
             f"{name} must be a number of bytes above 0 or a size such as '10 GB', not {value!r:.40}"
         )
@@ -94,7 +94,7 @@ def parse_depth(name: str, value: Any) -> Depth | None:
     if number is None or number <= 0:
         raise OptionError(
             f"{name} must be a number of at least 1, one between 0 and 1 to mean a share of the number of blocks, "
-            f"or {AUTO}, not {value!r}"
+            f"or {AUTO}, not {value!r:.40}"
         )
     return number
 

@@ -116,6 +116,7 @@ def test_wrong_meta(meta: Any, config: dict[str, Any], message: str) -> None:
         ("recluster_max_bytes", "ten", "recluster_max_bytes must be a number of bytes above 0"),
         ("recluster_max_bytes", 0, "recluster_max_bytes must be"),
         ("recluster_max_bytes", -5, "recluster_max_bytes must be"),
+        ("recluster_max_bytes", 1.5, "recluster_max_bytes must be"),
         ("recluster_max_bytes", True, "recluster_max_bytes must be"),
         ("recluster_where", 7, "recluster_where must be a SQL predicate"),
         ("recluster_where", "  ", "recluster_where must be a SQL predicate"),
