@@ -18,6 +18,9 @@ help: ## Show this list
 
 demo: $(READY) ## Load TPC-H in 20 dbt runs and show what clustering does to the table
 	@cd integration_tests && ../$(RUN)/python loads.py
+	@echo
+	@echo "Next, every load and recluster of the table; docs/guide.md goes on from there:"
+	@echo "    cd integration_tests && ../$(RUN)/dbt run-operation clustering_history --args '{table: lineitem}'"
 
 test: lint spark ## Lint, types and this project's tests that share a Spark, in two processes
 	@cat build/tests.txt
