@@ -135,16 +135,15 @@ def clustering_information(
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
-    The fields are ``table``, ``cluster_key``, ``where``, ``suspended`` (since when, or None), ``snapshot_id`` and
-    ``snapshot_at`` (UTC, both None for a table that was never written), then those of
-    :class:`dbt_recluster.planner.ClusteringInformation`.
-
     Args:
         spark: A session with Iceberg's extensions.
         table: ``schema.table`` or ``catalog.schema.table``.
         cluster_by: Any key; None is the table's sort order.
         where: A predicate; only blocks that may hold a matching row count.
         block_rows: Rows in a full block, for what counts as a small one.
+
+    Returns:
+        The figures by name, those that ``run-operation clustering_information`` has in JSON.
 
     Raises:
         NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.

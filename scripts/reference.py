@@ -1,4 +1,4 @@
-"""Write docs/reference from the code: configs, operations, figures and errors.
+"""Write docs/reference from the code: configs, operations, figures, Python functions and errors.
 
 python scripts/reference.py            # writes
 python scripts/reference.py --check    # fails when what is there is not what would be written
@@ -7,12 +7,13 @@ python scripts/reference.py --check    # fails when what is there is not what wo
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from docstrings import markdown, sections, table
+from python_reference import figures, functions
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -29,7 +30,8 @@ def main() -> None:
     pages = {
         REFERENCE / "configs.md": configs(),
         REFERENCE / "operations.md": operations(),
-        REFERENCE / "figures.md": figures(),
+        REFERENCE / "figures.md": f"{_NOTE}\n{figures()}",
+        REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
         ROOT / "macros" / "operations" / "operations.yml": macros(),
     }
@@ -53,7 +55,7 @@ def configs() -> str:
 
     rows = []
     for name, option in CONFIGS.items():
-        text = _markdown(option.meaning)
+        text = markdown(option.meaning)
         if option.name == "strategy":
             text = f"{text[:-1]}: {', '.join(f'`{each}`' for each in STRATEGIES)}."
         rows.append((f"`{name}`", f"`{option.name}`", text, option.otherwise, f"`{option.example}`"))
@@ -63,10 +65,10 @@ def configs() -> str:
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
             f"any data is written. `meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
-            _table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
-            f"\nAn item of `cluster_by` is {_markdown(ALLOWED)}.\n",
+            table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
+            f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
             "## For a whole run\n",
-            _table(
+            table(
                 ("where", "name", "what it is"),
                 [
                     (
@@ -99,19 +101,19 @@ def operations() -> str:
         "value`, with hyphens for underscores. Wrong arguments are an error before anything is changed, with exit code "
         "1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
-        _table(("argument", "what it is", "default"), [_argument_row(each) for each in (*CHOICE, FORMAT)]),
+        table(("argument", "what it is", "default"), [_argument_row(each) for each in (*CHOICE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([job](../job.md)).\n",
     ]
     for operation in OPERATIONS.values():
         short = f" The command also calls it `{operation.short}`." if operation.short else ""
-        parts += [f"## {operation.name}\n", f"{_markdown(operation.meaning)}{short}\n"]
+        parts += [f"## {operation.name}\n", f"{markdown(operation.meaning)}{short}\n"]
         needs = (
             "has to be chosen" if operation.needs_choice else f"every model that {operation.eligible.trait}"
         )
         parts.append(f"Without `table` or `select`: {needs}.\n")
         if operation.arguments:
             rows = [_argument_row(each) for each in operation.arguments]
-            parts.append(_table(("argument", "what it is", "default"), rows) + "\n")
+            parts.append(table(("argument", "what it is", "default"), rows) + "\n")
     parts.append("# Generic test\n")
     for path in sorted((ROOT / "macros" / "tests").glob("*.yml")):
         parts += [_macro(macro, path.stem) for macro in _load(path)["macros"]]
@@ -138,42 +140,7 @@ def macros() -> str:
 
 
 def _argument_row(argument: Any) -> tuple[str, str, str]:
-    return f"`{argument.name}`", _markdown(argument.meaning), _markdown(argument.otherwise)
-
-
-def figures() -> str:
-    """Return the page of the figures that operations answer with, from the classes that hold them."""
-    from dbt_recluster.clustering.cost_model import CostEstimate
-    from dbt_recluster.clustering.estimate import ReclusterEstimate
-    from dbt_recluster.clustering.history import HistoryEntry
-    from dbt_recluster.clustering.key_trial import KeyCandidate
-    from dbt_recluster.clustering.learned_reads import LearnedReads
-    from dbt_recluster.clustering.reads_information import ReadInformation, ReadsInformation
-    from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan
-    from dbt_recluster.clustering.suggest import Suggestion
-    from dbt_recluster.planner import ClusteringInformation
-
-    parts = [
-        _NOTE,
-        "# Figures\n",
-        "What the operations answer with `format: json`, and their Python functions.\n",
-    ]
-    for title, kind in (
-        ("clustering_information", ClusteringInformation),
-        ("clustering_history", HistoryEntry),
-        ("clustering_reads", ReadsInformation),
-        ("clustering_reads: each of its reads", ReadInformation),
-        ("import_reads", LearnedReads),
-        ("recluster", ReclusterResult),
-        ("recluster, dry_run: its plan", RewritePlan),
-        ("recluster, dry_run: each set of the plan", PlannedSet),
-        ("estimate_clustering_cost", CostEstimate),
-        ("suggest_cluster_by", Suggestion),
-        ("suggest_cluster_by: each of its candidates", KeyCandidate),
-        ("The estimate in the report", ReclusterEstimate),
-    ):
-        parts += [f"## {title}\n", _table(("figure", "what it is"), _attributes(kind)), ""]
-    return "\n".join(parts)
+    return f"`{argument.name}`", markdown(argument.meaning), markdown(argument.otherwise)
 
 
 def errors() -> str:
@@ -186,47 +153,18 @@ def errors() -> str:
         if issubclass(kind, exceptions.ReclusterError)
     ]
     classes.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
-    rows = [
-        (f"`{kind.__name__}`", _markdown((inspect.getdoc(kind) or "").partition("Attributes:")[0]))
-        for kind in classes
-    ]
+    rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in classes]
     intro = "All are in `dbt_recluster.exceptions`. In dbt they appear as errors of the model or of the operation.\n"
-    return "\n".join((_NOTE, "# Errors\n", intro, _table(("error", "when"), rows), ""))
+    return "\n".join((_NOTE, "# Errors\n", intro, table(("error", "when"), rows), ""))
 
 
 def _macro(macro: dict[str, Any], name: str) -> str:
     rows = [
-        (f"`{each['name']}`", _markdown(each["description"]))
+        (f"`{each['name']}`", markdown(each["description"]))
         for each in macro["arguments"]
         if each["name"] != "model"
     ]
-    return f"## {name}\n\n{_markdown(macro['description'])}\n\n{_table(('argument', 'what it is'), rows)}\n"
-
-
-def _attributes(kind: type) -> list[tuple[str, str]]:
-    """Return the entries under ``Attributes:`` of a docstring, in the Google style."""
-    text = inspect.getdoc(kind) or ""
-    listed = text.partition("Attributes:\n")[2]
-    entries = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE)
-    return [
-        (", ".join(f"`{each}`" for each in re.split(r",\s*", names)), _capital(_markdown(body)))
-        for names, body in entries
-    ]
-
-
-def _markdown(text: str) -> str:
-    """Turn a docstring's text into one line of Markdown."""
-    text = re.sub(r":\w+:`([^`]*)`", lambda match: f"`{match.group(1).rpartition('.')[2]}`", text)
-    return re.sub(r"\s+", " ", text.replace("``", "`")).replace("|", "\\|").strip()
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"## {name}\n\n{markdown(macro['description'])}\n\n{table(('argument', 'what it is'), rows)}\n"
 
 
 def _load(path: Path) -> Any:

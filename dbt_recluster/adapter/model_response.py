@@ -15,7 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReclusterResponse(AdapterResponse):
-    """dbt's response with the figures of the recluster, which dbt stores in ``run_results.json``."""
+    """dbt's response with the figures of the recluster, which dbt stores in ``run_results.json``.
+
+    Attributes:
+        blocks_rewritten, blocks_written: Blocks that the recluster removed from and added to the table.
+        bytes_rewritten, bytes_written: Their bytes.
+        rows_rewritten: Rows in them.
+        block_count: Blocks of the table at the end.
+        average_depth_before, average_depth: Average depth after the build, and at the end.
+        read_depth_before, read_depth: Read depth likewise, if that decides.
+        reducible_depth: What was compared with the threshold in the end, as far as merges can reduce it.
+        recluster_rounds: Committed rounds.
+        recluster_conflicts: How often work was planned or committed again because another writer was faster.
+        recluster_seconds: Wall time of the recluster.
+        recluster_reason: Why it ended.
+        recluster_fired: The condition that made it due, of ``recluster_after`` and ``recluster_when``.
+        recluster_suspended: Since when reclustering is suspended, if that ended it.
+        recluster_loss: Bytes a day by which the past week's reclustering cost more than it saved known reads.
+    """
 
     blocks_rewritten: int | None = None
     blocks_written: int | None = None

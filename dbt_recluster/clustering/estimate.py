@@ -31,6 +31,7 @@ class ReclusterEstimate:
         bytes: Bytes that they read.
         rows: Rows that they rewrite.
         estimated_seconds: Their duration at the speed of this table's own rounds, or None if there were none.
+        gain: How many blocks fewer a query for one key opens on average.
     """
 
     table: str

@@ -11,7 +11,7 @@ class HousekeepingResult:
     """What one task did to a table, or would do.
 
     Attributes:
-        task: The method of `Housekeeping`, which is the operation too.
+        task: The operation that does the same.
         table: The table.
         dry_run: Whether nothing was changed.
     """

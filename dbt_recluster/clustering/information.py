@@ -17,15 +17,21 @@ def table_information(
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table.
 
-    The fields are ``table``, ``cluster_key``, ``where``, ``suspended`` (since when, or None), ``snapshot_id`` and
-    ``snapshot_at`` (UTC, both None for a table that was never written), then those of
-    :class:`dbt_recluster.planner.ClusteringInformation`. Where reads of the key are known and there is no
-    ``where``, the ``share_in_vain`` of ``clustering_reads`` follows.
-
     Args:
         table: The table.
         where: A predicate; only blocks that may hold a matching row count.
         block_rows: Rows in a full block, for what counts as a small one; None is the option that the table records.
+
+    Returns:
+        table: The table's identifier.
+        cluster_key: The key that it is measured by, as users write it.
+        where: The predicate, or None.
+        suspended: Since when reclustering is suspended, or None.
+        snapshot_id: The snapshot that is measured; None for a table that was never written.
+        snapshot_at: When it was committed, ISO 8601 in UTC, or None.
+        share_in_vain: As in ``clustering_reads``; only where reads of the key are known and there is no ``where``.
+
+        And the fields of :class:`dbt_recluster.planner.ClusteringInformation`.
 
     Raises:
         ClusterKeyError, PredicateError: Bad input.

@@ -125,7 +125,10 @@ class ReclusterResult:
     Attributes:
         table: The table's identifier.
         cluster_key: The key, as users write it.
-        rounds: The committed rounds, in order.
+        rounds: The committed rounds, in order; in JSON their number.
+        blocks_in, blocks_out: Blocks rewritten and written, over all rounds.
+        bytes_in, bytes_out: Their bytes.
+        rows: Rows rewritten, over all rounds.
         blocks_before, blocks_after: Blocks of the table.
         depth_before, depth_after: Average depth of the blocks that ``where`` admits, by the bounds that queries see;
             None if it was not due, or if there was nothing to do in the partitions that had changed, and only these
@@ -140,7 +143,7 @@ class ReclusterResult:
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
         loss: Bytes a day by which the past week's reclustering cost more than it saved known reads, or None.
-        plan: With ``dry_run``, the plan of the next round.
+        plan: With ``dry_run``, the plan of the next round; JSON has it only if there is one.
         orphans: Files written for blocks that another writer then changed, which could not be deleted.
         warnings: What the user should know although everything went well.
     """

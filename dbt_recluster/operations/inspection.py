@@ -49,6 +49,13 @@ def _measure(metric: str, short: str, meaning: str) -> Operation:
 
 
 def _history(call: Call) -> dict[str, Any]:
+    """Return the history of a table.
+
+    Returns:
+        table: The table.
+        since: The time before which entries are left out, ISO 8601, or None.
+        entries: The entries, oldest first.
+    """
     since = call.arguments["since"]
     return {
         "table": call.target.relation,

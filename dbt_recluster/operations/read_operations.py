@@ -46,6 +46,12 @@ def _import(call: Call) -> LearnedReads:
 
 
 def _forget(call: Call) -> dict[str, Any]:
+    """Drop the recorded reads of a table.
+
+    Returns:
+        table: The table.
+        forgotten: Ranges that it recorded.
+    """
     return {"table": call.target.relation, "forgotten": forget_reads(call.opened)}
 
 

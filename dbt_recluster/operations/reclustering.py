@@ -91,10 +91,23 @@ def _key_warnings(call: Call) -> Iterator[str]:
 
 
 def _suspend(call: Call) -> dict[str, Any]:
+    """Suspend the reclustering of a table.
+
+    Returns:
+        table: The table.
+        suspended: Since when it is suspended, ISO 8601 in UTC.
+    """
     return {"table": call.target.relation, "suspended": suspend(call.opened.iceberg)}
 
 
 def _resume(call: Call) -> dict[str, Any]:
+    """Allow the reclustering of a table again.
+
+    Returns:
+        table: The table.
+        suspended: None.
+        was_suspended: Since when it was suspended, or None if it was not.
+    """
     since = resume(call.opened.iceberg)
     return {"table": call.target.relation, "suspended": None, "was_suspended": since}
 

@@ -41,10 +41,10 @@ class ClusteringInformation:
         total_rows: Rows in all blocks; 0 if unknown.
         total_bytes: Bytes in all blocks; 0 if unknown.
         small_block_count: Number of blocks with less than half the rows and bytes of a full one. This and the next
-            two are None if the size of a full block is not given.
+            two are None, and not in JSON, if the size of a full block is not given.
         fragmentation: Blocks, over the full blocks that the rows and bytes of all partitions would make.
         max_fragmentation: The same for the partition where it is greatest.
-        read_depth: Weighted mean depth at the ends of reads; None if no reads are known (see `depth.read_depth`).
+        read_depth: Weighted mean depth at the ends of reads; None, and not in JSON, if no reads are known.
     """
 
     total_block_count: int

@@ -1,0 +1,190 @@
+"""The pages of docs/reference that are made from docstrings: the figures of results, and the Python functions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from docstrings import entries, markdown, sections, table
+
+_FIGURES = """# Figures
+
+The operations answer with these in JSON, and the [Python functions](python.md) in objects with the same names.
+
+## JSON in dbt
+
+    dbt --quiet run-operation clustering_information --args '{table: events, format: json}'
+
+prints one object if `table` is a single name, and an array with an object for each table if it is a list, or if the
+tables are chosen by `select` or not at all; `[]` if none of them is built. `clustering_report` prints the array of the
+files that it has written.
+
+For a table that failed the object is another one, and dbt ends with exit code 1 after the others were tried. So it is
+for one that `recluster` passes over, because it is not built or the run's budget is spent; its `error` is null:
+"""
+_FAILED = [
+    ("`table`", "The table."),
+    ("`error`", "Why it failed, in one line, or null."),
+    ("`reason`", "The line that is printed of it."),
+    ("`orphans`", "Files that were written and could not be deleted."),
+]
+_ENVELOPE = [
+    ("`command`", "The command."),
+    ("`exit_code`", "[What it ended with](../job.md#commands)."),
+    ("`error`", "Why it ended before all tables had their turn, in one line, or null."),
+    ("`tables`", "An array with an object for each table, as in dbt, however many there are."),
+    ("`files`", "Only of `report`: the files that it has written; `tables` is empty."),
+]
+_PYTHON = """# Python functions
+
+In `dbt_recluster.maintenance`. They work on any Iceberg table in a session with Iceberg's SQL extensions, built by dbt
+or not, and need no dbt. [Connections](../connections.md#an-embedded-lake-from-a-notebook) says how to get a session on
+an embedded lake.
+
+```python
+from dbt_recluster.maintenance import clustering_information, recluster
+
+result = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
+print(result.depth_before, result.depth_after, result.blocks_in, result.blocks_out)
+print(clustering_information(spark, "analytics.events")["average_depth"])
+```
+
+The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result is its JSON.
+"""
+
+
+def figures() -> str:
+    """Return the page of the figures that operations answer with, from the classes and functions that make them."""
+    from dbt_recluster.adapter.model_response import ReclusterResponse
+
+    header = ("figure", "what it is")
+    parts = [_FIGURES, table(header, _FAILED), "\n## JSON of the command\n"]
+    parts += ["`dbt-recluster ... --json` prints one line with one object:\n", table(header, _ENVELOPE), ""]
+    for title, rows in _answers().items():
+        parts += [f"## {title}\n", table(header, rows), ""]
+    parts += [
+        "## adapter_response\n",
+        "What dbt writes into `run_results.json` for a model, seed or snapshot that was reclustered after its build, "
+        "or looked at for that, beside dbt's own fields. A field without a value is left out.\n",
+        table(header, entries(ReclusterResponse)),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _answers() -> dict[str, list[tuple[str, str]]]:
+    """Return the figures of each operation, in its order, by the titles of their tables."""
+    from dbt_recluster.clustering import history, housekeeping_result, reads_information, result
+    from dbt_recluster.clustering.cost_model import CostEstimate
+    from dbt_recluster.clustering.estimate import ReclusterEstimate
+    from dbt_recluster.clustering.information import table_information
+    from dbt_recluster.clustering.key_trial import KeyCandidate
+    from dbt_recluster.clustering.learned_reads import LearnedReads
+    from dbt_recluster.clustering.suggest import Suggestion
+    from dbt_recluster.operations.registry import OPERATIONS
+    from dbt_recluster.planner import ClusteringInformation
+
+    def returned(name: str) -> list[tuple[str, str]]:
+        return entries(OPERATIONS[name].run, "Returns")
+
+    information = [*entries(table_information, "Returns"), *entries(ClusteringInformation)]
+
+    def measure(metric: str) -> list[tuple[str, str]]:
+        names = [f"`{name}`" for name in ("table", "cluster_key", "suspended", metric)]
+        return [row for row in information if row[0] in names]
+
+    return {
+        "recluster": entries(result.ReclusterResult),
+        "recluster: its plan": entries(result.RewritePlan),
+        "recluster: each of the plan's sets": entries(result.PlannedSet),
+        "clustering_information": information,
+        "clustering_depth": measure("average_depth"),
+        "clustering_ratio": measure("clustering_ratio"),
+        "clustering_history": returned("clustering_history"),
+        "clustering_history: each of its entries": entries(history.HistoryEntry),
+        "estimate_clustering_cost": entries(CostEstimate),
+        "suggest_cluster_by": entries(Suggestion),
+        "suggest_cluster_by: each of its candidates": entries(KeyCandidate),
+        "clustering_reads": entries(reads_information.ReadsInformation),
+        "clustering_reads: each of its reads": entries(reads_information.ReadInformation),
+        "import_reads": entries(LearnedReads),
+        "forget_reads": returned("forget_reads"),
+        "maintain": entries(housekeeping_result.Maintained),
+        "expire_snapshots": entries(housekeeping_result.SnapshotsExpired),
+        "remove_orphan_files": entries(housekeeping_result.OrphansRemoved),
+        "rewrite_manifests": entries(housekeeping_result.ManifestsRewritten),
+        "rewrite_position_delete_files": entries(housekeeping_result.PositionDeletesRewritten),
+        "suspend_recluster": returned("suspend_recluster"),
+        "resume_recluster": returned("resume_recluster"),
+        "The estimate in the report": entries(ReclusterEstimate),
+    }
+
+
+def functions() -> str:
+    """Return the page of the public Python functions, from their signatures and docstrings."""
+    from dbt_recluster import maintenance
+    from dbt_recluster.clustering.result import ReclusterResult
+
+    public = {name: getattr(maintenance, name) for name in maintenance.__all__}
+    names = [name for name, value in public.items() if inspect.isfunction(value)]
+    names.sort(key=lambda name: public[name].__code__.co_firstlineno)
+    parts = [_PYTHON, *(_function(name, public[name]) for name in names), "# Classes\n"]
+    for name, kind in public.items():
+        if inspect.isclass(kind) and kind is not ReclusterResult:  # which is a page of figures
+            parts.append(_class(name, kind))
+    return "\n".join(parts)
+
+
+def _function(name: str, function: Any) -> str:
+    parts = sections(function)
+    lines = [f"## {name}\n", f"```python\n{_signature(name, function)}\n```\n", f"{markdown(parts[''])}\n"]
+    if rows := entries(function, "Args"):
+        lines.append(table(("argument", "what it is"), rows) + "\n")
+    if "Returns" in parts:
+        lines.append(f"Returns: {markdown(parts['Returns'])}\n")
+    return "\n".join([*lines, *_raises(function)])
+
+
+def _class(name: str, kind: type) -> str:
+    from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
+
+    text = sections(kind)[""].partition("```")[0]  # without its example
+    lines = [f"## {name}\n", f"{markdown(text)}\n"]
+    rows = entries(kind) or entries(kind, "Args")
+    if kind is ReclusterOptions:
+        rows = [(f"`{each}`", markdown(option.meaning)) for each, option in RECLUSTER_OPTIONS.items()] + rows
+    lines.append(table(("name", "what it is"), rows) + "\n")
+    methods = [
+        (
+            f"`{each}({', '.join([*inspect.signature(method).parameters][1:])})`",
+            markdown(sections(method)[""]),
+        )
+        for each, method in vars(kind).items()
+        if inspect.isfunction(method) and not each.startswith("_") and each != "as_dict"
+    ]
+    if methods:
+        lines.append(table(("method", "what it does"), methods) + "\n")
+    return "\n".join([*lines, *_raises(kind)])
+
+
+def _raises(documented: Any) -> list[str]:
+    rows = entries(documented, "Raises")
+    return [table(("error", "when"), rows) + "\n"] if rows else []
+
+
+def _signature(name: str, function: Any) -> str:
+    """Return a signature, with a line for each parameter where it is long."""
+    signature = inspect.signature(function)
+    line = f"{name}{signature}".replace("'", "")
+    if len(line) <= 100:
+        return line
+    lines: list[str] = []
+    starred = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            lines.append("*")
+            starred = True
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        lines.append(f"{parameter.name}: {parameter.annotation}{default}")
+    body = "".join(f"    {each},\n" for each in lines)
+    return f"{name}(\n{body}) -> {signature.return_annotation}"
