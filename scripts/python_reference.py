@@ -19,8 +19,9 @@ prints one object if `table` is a single name, and an array with an object for e
 tables are chosen by `select` or not at all; `[]` if none of them is built. `clustering_report` prints the array of the
 files that it has written.
 
-For a table that failed the object is another one, and dbt ends with exit code 1 after the others were tried. So it is
-for one that `recluster` passes over, because it is not built or the run's budget is spent; its `error` is null:
+For a table that failed the object is another one; dbt prints its own error below the JSON and ends with exit code 1,
+after the others were tried. A table that `recluster` passes over, because it is not built or the run's budget is spent,
+has this object too, and its `error` is null:
 """
 _FAILED = [
     ("`table`", "The table."),

@@ -68,8 +68,8 @@ IMPORT = Operation(
     "import_reads",
     "",
     "Record the reads of tables, which every recluster then follows: ranges and counts, never the text of a query. "
-    "They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run), or from "
-    "the event logs of any Spark application.",
+    "They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run; analyses "
+    "are compiled by dbt compile alone), or from the event logs of any Spark application.",
     _import,
     lambda learned, _: reads_text.learned(learned.as_dict()),
     (
