@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.environment import (
 )
 from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.session.local_spark import iceberg_settings, local_settings
-from dbt_recluster.iceberg.session.starter import start_spark
+from dbt_recluster.iceberg.session.starter import outside_settings, start_spark
 from dbt_recluster.java import find_java_home
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
         settings = {**local_settings(), **settings}
     if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
-    settings |= iceberg_settings(settings)
+    settings |= iceberg_settings({**outside_settings(), **settings})
     options = embedded.log_options(log)
     settings[_JAVA_OPTIONS] = f"{options} {settings.get(_JAVA_OPTIONS, '')}".strip()
     return settings

@@ -91,6 +91,8 @@ class _Parser(argparse.ArgumentParser):
     as_json = False
 
     def error(self, message: str) -> NoReturn:
+        from dbt_recluster.job.start import standard_error
+
         message = redact(message)
         if self.as_json:
             known: dict[str, Any] = {
@@ -100,7 +102,8 @@ class _Parser(argparse.ArgumentParser):
                 "tables": [],
             }
             print(json.dumps(known), flush=True)
-        self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        with standard_error():
+            self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,10 +13,13 @@ from dbt_recluster.iceberg.environment import check_session, refuse_spark_connec
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import JavaStandardError
 from dbt_recluster.iceberg.session.local_spark import iceberg_settings
-from dbt_recluster.iceberg.session.starter import GATEWAY, settings_in_file, start_spark
+from dbt_recluster.iceberg.session.starter import GATEWAY, outside_settings, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Spark's bars would be drawn over the progress of a merge.
+_DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
 
 
 @contextmanager
@@ -62,14 +65,8 @@ def _start(settings: Mapping[str, str], properties_file: Path | None) -> SparkSe
     from pyspark import SparkContext
 
     if GATEWAY not in os.environ and SparkContext._active_spark_context is None:
-        in_files = settings_in_file(properties_file)
-        # Spark's bars would be drawn over the progress of a merge.
-        defaults = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
-        settings = {**{name: value for name, value in defaults.items() if name not in in_files}, **settings}
-        submit = os.environ.get("PYSPARK_SUBMIT_ARGS", "")  # may name --packages
-        settings |= iceberg_settings({"spark.jars.packages": submit, **in_files, **settings})
-    elif properties_file is not None:
-        raise SparkEnvironmentError("Spark runs already: give --properties-file to spark-submit")
+        given = {**_DEFAULTS, **outside_settings(properties_file), **settings}
+        settings = {**{name: given[name] for name in _DEFAULTS}, **settings, **iceberg_settings(given)}
     try:
         return start_spark(settings, properties_file=properties_file)
     except ReclusterError:

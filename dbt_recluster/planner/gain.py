@@ -84,7 +84,7 @@ class Gain:
         return cls(blocks, sets, position, segments, np.maximum(segments.depth() - 1, 0), depth)
 
     def lowers_average(self, expected: IntArray, block_rows: int) -> BoolArray:
-        """Whether the average depth of all blocks falls: bool (sets,).
+        """Whether the average depth of the blocks of its partition falls: bool (sets,).
 
         Args:
             expected: How many blocks each set is cut into, int64 (sets,).
@@ -105,7 +105,11 @@ class Gain:
         change = np.bincount(written.block_set, depth, len(sets)).astype(np.int64)
         change -= np.add.reduceat(of_block[self.position], sets.start, dtype=np.int64)
         more = np.bincount(written.block_set, minlength=len(sets)) - sets.size
-        lowers: BoolArray = change * len(blocks) < int(of_block.sum(dtype=np.int64)) * more
+        # The average of their partition: what is worth a merge in one does not depend on the others.
+        _, partition = np.unique(blocks.partition, return_inverse=True)
+        count, total = np.bincount(partition), np.bincount(partition, of_block).astype(np.int64)
+        own = partition[self.position[sets.start]]
+        lowers: BoolArray = change * count[own] < total[own] * more
         return lowers if lowers.all() else lowers | self._lowers_others()
 
     def lowers_reads(self) -> BoolArray:

@@ -70,6 +70,11 @@ def test_two_runs_leave_nothing_but_the_lake_and_are_silent(project: Project) ->
         ".user.yml",
         LAKE,
     } - ({".user.yml"} - project.files())
+    subprocess.run(["git", "init", "-q"], cwd=project.root, check=True)
+    shown = subprocess.run(
+        ["git", "status", "--short", LAKE], cwd=project.root, capture_output=True, check=True
+    )
+    assert shown.stdout == b""
     _, out, _ = project.run("run-operation", "ask")
     assert "rows: 2000 1" in out
 

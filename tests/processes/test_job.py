@@ -87,11 +87,11 @@ def test_a_table_is_reclustered_through_spark_submit(spark: Any, catalog: str, j
 
 
 def test_wrong_usage_and_failures_through_spark_submit(spark: Any, catalog: str, jobs: Jobs) -> None:
-    wrong = jobs.submit("recluster", "lake.sales.orders", "--depth", "none")
+    wrong = jobs.submit("recluster", "lake.sales.orders", "--depth", "none", "--json")
     assert wrong.code == 2
-    # spark-submit sends both outputs of Python to its standard output.
-    assert "argument --depth: it must be a number of at least 1" in wrong.out
-    assert "Traceback" not in wrong.out + wrong.err
+    assert "argument --depth: it must be a number of at least 1" in wrong.answer["error"]
+    assert wrong.answer["error"] in wrong.err
+    assert "Traceback" not in wrong.err
 
     table = keyed(spark, catalog, "orders")
     failed = jobs.submit("recluster", "lake.sales.nowhere", "lake.sales.orders", "--depth", "1", "--json")

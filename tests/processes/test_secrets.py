@@ -192,15 +192,23 @@ def test_the_command(how: Callable[..., Any], as_json: bool, tmp_path: Path) -> 
     assert MARKER not in wrong.out + wrong.err
 
 
-def test_the_command_line_of_the_command_s_jvm(tmp_path: Path) -> None:
-    """The settings of the command are on its own command line, and on no other."""
+@pytest.mark.parametrize("in_file", [False, True], ids=["--conf", "--properties-file"])
+def test_the_command_line_of_the_command_s_jvm(in_file: bool, tmp_path: Path) -> None:
+    """Settings after --conf are on the command line of the command and on no other, those in a file on none."""
     (tmp_path / "lake").mkdir()
-    jobs = Jobs(tmp_path, tmp_path / "lake", SECRETS)
-    command = [sys.executable, str(jobs.file), "information", "lake.a.b", *jobs.arguments()]
+    options = {"spark.driver.defaultJavaOptions": f"-Djavax.net.ssl.trustStorePassword={MARKER}"}
+    jobs = Jobs(tmp_path, tmp_path / "lake", {**SECRETS, **options})
+    file = tmp_path / "lake.conf"
+    file.write_text("".join(f"{name} {value}\n" for name, value in jobs.settings.items()))
+    settings = ["--properties-file", str(file)] if in_file else jobs.arguments()
+    command = [sys.executable, str(jobs.file), "information", "--catalog", "broken", "--debug", *settings]
     environment = {**os.environ, **jobs.environment}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, env=environment, text=True, cwd=tmp_path, **pipes)
     out, err, commands = watch(process)
-    assert "lake.a.b cannot be loaded" in err, out + err
+    assert "No suitable driver found for *****" in err, out + err
+    assert MARKER not in out + err
     assert any("SparkSubmit" in command for command in commands), "the JVM was not seen"
-    assert not [command for command in commands if MARKER in command and str(jobs.file) not in command]
+    shown = [command for command in commands if MARKER in command]
+    assert all(str(jobs.file) in command for command in shown)
+    assert bool(shown) != in_file

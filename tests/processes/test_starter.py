@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import strategies as st
+
+from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.iceberg.session.properties_file import property_line, read_properties
+from dbt_recluster.iceberg.session.starter import start_spark
 from dbt_recluster.java import find_java_home
 
 ODD = {
@@ -18,7 +27,12 @@ ODD = {
     "spark.both": "of the settings",
     "not.of.spark": "y",
 }
-PROGRAM = """
+MORE = ("spark.of.defaults", "spark.of.file", "spark.driver.defaultJavaOptions")
+PROGRAM = (
+    f"""
+MORE = {MORE}
+"""
+    + """
 import json, os, stat, sys
 from pathlib import Path
 from dbt_recluster.iceberg.session import starter
@@ -30,18 +44,22 @@ def look(path, text, write=starter._write):
 
 modes, paths = [], []
 starter._write = look
-settings = json.loads(sys.argv[1])
-spark = starter.start_spark(settings)
+settings, *files = map(json.loads, sys.argv[1:])
+spark = starter.start_spark(settings, properties_file=Path(files[0]) if files else None)
 System = spark._jvm.java.lang.System
 print(json.dumps({
-    "settings": {name: spark.conf.get(name, None) for name in [*settings, "spark.of.defaults", "spark.of.file"]},
+    "settings": {name: spark.conf.get(name, None) for name in [*settings, *MORE]},
     "early": {name: System.getProperty(name) for name in settings},
     "option": System.getProperty("a.b"),
+    "redaction": spark.conf.get("spark.redaction.regex"),
+    "option of file": System.getProperty("of.file"),
+    "command": Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/cmdline").read_text(),
     "modes": modes,
     "left": [str(path) for path in paths if path.exists() or path.parent.exists()],
     "environment": os.environ.get("PYSPARK_SUBMIT_ARGS"),
 }))
 """
+)
 LOCAL = {
     "spark.master": "local[1]",
     "spark.ui.enabled": "false",
@@ -50,13 +68,19 @@ LOCAL = {
 }
 
 
-def start(directory: Path, **environment: str) -> dict[str, object]:
+def start(directory: Path, *files: Path, **environment: str) -> dict[str, object]:
     """Start Spark in a process of its own, with its defaults in a directory; return what it then has."""
     (directory / "conf").mkdir()
     defaults = "spark.of.defaults yes\nspark.both=of the defaults\nspark.master local[7]\\"
     (directory / "conf" / "spark-defaults.conf").write_text(defaults)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps({**ODD, **LOCAL})],
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            json.dumps({**ODD, **LOCAL}),
+            *(json.dumps(str(file)) for file in files),
+        ],
         env={
             **os.environ,
             "JAVA_HOME": str(find_java_home()),
@@ -74,10 +98,10 @@ def start(directory: Path, **environment: str) -> dict[str, object]:
 
 def test_settings_from_files_beside_the_defaults(tmp_path: Path) -> None:
     seen = start(tmp_path)
-    settings, early = seen["settings"], seen["early"]
-    assert isinstance(settings, dict)
+    found, early = seen["settings"], seen["early"]
+    assert isinstance(found, dict)
     assert isinstance(early, dict)
-    assert settings == {**ODD, **LOCAL, "spark.of.defaults": "yes", "spark.of.file": None}
+    assert found == {**ODD, **LOCAL, **dict.fromkeys(MORE), "spark.of.defaults": "yes"}
     # What spark-submit knows before there is a session: it takes spaces off, and takes Spark's settings only.
     of_spark = {name: value.strip() for name, value in ODD.items() if name.startswith("spark.")}
     assert {name: early[name] for name in of_spark} == of_spark
@@ -90,7 +114,55 @@ def test_settings_beside_those_of_the_environment(tmp_path: Path) -> None:
     own.write_text("spark.of.file yes\n")
     arguments = f"--conf spark.of.defaults=no '--properties-file={own}' pyspark-shell"
     seen = start(tmp_path, PYSPARK_SUBMIT_ARGS=arguments)
-    settings = seen["settings"]
-    assert isinstance(settings, dict)
-    assert settings == {**ODD, **LOCAL, "spark.of.defaults": "no", "spark.of.file": "yes"}
+    found = seen["settings"]
+    assert isinstance(found, dict)
+    assert found == {**ODD, **LOCAL, **dict.fromkeys(MORE), "spark.of.defaults": "no", "spark.of.file": "yes"}
     assert seen["environment"] == arguments
+
+
+def test_nothing_of_a_file_is_on_the_command_line(tmp_path: Path) -> None:
+    """The file takes the place of all others, and options of Java are settings too."""
+    other, file = tmp_path / "other.conf", tmp_path / "a file.conf"
+    other.write_text("spark.of.defaults no\n")
+    lines = (
+        "spark.of.file : 0pen-5esame",
+        "spark.driver.defaultJavaOptions=-Dof.file=0pen-5esame",
+        "spark.both file",
+    )
+    file.write_text("\n".join(lines))
+    seen = start(tmp_path, file, PYSPARK_SUBMIT_ARGS=f"--properties-file {other} pyspark-shell")
+    found, command = seen["settings"], seen["command"]
+    assert isinstance(found, dict)
+    assert isinstance(command, str)
+    assert re.search(str(seen["redaction"]), "spark.of.file")
+    assert found == {
+        **ODD,
+        **LOCAL,
+        "spark.of.defaults": None,
+        "spark.of.file": "0pen-5esame",
+        "spark.driver.defaultJavaOptions": "-Dof.file=0pen-5esame",
+    }
+    assert seen["option of file"] == "0pen-5esame"
+    assert "SparkSubmit" in command
+    assert "0pen-5esame" not in command
+
+
+def test_a_running_spark_reads_no_file(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(SparkEnvironmentError, match="runs already: give --properties-file to spark-submit"):
+        start_spark({}, properties_file=tmp_path)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.sampled_from("ab.=: \t\f\n\r\\#!un é😀")))
+@example(text="a\\u00e9\\ud83d\\ude00=\\\n  #b\n \\=c\\:d\\ e  f=g\n#h\\\ni\\\n  j")
+def test_files_are_read_as_java_reads_them(spark: Any, text: str) -> None:
+    assume(not re.search(r"\\u(?![0-9a-fA-F]{4})", text))  # which Java refuses
+    java = spark._jvm.java
+    properties = java.util.Properties()
+    properties.load(java.io.StringReader(text))
+    assert read_properties(text) == dict(properties)
+    again = java.util.Properties()
+    again.load(
+        java.io.StringReader("\n".join(property_line(*item) for item in read_properties(text).items()))
+    )
+    assert dict(again) == dict(properties)

@@ -8,12 +8,14 @@ import shlex
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dbt_recluster.exceptions import SparkEnvironmentError
 from dbt_recluster.iceberg.session.local_spark import spark_home
+from dbt_recluster.iceberg.session.properties_file import property_line, read_properties
 from dbt_recluster.java import find_java_home, java_version
 from dbt_recluster.redaction import hide, java_pattern, secrets_in
 
@@ -26,11 +28,18 @@ GATEWAY = "PYSPARK_GATEWAY_PORT"
 _LOG_SECRETS = "recluster.log.secrets"
 # What Spark hides by itself.
 _SPARK_REDACTS = "(?i)secret|password|token|access[.]?key"
+_REDACTION = "spark.redaction.regex"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
-# A line of a properties file: name and value, apart by a space, = or :.
-_PROPERTY = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*)")
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+# Settings that have options of spark-submit.
+_OPTIONS = {
+    "--driver-class-path": "spark.driver.extraClassPath",
+    "--jars": "spark.jars",
+    "--master": "spark.master",
+    "--name": "spark.app.name",
+    "--packages": "spark.jars.packages",
+}
 
 
 def start_spark(
@@ -41,31 +50,65 @@ def start_spark(
     Args:
         settings: Spark settings. What is secret in them is hidden in logs and messages from now on.
         hive: Whether to use Hive's metastore.
-        properties_file: A file of more settings, in place of spark-defaults.conf.
+        properties_file: A file of more settings, in place of spark-defaults.conf. What is secret in it is hidden too.
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
+        SparkEnvironmentError: Spark runs already and can read no file.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    hide(secrets_in(settings))
-    settings = {**_redaction(settings), **settings}
     with SparkContext._lock:
-        if SparkContext._gateway is None and GATEWAY not in os.environ:
+        starts = SparkContext._gateway is None and GATEWAY not in os.environ
+        if properties_file is not None and not starts:
+            raise SparkEnvironmentError("Spark runs already: give --properties-file to spark-submit")
+        outside = outside_settings(properties_file) if starts else {}
+        hide(secrets_in({**outside, **settings}))
+        settings = {**_redaction({**outside, **settings}), **settings}
+        if starts:
             java_home = find_java_home()
             os.environ["JAVA_HOME"] = str(java_home)
             # pyspark puts all settings on the command line of the JVM, which every user of the machine can read.
             with (
-                _files_for_start(settings, java_home, properties_file) as arguments,
+                _files_for_start({**outside, **settings}, java_home) as arguments,
                 _submit_arguments(arguments),
             ):
                 SparkContext._ensure_initialized()
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
-    for name, value in settings.items():
+    # The JVM was told of files with options of Java; the session has the options.
+    options = {name: outside[name] for name in _JAVA_OPTIONS if name in outside}
+    for name, value in {**options, **settings}.items():
         builder = builder.config(name, value)
     with _own_handler_of_ctrl_c():
         return builder.getOrCreate()
+
+
+def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
+    """Return the settings that spark-submit finds without us: in a properties file and in the environment.
+
+    Args:
+        properties_file: The file; None is the one that the environment names, or else spark-defaults.conf.
+    """
+    words = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, ""))
+    file = _take_properties_file(words)
+    if properties_file is None:
+        properties_file = file or _spark_defaults()
+    text = properties_file.read_text("utf-8", "replace") if properties_file.is_file() else ""
+    found = {name: value.strip() for name, value in read_properties(text).items()}
+    return {name: value for name, value in found.items() if name.startswith("spark.")} | _settings_in(words)
+
+
+def _settings_in(words: Iterable[str]) -> dict[str, str]:
+    """Return the settings among arguments of spark-submit."""
+    found, following = {}, iter(words)
+    for word in following:
+        option, is_pair, value = word.partition("=")
+        if option in ("--conf", "-c") or option in _OPTIONS:
+            value = value if is_pair else next(following, "")
+            name, _, value = (_OPTIONS[option], "", value) if option in _OPTIONS else value.partition("=")
+            found[name] = value
+    return found
 
 
 @contextmanager
@@ -82,15 +125,16 @@ def _own_handler_of_ctrl_c() -> Iterator[None]:
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the setting by which Spark hides the same settings in its UI and in event logs, by their names."""
     names = [name.removeprefix("spark.hadoop.") for name in settings if secrets_in({name: settings[name]})]
-    return {"spark.redaction.regex": "|".join([_SPARK_REDACTS, *map(re.escape, names)])} if names else {}
+    if not names or _REDACTION in settings:
+        return {}
+    return {_REDACTION: "|".join([_SPARK_REDACTS, *map(re.escape, names)])}
 
 
 @contextmanager
-def _files_for_start(
-    settings: Mapping[str, str], java_home: Path, properties_file: Path | None
-) -> Iterator[list[str]]:
+def _files_for_start(settings: Mapping[str, str], java_home: Path) -> Iterator[list[str]]:
     """Write settings to files of this user alone; yield the arguments of spark-submit that name them."""
     arguments = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell"))
+    _take_properties_file(arguments)
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
@@ -99,11 +143,8 @@ def _files_for_start(
                 file = directory / f"{option}.txt"
                 _write(file, _java_arguments(shlex.split(early[option])))
                 early[option] = f'"@{file}"'
-        # The file takes the place of spark-defaults.conf, or of the one that the environment names.
-        before = properties_file or _take_properties_file(arguments) or _spark_defaults()
-        defaults = before.read_text("utf-8", "surrogateescape") if before.is_file() else ""
-        lines = [f"{_escaped(name)}={_escaped(value)}" for name, value in early.items()]
-        _write(directory / "spark.conf", "\n".join([defaults, "", *lines, ""]))
+        # The file takes the place of the one that spark-submit would read.
+        _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
         yield [_PROPERTIES_FILE, str(directory / "spark.conf"), *arguments]
 
 
@@ -136,27 +177,10 @@ def _spark_defaults() -> Path:
     return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
 
 
-def settings_in_file(properties_file: Path | None) -> dict[str, str]:
-    """Return the settings of a file as spark-submit reads it: the one given, or else spark-defaults.conf."""
-    file = properties_file or _spark_defaults()
-    lines = file.read_text("utf-8", "surrogateescape").splitlines() if file.is_file() else ()
-    matches = filter(None, map(_PROPERTY.match, lines))
-    return {match.group(1): match.group(2).strip() for match in matches}
-
-
 def _java_arguments(words: Sequence[str]) -> str:
     """Return options of Java as a file of arguments, with the pattern of secrets that its log must not show."""
     quoted = ['"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in words]
     return "\n".join([*quoted, f"-D{_LOG_SECRETS}={java_pattern()}", ""])
-
-
-def _escaped(text: str) -> str:
-    """Write a key or a value of a properties file so that nothing in it has a meaning of its own."""
-    plain = text.isascii() and text.replace(".", "").replace("-", "").replace("/", "").isalnum()
-    if plain:
-        return text
-    data = text.encode("utf-16-be")
-    return "".join(f"\\u{data[place] << 8 | data[place + 1]:04x}" for place in range(0, len(data), 2))
 
 
 def _write(file: Path, text: str) -> None:

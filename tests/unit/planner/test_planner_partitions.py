@@ -5,17 +5,29 @@ from dataclasses import replace
 import block_tables
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import STRATEGIES, plan
+from dbt_recluster.planner import STRATEGIES, Policy, plan
 
 # At a threshold between 1 and 2 `payback` may put partitions off while others have cheaper sets.
 DEPTHS = st.sampled_from([1, 1.5, 2, 0.3])
 
 
+# The average depth of the whole table falls by another set than that of a partition.
+_AVERAGES = [
+    *(((0,), 0, 0), ((0,), 0, 0), ((0,), 0, 1), ((0,), 1, 0), ((0,), 1, 1), ((0,), 2, 1), ((1,), 0, 0)),
+    *(((2,), 1, 0), ((2,), 0, 0), ((0, 0), 0, 0), ((0, 2), 0, 0), ((0, 0, 0, 0, 0, 3), 0, 0)),
+]
+AVERAGES = [
+    block_tables.Block(keys, level=level, run=0, partition=partition, bytes=0, deleted=0)
+    for keys, level, partition in _AVERAGES
+]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(table=block_tables.TABLES, policy=block_tables.POLICIES, reads=block_tables.READS, depth=DEPTHS)
+@example(table=AVERAGES, policy=Policy(block_rows=3, max_merge_bytes=70), reads=None, depth=1)
 def test_a_plan_is_empty_if_and_only_if_that_of_each_partition_is(strategy, table, policy, reads, depth):
     policy = replace(policy, strategy=strategy, max_bytes=None, depth=depth)
     blocks = block_tables.describe(table, reads=reads)
