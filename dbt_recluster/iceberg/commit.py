@@ -185,9 +185,11 @@ class RoundCommit:
 
     def _transaction(self) -> tuple[Transaction, Sequence[int]]:
         """Return the transaction and the ids of its snapshots."""
+        # If another commit comes between this and the catalog, Iceberg applies the changes again. Nothing may keep it
+        # from that: Iceberg takes a change that fails then for a commit that did not take place, and deletes its
+        # manifests, also where the catalog has it and only the answer was lost.
         transaction = Transaction.begin(self.table)
         try:
-            transaction.refuse_other_bases()
             self.change.add_to(transaction)
             added = self._rewrite(transaction)
             all_replaced = len(self._remaining) == len(self.groups)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,16 +46,6 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
-
-    def refuse_other_bases(self) -> None:
-        """Make the commit fail if another one comes first. This must be the first change.
-
-        Iceberg would apply the changes anew to the table after that commit, which nobody has checked. Only a change of
-        the references it never applies twice; this one changes nothing.
-        """
-        name = f"recluster-{uuid.uuid4().hex}"
-        if self.base is not None:
-            self.java.manageSnapshots().createTag(name, self.base).removeTag(name).commit()
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""

@@ -107,8 +107,8 @@ def test_wrong_usage_and_failures_through_spark_submit(spark: Any, catalog: str,
 def test_a_spark_without_iceberg_says_what_is_missing(jobs: Jobs) -> None:
     for name in ("spark.driver.extraClassPath", "spark.sql.extensions"):
         del jobs.settings[name]
-    done = jobs.run("information", "lake.sales.orders")
-    assert (done.code, done.out) == (1, "")
+    done = jobs.submit("information", "lake.sales.orders", "--json")  # by itself the command brings them
+    assert done.code == 1
     assert "dbt-recluster: This Spark session lacks what clustering needs:" in done.err
     assert "- Iceberg's classes are not loaded." in done.err
     assert (
@@ -131,7 +131,7 @@ def test_ctrl_c_in_the_middle_of_a_merge_changes_nothing(spark: Any, catalog: st
     spark.sql(f"refresh table {table}")
     assert checksum(spark, table) == before
     assert len(clustering_history(spark, table)) == 1
-    assert metadata_file(spark, table) != snapshot  # the key was made the sort order first
+    assert metadata_file(spark, table) == snapshot
     assert orphans(spark, table) == set()
 
 
