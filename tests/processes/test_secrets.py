@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -36,15 +37,26 @@ SECRETS = {
 }
 
 
+def command_lines(root: int) -> set[str]:
+    """Return the command lines of a process and of all that it has started, not of tests that run beside this one."""
+    parents, lines = {}, {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        # A process may end meanwhile.
+        with contextlib.suppress(OSError):
+            process = int(directory.name)
+            parents[process] = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
+            lines[process] = (directory / "cmdline").read_text(errors="replace").replace("\0", " ")
+    family = [root]
+    for process in family:
+        family += [child for child, parent in parents.items() if parent == process]
+    return {lines[process] for process in family if process in lines}
+
+
 def watch(process: subprocess.Popen[str]) -> tuple[str, str, set[str]]:
-    """Return what a process prints, and the command lines of this machine while it runs."""
+    """Return what a process prints, and the command lines of it and of all that it starts."""
     seen = set()
     while process.poll() is None:
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                seen.add(path.read_text(errors="replace").replace("\0", " "))
-            except OSError:
-                continue
+        seen |= command_lines(process.pid)
         time.sleep(0.1)
     return *process.communicate(), seen
 
