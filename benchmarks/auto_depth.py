@@ -1,9 +1,9 @@
-"""`recluster_depth: auto` beside fixed thresholds: bytes rewritten and bytes that reads open in vain, in one sum.
+"""`recluster_depth: auto` beside fixed thresholds: bytes rewritten and bytes that reads waste, in one sum.
 
     python benchmarks/auto_depth.py --json benchmarks/results/auto_depth.json
 
 TPC-H lineitem in 20 loads, which count as a day, with the ranges of the TPC-H queries that read it (tpch_reads.py),
-each run 1 to 1,000 times a day. After each load the table is reclustered, and the bytes that the reads open in vain are
+each run 1 to 1,000 times a day. After each load the table is reclustered, and the bytes that the reads waste are
 counted by the blocks' bounds; for the day their mean over the loads counts. The choice is made anew after every fifth
 load.
 """
@@ -47,12 +47,12 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     megabytes: dict[str, list[float]] = {}
     for threshold in THRESHOLDS:
         # The weights of all reads are equal, so how large they are makes no difference to a fixed threshold.
-        rewritten, in_vain, _ = load(spark, options, source, threshold, 1)
-        megabytes[f"{threshold:g}"] = [(rewritten + times * in_vain) / 2**20 for times in TIMES_A_DAY]
+        rewritten, wasted, _ = load(spark, options, source, threshold, 1)
+        megabytes[f"{threshold:g}"] = [(rewritten + times * wasted) / 2**20 for times in TIMES_A_DAY]
     megabytes["auto"], chosen = [], []
     for times in TIMES_A_DAY:
-        rewritten, in_vain, choices = load(spark, options, source, "auto", times)
-        megabytes["auto"].append((rewritten + in_vain) / 2**20)
+        rewritten, wasted, choices = load(spark, options, source, "auto", times)
+        megabytes["auto"].append((rewritten + wasted) / 2**20)
         chosen.append(choices)
     return {"megabytes": megabytes, "chosen": chosen}
 
@@ -71,9 +71,9 @@ def predicate(table: Any, query: str) -> str:
 def load(
     spark: Any, options: argparse.Namespace, source: Path, depth: Any, times: float
 ) -> tuple[int, float, list[float]]:
-    """Load a table and recluster it; return bytes rewritten, bytes opened in vain, and the thresholds chosen."""
+    """Load a table and recluster it; return bytes rewritten, bytes wasted, and the thresholds chosen."""
     from dbt_recluster.clustering.options import ReclusterOptions
-    from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
+    from dbt_recluster.clustering.reads_information import daily_wasted_bytes
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
@@ -84,7 +84,7 @@ def load(
     TableChange(keyed.key).commit(keyed.iceberg)
     queries = [query for text in QUERIES.values() if (query := predicate(keyed, of_table("t", text)))]
     reads: Any = [{"where": query, "weight": times} for query in queries]
-    last_key, rewritten, in_vain, chosen = 6_000_000 * options.scale, 0, 0.0, []
+    last_key, rewritten, wasted, chosen = 6_000_000 * options.scale, 0, 0.0, []
     parts = max(1, round(last_key / options.loads / options.block_rows))
     for number in range(options.loads):
         low, high = (int(last_key * part / options.loads) for part in (number, number + 1))
@@ -93,14 +93,14 @@ def load(
         table = ClusteredTable(spark, "db.t", KEY)
         known = ReclusterOptions(depth=depth, block_rows=options.block_rows, reads=reads)
         rewritten += table.recluster(known).bytes_in
-        in_vain += daily_bytes_in_vain(table, table.metadata())[0] / options.loads
+        wasted += daily_wasted_bytes(table, table.metadata())[0] / options.loads
         if depth == "auto" and number % LOADS_OF_A_CHOICE == LOADS_OF_A_CHOICE - 1:
             recorded = json.loads(table.iceberg.properties["recluster.auto_depth"])
             chosen.append(recorded["depth"])
             table.iceberg.set_property(
                 "recluster.auto_depth", json.dumps({**recorded, "at": "2020-01-01T00:00:00+00:00"})
             )
-    return rewritten, in_vain, chosen
+    return rewritten, wasted, chosen
 
 
 if __name__ == "__main__":

@@ -123,13 +123,13 @@ def merge(directory: str) -> None:
 
 def expire(directory: str) -> None:
     """Expire all snapshots but the current one; say when it begins and when it has ended."""
-    from dbt_recluster.clustering.housekeeping import Housekeeping
+    from dbt_recluster.clustering.table_maintenance import TableMaintenance
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
     table = IcebergTable.load(open_session(Path(directory), of_directory()), TABLE)
     now = datetime.now(timezone.utc)
     print("expires", flush=True)
-    Housekeeping(table, now + timedelta(days=1)).expire_snapshots(now + timedelta(hours=1))
+    TableMaintenance(table, now + timedelta(days=1)).expire_snapshots(now + timedelta(hours=1))
     print("ended", flush=True)
     time.sleep(60)
 

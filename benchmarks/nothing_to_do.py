@@ -155,7 +155,7 @@ def run_model(target: str, number: int) -> tuple[float, dict[str, Any]]:
     """Run the model in what a new process would know; return its seconds and its response."""
     from dbt.cli.main import dbtRunner
 
-    from dbt_recluster.clustering.last_look import forget
+    from dbt_recluster.clustering.checkpoint import forget
 
     forget()
     arguments = ["--quiet", "run", "--target", target, "--vars", f"run: {number}"]

@@ -1,4 +1,4 @@
-"""Rewriting against what queries open in vain, with reads known to the planner and without.
+"""Rewriting against what queries waste, with reads known to the planner and without.
 
     python benchmarks/reads.py
     python benchmarks/reads.py --seeds 5 --shapes months even
@@ -131,7 +131,7 @@ def boundary(threshold: float) -> Step:
     """Merge the blocks over every end of a query that more than this many blocks are over: only these.
 
     This is the rule of WAIR (arXiv 2602.23289) as far as its abstract tells: boundary blocks of a sliding window of
-    queries, the most critical ends, which are those at which most blocks are opened in vain, and no others.
+    queries, the most critical ends, which are those at which most blocks are wasted, and no others.
     """
 
     def step(known: Known) -> None:

@@ -3,7 +3,7 @@
     python benchmarks/small_loads.py                 # 500 dbt runs of 1,000 rows: about half an hour
     python benchmarks/small_loads.py --loads 100
 
-At the end a day is counted and a scan planned, once as the tables are and once after housekeeping (all snapshots but
+At the end a day is counted and a scan planned, once as the tables are and once after maintenance (all snapshots but
 the last expired, manifests rewritten). Three models are the same hour of the same day; a dbt run loads them in turn.
 One has `cluster_by`, one nothing, and one is given to `rewrite_data_files` (binpack, all files below a block) after
 every 50 loads.
@@ -108,14 +108,14 @@ def read_all(spark: Any, options: argparse.Namespace) -> dict[str, tuple[float, 
 
 def keep_house(spark: Any) -> None:
     """Expire all snapshots but the last and rewrite the manifests, as if the last load were of yesterday."""
-    from dbt_recluster.clustering.housekeeping import Housekeeping
+    from dbt_recluster.clustering.table_maintenance import TableMaintenance
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
     now = datetime.now(timezone.utc)
     for name in MODELS:
-        housekeeping = Housekeeping(IcebergTable.load(spark, f"s.{name}"), now + timedelta(days=1))
-        housekeeping.expire_snapshots(now + timedelta(hours=1))
-        housekeeping.rewrite_manifests()
+        maintenance = TableMaintenance(IcebergTable.load(spark, f"s.{name}"), now + timedelta(days=1))
+        maintenance.expire_snapshots(now + timedelta(hours=1))
+        maintenance.rewrite_manifests()
 
 
 def write_project(options: argparse.Namespace, directory: Path) -> None:

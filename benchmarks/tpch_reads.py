@@ -80,12 +80,12 @@ def main() -> None:
     options = parser.parse_args()
     with command.own_directory("tpch-reads") as directory:
         figures = run(options, directory)
-    print(f"{'':9}  rewritten per row  loads and reclusters, s  queries, s  blocks  opened, of which in vain")
+    print(f"{'':9}  rewritten per row  loads and reclusters, s  queries, s  blocks  opened, of which wasted")
     for kind in KINDS:
         figure = figures["tables"][kind]
         print(
             f"{kind:9}  {figure['rewritten_per_row']:17.2f}  {figure['seconds']:23.1f}  "
-            f"{figure['query_seconds']:11.2f}  {figure['blocks']:6}  {figure['opened']:6} {figure['in_vain']:.0f}"
+            f"{figure['query_seconds']:11.2f}  {figure['blocks']:6}  {figure['opened']:6} {figure['wasted']:.0f}"
         )
     print("\nblocks opened, and seconds (median)")
     for name in QUERIES:
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             "opened": sum(query["opened"] for query in of_queries.values()),
             "query_seconds": round(sum(query["seconds"] for query in of_queries.values()), 2),
             "blocks": reads.blocks,
-            "in_vain": sum(read.weight * (read.blocks_in_vain or 0) for read in reads.reads),
+            "wasted": sum(read.weight * (read.blocks_wasted or 0) for read in reads.reads),
         }
     return {"tables": tables, "same_reads": same_reads(spark, log, begin, options.rounds)}
 

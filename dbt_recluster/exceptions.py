@@ -84,7 +84,7 @@ class SparkEnvironmentError(ReclusterError):
     """Spark lacks Iceberg's classes, its SQL extensions, or an Iceberg catalog that answers."""
 
 
-class HousekeepingError(ReclusterError):
+class MaintenanceError(ReclusterError):
     """Snapshots, files or manifests of a table cannot be cleaned up, or it would harm another table."""
 
 
@@ -159,3 +159,7 @@ class BoundsError(PlannerError):
 
 class PolicyError(PlannerError):
     """A policy's value is out of range, or needs figures that the blocks lack."""
+
+
+# Its earlier name.
+HousekeepingError = MaintenanceError

@@ -75,7 +75,7 @@ def figures() -> str:
 
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation, in its order, by the titles of their tables."""
-    from dbt_recluster.clustering import history, housekeeping_result, reads_information, result
+    from dbt_recluster.clustering import history, maintenance_result, reads_information, result
     from dbt_recluster.clustering.cost_model import CostEstimate
     from dbt_recluster.clustering.estimate import ReclusterEstimate
     from dbt_recluster.clustering.information import table_information
@@ -110,11 +110,11 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "clustering_reads: each of its reads": entries(reads_information.ReadInformation),
         "import_reads": entries(LearnedReads),
         "forget_reads": returned("forget_reads"),
-        "maintain": entries(housekeeping_result.Maintained),
-        "expire_snapshots": entries(housekeeping_result.SnapshotsExpired),
-        "remove_orphan_files": entries(housekeeping_result.OrphansRemoved),
-        "rewrite_manifests": entries(housekeeping_result.ManifestsRewritten),
-        "rewrite_position_delete_files": entries(housekeeping_result.PositionDeletesRewritten),
+        "maintain": entries(maintenance_result.Maintained),
+        "expire_snapshots": entries(maintenance_result.SnapshotsExpired),
+        "remove_orphan_files": entries(maintenance_result.OrphansRemoved),
+        "rewrite_manifests": entries(maintenance_result.ManifestsRewritten),
+        "rewrite_position_delete_files": entries(maintenance_result.PositionDeletesRewritten),
         "suspend_recluster": returned("suspend_recluster"),
         "resume_recluster": returned("resume_recluster"),
         "The estimate in the report": entries(ReclusterEstimate),

@@ -149,8 +149,8 @@ def errors() -> str:
 
     classes = [
         kind
-        for _, kind in inspect.getmembers(exceptions, inspect.isclass)
-        if issubclass(kind, exceptions.ReclusterError)
+        for name, kind in inspect.getmembers(exceptions, inspect.isclass)
+        if name == kind.__name__ and issubclass(kind, exceptions.ReclusterError)
     ]
     classes.sort(key=lambda kind: inspect.getsourcelines(kind)[1])
     rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in classes]

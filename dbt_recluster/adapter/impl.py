@@ -35,9 +35,9 @@ from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
 from dbt_recluster.adapter.selectors import selected_ids
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.housekeeping import Housekeeping
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.suggest import LEAST_BLOCKS
+from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment
@@ -47,7 +47,7 @@ from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, file_f
 from dbt_recluster.operations.registry import OPERATIONS, operation_named
 from dbt_recluster.operations.runner import Answer
 from dbt_recluster.operations.tables import Choice, Node, choose
-from dbt_recluster.report import housekeeping_text
+from dbt_recluster.report import maintenance_text
 from dbt_recluster.report.text import few_blocks, recluster_line
 
 if TYPE_CHECKING:
@@ -184,11 +184,11 @@ class ReclusterAdapter(ModelMethods):
         name = relation.render()
         try:
             with self._cancellable():
-                maintained = Housekeeping(self._open(name).iceberg).maintain()
+                maintained = TableMaintenance(self._open(name).iceberg).maintain()
         except Exception as e:
             return f"{name} was built but not maintained: {failure(e)}"
         if maintained.done:
-            logger.info(housekeeping_text.maintained(maintained.as_dict()))
+            logger.info(maintenance_text.maintained(maintained.as_dict()))
         return None
 
     @available.parse_none

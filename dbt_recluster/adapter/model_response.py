@@ -29,7 +29,7 @@ class ReclusterResponse(AdapterResponse):
         recluster_conflicts: How often work was planned or committed again because another writer was faster.
         recluster_seconds: Wall time of the recluster.
         recluster_reason: Why it ended.
-        recluster_fired: The condition that made it due, of ``recluster_after`` and ``recluster_when``.
+        recluster_condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``.
         recluster_suspended: Since when reclustering is suspended, if that ended it.
         recluster_loss: Bytes a day by which the past week's reclustering cost more than it saved known reads.
     """
@@ -49,7 +49,7 @@ class ReclusterResponse(AdapterResponse):
     recluster_conflicts: int | None = None
     recluster_seconds: float | None = None
     recluster_reason: str | None = None
-    recluster_fired: str | None = None
+    recluster_condition_met: str | None = None
     recluster_suspended: str | None = None
     recluster_loss: int | None = None
 
@@ -117,7 +117,7 @@ def respond(
         recluster_conflicts=result.conflicts,
         recluster_seconds=round(result.seconds, 3),
         recluster_reason=result.reason,
-        recluster_fired=result.fired,
+        recluster_condition_met=result.condition_met,
         recluster_suspended=result.suspended,
         recluster_loss=result.loss,
     )

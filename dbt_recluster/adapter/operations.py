@@ -160,8 +160,8 @@ def answer_of_build(relation: str, result: ReclusterResult | None) -> Answer:
     warnings = [f"{relation}: {warning}" for warning in result.warnings]
     if result.limited and not result.rounds:
         warnings.append(f"{relation} was built but {not_reclustered(result)}")
-    if result.fired is not None:
-        logger.info(f"{relation}: recluster is due, {result.fired}")
+    if result.condition_met is not None:
+        logger.info(f"{relation}: recluster condition met, {result.condition_met}")
     # Unused files cost money until somebody removes them; everything else is on the model's line.
     (logger.warning if result.orphans else logger.debug)(recluster_line(result))
     return Answer(relation, {}, result=result, warnings=warnings)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
+from dbt_recluster.clustering.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.replay import DAYS, Week
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting
@@ -50,7 +50,7 @@ class AutoDepth:
 def auto_depth(table: KeyedTable) -> AutoDepth:
     """Return the threshold that a table records, or a new one if that is a day old.
 
-    The week's history has the bytes of new blocks each day, and the known reads the bytes that they open in vain for
+    The week's history has the bytes of new blocks each day, and the known reads the bytes that they waste for
     each unit of depth. Without known reads of the key the threshold is the default; without new blocks it stays.
     """
     recorded = recorded_depth(table)
@@ -63,12 +63,12 @@ def auto_depth(table: KeyedTable) -> AutoDepth:
         rewriting = relative_rewriting(
             week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth
         )
-    _, in_vain_per_depth = daily_bytes_in_vain(table, table.current_blocks().metadata)
+    _, wasted_per_depth = daily_wasted_bytes(table, table.current_blocks().metadata)
     depth = Policy().depth
-    if in_vain_per_depth and week.changes:
-        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, in_vain_per_depth)
+    if wasted_per_depth and week.changes:
+        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth)
         depth = best_threshold(costs, None if recorded is None else recorded.depth)
-    elif in_vain_per_depth and recorded is not None:
+    elif wasted_per_depth and recorded is not None:
         depth = recorded.depth
     is_kept = recorded is not None and recorded.depth == depth
     return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)

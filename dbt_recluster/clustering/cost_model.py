@@ -14,7 +14,7 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.keyed_table import KeyedTable
-from dbt_recluster.clustering.reads_information import daily_bytes_in_vain
+from dbt_recluster.clustering.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.replay import Replay, Week
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
@@ -133,8 +133,8 @@ class CostModel:
     def balance(self) -> Balance | None:
         """Return the cost and the benefit of the week's reclustering under the table's own key.
 
-        Known reads were saved what they would open in vain if no block of the week had been merged, less what they open
-        in vain now: nothing of it at the start of the week and all at its end, a half on average. What the merges save
+        Known reads were saved what they would waste if no block of the week had been merged, less what they
+        waste now: nothing of it at the start of the week and all at its end, a half on average. What the merges save
         in later weeks does not count.
 
         Returns:
@@ -154,8 +154,8 @@ class CostModel:
         unmerged[replay.starting] = True
         unmerged[np.concatenate([np.zeros(0, np.int64), *replay.removed.values()])] = False
         blocks, current = replay.blocks.take(unmerged), self._table.metadata()
-        without, _ = daily_bytes_in_vain(self._table, blocks)
-        now, _ = daily_bytes_in_vain(self._table, current)
+        without, _ = daily_wasted_bytes(self._table, blocks)
+        now, _ = daily_wasted_bytes(self._table, current)
         # Rows of merged blocks that a later commit replaced are among the unmerged ones; the rows tell how many.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
         saved = max(0.0, without - now) / 2 * replay.scale

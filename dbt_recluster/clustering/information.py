@@ -29,7 +29,7 @@ def table_information(
         suspended: Since when reclustering is suspended, or None.
         snapshot_id: The snapshot that is measured; None for a table that was never written.
         snapshot_at: When it was committed, ISO 8601 in UTC, or None.
-        share_in_vain: As in ``clustering_reads``; only where reads of the key are known and there is no ``where``.
+        share_wasted: As in ``clustering_reads``; only where reads of the key are known and there is no ``where``.
 
         And the fields of :class:`dbt_recluster.planner.ClusteringInformation`.
 
@@ -44,7 +44,7 @@ def table_information(
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
     if table.reads is not None and where is None:
-        measured["share_in_vain"] = reads_information(table).share_in_vain
+        measured["share_wasted"] = reads_information(table).share_wasted
     return {
         "table": table.name,
         "cluster_key": str(table.key),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dbt_recluster.clustering.due_conditions import After, DueConditions, When, parse_after, parse_when
+from dbt_recluster.clustering.conditions import After, Conditions, When, parse_after, parse_when
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.clustering.values import (
@@ -200,9 +200,9 @@ class ReclusterOptions:
             raise OptionError(f"progress must be a function, not {self.progress!r}")
 
     @property
-    def conditions(self) -> DueConditions:
+    def conditions(self) -> Conditions:
         """When a build is followed by a recluster."""
-        return DueConditions(self.after, self.when)
+        return Conditions(self.after, self.when)
 
     @property
     def policy(self) -> Policy:

@@ -1,4 +1,4 @@
-"""A round that is planned and not yet merged: the look, the blocks that it read, and the plan."""
+"""A round that is planned and not yet merged: the checkpoint, the blocks, and the plan."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
-from dbt_recluster.clustering.last_look import NOTHING_KNOWN, Look
 from dbt_recluster.clustering.recorded_changes import NO_CHANGES
 from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -26,13 +26,13 @@ class PlannedRound:
 
     Attributes:
         table: The table.
-        look: The rules of the plan.
+        checkpoint: The rules of the plan.
         blocks: The blocks.
         plan: The plan.
     """
 
     table: KeyedTable
-    look: Look
+    checkpoint: Checkpoint
     blocks: SnapshotBlocks
     plan: Plan
 
@@ -70,20 +70,22 @@ class PlannedRound:
             for block_set, positions, set_paths in zip(self.plan.block_sets, self.sets, paths, strict=True)
         ]
 
-    def look_properties(self) -> Callable[[Sequence[RewrittenGroup], Sequence[int], IcebergTable], Changes]:
+    def checkpoint_properties(
+        self,
+    ) -> Callable[[Sequence[RewrittenGroup], Sequence[int], IcebergTable], Changes]:
         """Plan what is left, and return the function that gives the properties by which a commit records it.
 
         The function takes all groups that were merged, and what :data:`Properties` takes. The properties also forget
-        the changes before the look.
+        the changes before the checkpoint.
         """
-        leaves_nothing = self.look.leaves_nothing(self.blocks.blocks, self.plan)
+        leaves_nothing = self.checkpoint.leaves_nothing(self.blocks.blocks, self.plan)
 
         def properties(
             groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: IcebergTable
         ) -> Changes:
             if not leaves_nothing:
-                return {**NO_CHANGES, **NOTHING_KNOWN}
+                return {**NO_CHANGES, **NO_CHECKPOINT}
             files = [group.source.files[0].task.file() for group in groups]
-            return {**NO_CHANGES, **self.look.properties(self.snapshot_id, snapshots, files, after)}
+            return {**NO_CHANGES, **self.checkpoint.properties(self.snapshot_id, snapshots, files, after)}
 
         return properties

@@ -24,18 +24,18 @@ class ReadInformation:
         weight: How often the query runs, relative to the others.
         columns: The least and the greatest value that it reads of each column; None where the range is open.
         blocks: Blocks that its range of the key opens, or None if it does not restrict the key.
-        blocks_in_vain: Those of them that it would not open in a sorted table, estimated, or None.
+        blocks_wasted: Those of them that it would not open in a sorted table, estimated, or None.
         bytes: Bytes of the blocks, or None.
-        bytes_in_vain: Bytes of those opened in vain, or None.
+        bytes_wasted: Bytes of those wasted, or None.
     """
 
     source: str
     weight: float
     columns: dict[str, list[Any]]
     blocks: int | None = None
-    blocks_in_vain: float | None = None
+    blocks_wasted: float | None = None
     bytes: int | None = None
-    bytes_in_vain: int | None = None
+    bytes_wasted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ReadsInformation:
         table: The table.
         cluster_key: Its key.
         blocks: Its blocks.
-        share_in_vain: Share of the blocks that reads open in vain, by their weight; None if no read restricts the key.
+        share_wasted: Share of the blocks that reads waste, by their weight; None if no read restricts the key.
         share_skipped: Share of the table's blocks that reads skip, by their weight; None if no read restricts the key.
         reads: The reads.
         left_out: Declared reads that cannot be understood, a line for each.
@@ -55,7 +55,7 @@ class ReadsInformation:
     table: str
     cluster_key: str
     blocks: int
-    share_in_vain: float | None
+    share_wasted: float | None
     share_skipped: float | None
     reads: list[ReadInformation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -81,22 +81,22 @@ def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsI
         for read in table.known_reads
         if id(read) not in with_ends
     ]
-    in_vain = sum(read.weight * (read.blocks_in_vain or 0.0) for read in opened)
+    wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
     return ReadsInformation(
         table.name,
         str(table.key),
         len(metadata),
-        round(in_vain / total, 4) if total else None,
+        round(wasted / total, 4) if total else None,
         round(1 - total / possible, 4) if possible else None,
         sorted([*opened, *others], key=lambda read: -read.weight),
         list(left_out),
     )
 
 
-def daily_bytes_in_vain(table: KeyedTable, metadata: BlockMetadata) -> tuple[float, float]:
-    """Return the bytes that known reads open in vain each day.
+def daily_wasted_bytes(table: KeyedTable, metadata: BlockMetadata) -> tuple[float, float]:
+    """Return the bytes that known reads waste each day.
 
     Args:
         table: The table, whose reads are those of :meth:`KeyedTable.know`.
@@ -109,7 +109,7 @@ def daily_bytes_in_vain(table: KeyedTable, metadata: BlockMetadata) -> tuple[flo
     if ranges is None or not len(metadata):
         return 0.0, 0.0
     costs, daily = _costs(metadata, ranges), np.array([read.daily for read in of_key])
-    return float(daily @ costs.bytes_in_vain), float(daily @ costs.bytes_per_depth)
+    return float(daily @ costs.bytes_wasted), float(daily @ costs.bytes_per_depth)
 
 
 def _costs(metadata: BlockMetadata, ranges: Reads) -> ReadCosts:
@@ -126,9 +126,9 @@ def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> li
             read.weight,
             box_as_json(read.box),
             int(costs.opened[place]),
-            round(float(costs.in_vain[place]), 2),
+            round(float(costs.wasted[place]), 2),
             int(costs.bytes[place]),
-            round(float(costs.bytes_in_vain[place])),
+            round(float(costs.bytes_wasted[place])),
         )
         for place, read in enumerate(reads)
     ]

@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from dbt_recluster.clustering.auto_depth import with_depth
+from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
+from dbt_recluster.clustering.condition_checks import block_count, check_conditions
 from dbt_recluster.clustering.cost_model import CostModel
-from dbt_recluster.clustering.due import block_count, due
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
-from dbt_recluster.clustering.last_look import Look
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.partial_look import look_at_changes
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.recorded_changes import record_changes
@@ -76,7 +75,7 @@ class Recluster:
         """
         started = time.monotonic()
         self._prepare()
-        if self._is_due() and not self._is_unchanged():
+        if self._conditions_met() and not self._is_unchanged():
             self._repeat_rounds()
         if not (self._result.rounds or self._options.dry_run or self._result.suspended):
             self._change.commit(self._table.iceberg)
@@ -94,7 +93,7 @@ class Recluster:
             self._try_round(planned)
             self._table.refresh()
         if not planned.plan.block_sets and not planned.plan.limited:
-            planned.look.remember(planned.blocks.snapshot_id)
+            planned.checkpoint.remember(planned.blocks.snapshot_id)
         if self._options.dry_run:
             self._result.plan = rewrite_plan(self._table, planned.blocks, planned.plan, self._policy)
 
@@ -123,30 +122,30 @@ class Recluster:
         if loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
 
-    def _is_due(self) -> bool:
+    def _conditions_met(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""
         is_asked = self._options.trigger == "run" and self._result.suspended is None
         if not is_asked or not self._options.conditions:
             return True
         if self._options.conditions.after is not None and not self._options.dry_run:
             record_changes(self._table)  # before snapshots expire
-        result, found = self._result, due(self._table, self._options.conditions)
-        if found.is_due:
-            result.fired = found.reason
+        result, checked = self._result, check_conditions(self._table, self._options.conditions)
+        if checked.met:
+            result.condition_met = checked.reason
             return True
-        result.reason, result.depth_before, result.depth_after = found.reason, None, None
+        result.reason, result.depth_before, result.depth_after = checked.reason, None, None
         result.blocks_before = result.blocks_after = block_count(self._table)
         return False
 
     def _is_unchanged(self) -> bool:
-        """Look at what has changed since the last look; whether there is nothing to do. The result says why.
+        """Check what has changed since the checkpoint; whether there is nothing to do. The result says why.
 
         Only after a build: who reclusters by hand wants to know how deep the whole table is.
         """
         options, result = self._options, self._result
         if options.trigger != "run" or options.where is not None or options.dry_run or result.suspended:
             return False
-        nothing_to_do = look_at_changes(self._table, self._policy)
+        nothing_to_do = check_changes(self._table, self._policy)
         if nothing_to_do is None:
             return False
         result.reason, result.depth_before, result.depth_after = nothing_to_do.reason, None, None
@@ -176,11 +175,11 @@ class Recluster:
         return replace(self._options.policy, block_bytes=self._table.block_bytes)
 
     def _plan(self) -> PlannedRound:
-        look = Look(self._table, self._policy, self._options.where)
+        checkpoint = Checkpoint(self._table, self._policy, self._options.where)
         blocks, most = self._read(), self._options.policy.max_bytes
         left = None if most is None else max(0, most - self._result.bytes_in)
         return PlannedRound(
-            self._table, look, blocks, plan(blocks.planned, replace(look.policy, max_bytes=left))
+            self._table, checkpoint, blocks, plan(blocks.planned, replace(checkpoint.policy, max_bytes=left))
         )
 
     def _is_done(self, planned: PlannedRound) -> bool:
@@ -241,7 +240,7 @@ class Recluster:
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
-        look = planned.look_properties()
+        checkpoint = planned.checkpoint_properties()
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
@@ -266,7 +265,7 @@ class Recluster:
             merged,
             levels,
             summary,
-            lambda snapshots, after: look(merged, snapshots, after),
+            lambda snapshots, after: checkpoint(merged, snapshots, after),
             self._change,
         ).run()
         return _round(commit, time.monotonic() - started)

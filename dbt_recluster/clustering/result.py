@@ -54,7 +54,7 @@ _NUMBERS = frozenset(
 _NUMBERS_OR_NONE = frozenset(
     ("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth", "loss")
 )
-_TEXTS = frozenset(("table", "cluster_key", "reason", "fired", "suspended"))
+_TEXTS = frozenset(("table", "cluster_key", "reason", "condition_met", "suspended"))
 _LISTS = frozenset(("orphans", "warnings"))
 _LARGEST = 2**62
 
@@ -131,15 +131,15 @@ class ReclusterResult:
         rows: Rows rewritten, over all rounds.
         blocks_before, blocks_after: Blocks of the table.
         depth_before, depth_after: Average depth of the blocks that ``where`` admits, by the bounds that queries see;
-            None if it was not due, or if there was nothing to do in the partitions that had changed, and only these
-            were read.
+            None if no condition was met, or if only the partitions that had changed were read, and there was nothing
+            to do in them.
         read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
         reducible_depth: What was compared with the threshold in the end, in the partition that is worst by it: the
             average depth, or the read depth, as far as merges can reduce it. None if nothing was planned.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
-        fired: The condition that made it due, of ``recluster_after`` and ``recluster_when``, or None.
+        condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
         loss: Bytes a day by which the past week's reclustering cost more than it saved known reads, or None.
@@ -161,7 +161,7 @@ class ReclusterResult:
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""
-    fired: str | None = None
+    condition_met: str | None = None
     limited: bool = False
     suspended: str | None = None
     loss: int | None = None
@@ -237,7 +237,7 @@ class ReclusterResult:
             **{name: getattr(self, name) for name in (*totals, *facts, *depths)},
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
-            "fired": self.fired,
+            "condition_met": self.condition_met,
             "limited": self.limited,
             "suspended": self.suspended,
             "loss": self.loss,

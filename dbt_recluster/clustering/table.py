@@ -12,7 +12,6 @@ from dbt_recluster.clustering.auto_depth import recorded_depth, with_depth
 from dbt_recluster.clustering.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.housekeeping import Housekeeping
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
 from dbt_recluster.clustering.keyed_table import ClusterBy, KeyedTable
 from dbt_recluster.clustering.known_reads import KnownRead
@@ -30,6 +29,7 @@ from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.suspension import resume, suspend
+from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import AUTO
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.environment import check_has_jvm
@@ -132,9 +132,9 @@ class ClusteredTable(KeyedTable):
         """
         return Recluster(self, options).run()
 
-    def housekeeping(self, catalog: CatalogFiles | None = None) -> Housekeeping:
+    def maintenance(self, catalog: CatalogFiles | None = None) -> TableMaintenance:
         """Return what cleans up after the table's commits; ``catalog`` is what a call on many tables shares."""
-        return Housekeeping(self.iceberg, catalog=catalog)
+        return TableMaintenance(self.iceberg, catalog=catalog)
 
     @_interruptible
     def clustering_reads(self, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dbt_recluster.exceptions import HousekeepingError
+from dbt_recluster.exceptions import MaintenanceError
 from dbt_recluster.iceberg.block_metadata import IntArray, collect_arrow
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.directories import directories, overlap
@@ -65,7 +65,7 @@ class CatalogFiles:
 
         Raises:
             CatalogError: The catalog does not list its tables.
-            HousekeepingError: One of them cannot be read.
+            MaintenanceError: One of them cannot be read.
         """
         hashes = np.array([_hash(path) for path in paths], dtype=np.int64)
         is_used = np.zeros(len(paths), dtype=bool)
@@ -77,7 +77,7 @@ class CatalogFiles:
         """Return another table of the catalog that writes into the directories ``own`` of a table, or around them.
 
         Raises:
-            CatalogError, HousekeepingError: See :meth:`unused`.
+            CatalogError, MaintenanceError: See :meth:`unused`.
         """
         parts, tables = name_parts(table.identifier), self._tables(table)
         # Only in some catalogs upper and lower case differ.
@@ -93,7 +93,7 @@ class CatalogFiles:
         """Return the uuids of all tables in the catalog of ``table``.
 
         Raises:
-            CatalogError, HousekeepingError: See :meth:`unused`.
+            CatalogError, MaintenanceError: See :meth:`unused`.
         """
         return {listed.uuid for listed in self._tables(table)}
 
@@ -111,7 +111,7 @@ def _read(spark: SparkSession, name: str) -> _ListedTable:
         writes_to = directories(table) or (str(table.java.location()),)
         return _ListedTable(name_parts(name), table.uuid, writes_to, _file_hashes(table))
     except Exception as e:
-        raise HousekeepingError(
+        raise MaintenanceError(
             f"nothing was removed: the files of {name} cannot be read, and some may lie in the same directories: "
             f"{short_message(e)}. Drop it from the catalog if it is broken"
         ) from e

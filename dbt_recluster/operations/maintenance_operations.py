@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.housekeeping import Housekeeping
+from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.operations.arguments import flag
 from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED
-from dbt_recluster.report import housekeeping_text
+from dbt_recluster.report import maintenance_text
 
 if TYPE_CHECKING:
     from dbt_recluster.operations.runner import Call
@@ -20,9 +20,9 @@ def _older_than(meaning: str, otherwise: str) -> Argument:
     return Argument("older_than", parse_moment, meaning, otherwise=otherwise, metavar="TIME")
 
 
-def maintenance_of(call: Call) -> Housekeeping:
+def maintenance_of(call: Call) -> TableMaintenance:
     """Return what cleans up after the commits of a call's table."""
-    return Housekeeping(call.opened.iceberg, catalog=call.catalog)
+    return TableMaintenance(call.opened.iceberg, catalog=call.catalog)
 
 
 def _verb(name: str, arguments: tuple[Argument, ...]) -> Callable[[Call], dict[str, Any]]:
@@ -44,7 +44,7 @@ def _declare(name: str, meaning: str, *arguments: Argument) -> Operation:
         "",
         meaning,
         _verb(name, arguments),
-        _text(housekeeping_text.done),
+        _text(maintenance_text.done),
         arguments,
         eligible=EVERY_TABLE,
         needs_choice=True,
@@ -116,7 +116,7 @@ MAINTAIN = Operation(
     "rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own settings "
     "and, with orphans, remove orphan files of more than three days.",
     _verb("maintain", _MAINTAIN),
-    _text(housekeeping_text.maintained),
+    _text(maintenance_text.maintained),
     _MAINTAIN,
     eligible=MAINTAINED,
 )

@@ -59,7 +59,7 @@ READS = Operation(
     "clustering_reads",
     "reads",
     "Print the known reads of tables: the range of each, its source, how often it is read, the blocks that it opens, "
-    "and how many of them in vain. Changes nothing.",
+    "and how many of them are wasted. Changes nothing.",
     _reads,
     lambda reads, _: reads_text.reads(reads.as_dict()),
     (key_argument("The key to measure by; the table keeps its own"),),

@@ -1,4 +1,4 @@
-"""Deleted rows: which blocks are worth a rewrite for the rows that reads take from them in vain."""
+"""Deleted rows: which blocks are worth a rewrite for the deleted rows that reads still scan."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def block_depths(blocks: Blocks) -> IntArray:
 def read_depth(blocks: Blocks) -> float:
     """Weighted mean depth at the ends of reads, touching included; 0 if no read ends within a block.
 
-    A block over the end of a read holds rows beyond it, so it is read in vain for a part; blocks between the ends are
+    A block over the end of a read holds rows beyond it, so it is wasted for a part; blocks between the ends are
     needed anyway. An end that no block covers costs nothing, and does not count.
 
     Raises:

@@ -16,7 +16,7 @@ from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reasons import limited_reason, reason_of
 from dbt_recluster.planner.selected_sets import (
-    JOIN,
+    COMPACTION,
     MERGE,
     PURGE,
     SelectedSets,
@@ -25,7 +25,7 @@ from dbt_recluster.planner.selected_sets import (
     select_sets,
 )
 from dbt_recluster.planner.strategies import BY_NAME
-from dbt_recluster.planner.strategies.levels import joined_levels
+from dbt_recluster.planner.strategies.levels import compacted_levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ def _block_sets(
     set_of_member = np.repeat(np.arange(len(sets)), sets.size)
     level = np.empty(len(sets), np.int64)
     level[kind == MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selected.of(MERGE))
-    level[kind == JOIN] = joined_levels(eligible, selected.of(JOIN))
+    level[kind == COMPACTION] = compacted_levels(eligible, selected.of(COMPACTION))
     level[kind == PURGE] = selected.of(PURGE).greatest(eligible.level)
     rows = sets.total(eligible.rows)
     columns = zip(

@@ -1,4 +1,4 @@
-"""The blocks that each read opens, and the share of them in vain."""
+"""The blocks that each read opens, and the share of them that is wasted."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class ReadCosts:
 
     Attributes:
         opened: Blocks, int64 (m,).
-        in_vain: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
+        wasted: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
         bytes: Bytes of the blocks, int64 (m,).
-        bytes_in_vain: Bytes of the blocks in vain, float64 (m,).
-        bytes_per_depth: Bytes in vain for each unit of depth above 1 at the ends, float64 (m,).
+        bytes_wasted: Bytes of the wasted blocks, float64 (m,).
+        bytes_per_depth: Wasted bytes for each unit of depth above 1 at the ends, float64 (m,).
     """
 
     opened: IntArray
-    in_vain: FloatArray
+    wasted: FloatArray
     bytes: IntArray
-    bytes_in_vain: FloatArray
+    bytes_wasted: FloatArray
     bytes_per_depth: FloatArray
 
 
@@ -43,7 +43,7 @@ def read_costs(
     """Count the blocks that reads open, by their bounds.
 
     Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
-    the other: (d - 1) / 2 are opened in vain. Of d blocks over a single key all but one are.
+    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are.
 
     Args:
         lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
@@ -72,8 +72,8 @@ def read_costs(
             if count:
                 partitions = len(np.unique(codes[blocks]))
                 mean_size = float(sizes[blocks].mean())
-                costs.in_vain[read] += share * (count - partitions)
-                costs.bytes_in_vain[read] += share * (count - partitions) * mean_size
+                costs.wasted[read] += share * (count - partitions)
+                costs.bytes_wasted[read] += share * (count - partitions) * mean_size
                 costs.bytes_per_depth[read] += share * partitions * mean_size
     return costs
 

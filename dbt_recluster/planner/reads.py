@@ -1,7 +1,7 @@
 """Reads: ranges of keys that queries ask for, and the depth where they end.
 
 A read opens every block in its range, which it needs, and the blocks over the two ends of the range, which hold rows
-beyond it too. Overlap costs only there: the deeper the blocks at the ends of reads, the more are opened in vain.
+beyond it too. Overlap costs only there: the deeper the blocks at the ends of reads, the more are wasted.
 Source: Liu, Zhou, Yan and Zhang, "Workload-Aware Incremental Reclustering in Cloud Data Warehouses", 2026
 (arXiv 2602.23289), whose boundary partitions are these blocks.
 """

@@ -8,7 +8,7 @@ from dbt_recluster.planner.block_sets import BlockSets
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.selected_sets import JOIN, MERGE, PURGE, SelectedSets, expected_blocks
+from dbt_recluster.planner.selected_sets import COMPACTION, MERGE, PURGE, SelectedSets, expected_blocks
 from dbt_recluster.planner.small_blocks import small_blocks
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
@@ -22,7 +22,7 @@ def reason_of(blocks: Blocks, eligible: Candidates, selected: SelectedSets, poli
     beside = [
         text
         for text in (
-            _joins_text(eligible, selected.of(JOIN), policy),
+            _joins_text(eligible, selected.of(COMPACTION), policy),
             _purges_text(len(selected.of(PURGE)), policy),
         )
         if text

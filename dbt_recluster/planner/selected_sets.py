@@ -10,9 +10,9 @@ from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, Measured, fit_into_bytes
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.deleted_rows import select_purges
 from dbt_recluster.planner.gain import Gain, reveals_less
-from dbt_recluster.planner.joins import select_joins
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.small_blocks import full_blocks
 from dbt_recluster.planner.strategies import BY_NAME
@@ -20,7 +20,7 @@ from dbt_recluster.planner.strategies.coverage import Extents
 from dbt_recluster.planner.strategies.prices import Prices
 
 # Kinds of sets.
-MERGE, JOIN, PURGE = range(3)
+MERGE, COMPACTION, PURGE = range(3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class SelectedSets:
     Attributes:
         sets: Those of the strategy, those that join small blocks, and those of one block with many deleted rows, best
             first.
-        kind: Which of the three each is: `MERGE`, `JOIN` or `PURGE`, int64 (sets,).
+        kind: Which of the three each is: `MERGE`, `COMPACTION` or `PURGE`, int64 (sets,).
         measured: See `Selection`.
     """
 
@@ -49,10 +49,10 @@ def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, po
     sets, measured = strategy.select(eligible, thresholds, policy)
     sets = _worthwhile(blocks, eligible, sets, policy)
     kind = np.full(len(sets), MERGE)
-    if strategy.joins:
-        joins = select_joins(blocks, eligible, sets.member, policy)
+    if strategy.compacts:
+        joins = select_compactions(blocks, eligible, sets.member, policy)
         purges = select_purges(blocks, eligible, np.concatenate([sets.member, joins.member]), policy)
-        kind = np.repeat([MERGE, JOIN, PURGE], [len(sets), len(joins), len(purges)])
+        kind = np.repeat([MERGE, COMPACTION, PURGE], [len(sets), len(joins), len(purges)])
         sets = sets.then(joins).then(purges)
         # The order of the strategy, or along the key, where there is nothing to compare.
         if len(purges) or len(np.unique(kind)) > 1:
@@ -79,7 +79,7 @@ def _savings(eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArra
     A read of one key opens every block over it, and a read of a range, or planning a scan, every block in it. So a set
     saves the coverage that it removes, in lengths of blocks, and the blocks that it leaves fewer. Both count alike, as
     if there were a read of a range as long as a block for each read of one key. Of a block with deleted rows, both
-    kinds of read open that share in vain.
+    kinds of read waste that share.
     """
     extents = Extents.of(eligible.first, eligible.last)
     prices = Prices.of(extents, eligible, np.arange(len(eligible))).take(sets.member)
@@ -88,9 +88,9 @@ def _savings(eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArra
     # A block alone on the axis is two units long.
     removed = (np.add.reduceat(prices.length.astype(np.float64), sets.start) - hull) / 2
     fewer = np.maximum(sets.size - expected_blocks(eligible, sets, policy), 0)
-    in_vain = eligible.deleted_share[sets.member] * (extents.length / 2 + 1)
+    wasted = eligible.deleted_share[sets.member] * (extents.length / 2 + 1)
     cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)
-    saved = np.maximum(removed, 0) + fewer + np.add.reduceat(in_vain, sets.start)
+    saved = np.maximum(removed, 0) + fewer + np.add.reduceat(wasted, sets.start)
     savings: FloatArray = saved / np.maximum(cost, 1)
     return savings
 

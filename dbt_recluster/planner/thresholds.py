@@ -1,6 +1,6 @@
 """The threshold at which rewriting and reading cost least together.
 
-A lower threshold rewrites more, and reads open less in vain. The curve of one against the other is measured.
+A lower threshold rewrites more, and reads waste less. The curve of one against the other is measured.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def relative_rewriting(loaded: float, rewritten: float, threshold: float) -> flo
     return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
 
 
-def costs_by_threshold(loaded: float, rewriting: float, in_vain_per_depth: float) -> dict[float, float]:
-    """Estimate the bytes that each threshold costs: bytes rewritten, and bytes that reads open in vain.
+def costs_by_threshold(loaded: float, rewriting: float, wasted_per_depth: float) -> dict[float, float]:
+    """Estimate the bytes that each threshold costs: bytes rewritten, and bytes that reads waste.
 
     Args:
         loaded: Bytes loaded in some time.
         rewriting: How much the table rewrites, relative to the curve (`relative_rewriting`).
-        in_vain_per_depth: Bytes that reads of the same time open in vain for each unit of read depth above 1.
+        wasted_per_depth: Bytes that reads of the same time waste for each unit of read depth above 1.
 
     Returns:
         The cost of each of `THRESHOLDS`.
     """
     return {
-        threshold: rewriting * loaded * work + in_vain_per_depth * (scan - 1)
+        threshold: rewriting * loaded * work + wasted_per_depth * (scan - 1)
         for threshold, work, scan in zip(THRESHOLDS, REWRITTEN, SCAN, strict=True)
     }
 

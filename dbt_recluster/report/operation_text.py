@@ -58,7 +58,7 @@ def information(values: Mapping[str, Any]) -> str:
         ),
         ("average depth", f"{values['average_depth']:g}"),
         *([("read depth", f"{values['read_depth']:g}")] if "read_depth" in values else []),
-        *([("opened in vain", f"{values['share_in_vain']:.1%}")] if "share_in_vain" in values else []),
+        *([("wasted", f"{values['share_wasted']:.1%}")] if "share_wasted" in values else []),
         ("average overlaps", f"{values['average_overlaps']:g}"),
         ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
         ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),

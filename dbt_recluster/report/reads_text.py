@@ -8,7 +8,7 @@ from typing import Any
 from dbt_recluster.report.text import count_noun, size, table
 
 _MOST = 20
-_HEADER = ("by", "weight", "blocks", "in vain", "size", "asks for")
+_HEADER = ("by", "weight", "blocks", "wasted", "size", "asks for")
 
 
 def reads(values: Mapping[str, Any]) -> str:
@@ -17,8 +17,8 @@ def reads(values: Mapping[str, Any]) -> str:
     notes = [f"  {line}" for line in values["left_out"]]
     if not values["reads"]:
         return "\n".join([f"{heading}, no reads are known", *notes])
-    if values["share_in_vain"] is not None:
-        heading += f"; of those that reads open, {values['share_in_vain']:.0%} in vain"
+    if values["share_wasted"] is not None:
+        heading += f"; of the blocks that reads open, {values['share_wasted']:.0%} are wasted"
     lines = table(_HEADER, [_line(read) for read in values["reads"][:_MOST]])
     more = len(values["reads"]) - _MOST
     if more > 0:
@@ -52,7 +52,7 @@ def _line(read: Mapping[str, Any]) -> tuple[str, ...]:
         read["source"],
         weight,
         f"{read['blocks']:,}",
-        f"{read['blocks_in_vain']:,.1f}",
+        f"{read['blocks_wasted']:,.1f}",
         size(read["bytes"]),
         asked,
     )

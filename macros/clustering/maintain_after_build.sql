@@ -1,4 +1,4 @@
-{#- Do the housekeeping that is due for the table of the model that was just built (config recluster_maintain). -#}
+{#- Do the maintenance that is due for the table of the model that was just built (config recluster_maintain). -#}
 {% macro recluster_maintain_after_build(relation, clustering) %}
   {%- if not clustering.maintain or flags.EMPTY or not recluster_is_last_batch() -%}
     {{ return(none) }}

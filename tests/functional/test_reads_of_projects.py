@@ -73,9 +73,9 @@ class TestReadsOfProjects:
             ("project", 5, 5),
             ("project", 310, 750),
         ]
-        assert reads["share_in_vain"] == 0
+        assert reads["share_wasted"] == 0
         text = operation("clustering_reads", table="events")
-        assert re.search(r"events`? by k: \d+ blocks; of those that reads open, 0% in vain", text)
+        assert re.search(r"events`? by k: \d+ blocks; of the blocks that reads open, 0% are wasted", text)
         assert re.search(r"project +1 +\d+ +0\.0 +[\d.]+ KB +k from 310 to 750\n", text)
         assert "load from 2 (not of the key)" in text
         # Whoever reclusters by hand follows them too; `even` does not.

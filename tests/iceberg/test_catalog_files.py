@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tables import append, checksum, local_path, make_table
 
-from dbt_recluster.clustering.housekeeping import Housekeeping
-from dbt_recluster.exceptions import HousekeepingError
+from dbt_recluster.clustering.table_maintenance import TableMaintenance
+from dbt_recluster.exceptions import MaintenanceError
 from dbt_recluster.iceberg import catalog_files
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -51,10 +51,10 @@ def with_orphan(directory: Path) -> Path:
 def removed(spark: Any, table: str, root: Path, **given: Any) -> set[Path]:
     """Remove a table's orphans, after a dry run that must name the same ones; return the files that are gone."""
     before = aged(root)
-    housekeeping = Housekeeping(IcebergTable.load(spark, table))
-    named = housekeeping.remove_orphan_files(**given).files
+    maintenance = TableMaintenance(IcebergTable.load(spark, table))
+    named = maintenance.remove_orphan_files(**given).files
     assert {path for path in root.rglob("*") if path.is_file()} == before
-    assert housekeeping.remove_orphan_files(dry_run=False, **given).files == named
+    assert maintenance.remove_orphan_files(dry_run=False, **given).files == named
     gone = {path for path in before if not path.exists()}
     assert {path.name for path in gone} == {Path(file).name for file in named}
     return gone
@@ -121,7 +121,7 @@ def test_a_copy_of_a_table_is_another_table(spark: Any, catalog: str, tmp_path: 
     with_orphan(original / "data")
     before = checksum(spark, other)
     for force in (True, False):
-        with pytest.raises(HousekeepingError, match=f"{other} writes into the same directory"):
+        with pytest.raises(MaintenanceError, match=f"{other} writes into the same directory"):
             removed(spark, table, tmp_path, force=force)
     assert checksum(spark, other) == before
 
@@ -140,7 +140,7 @@ def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, catalog:
     foreign = make_table(spark, f"elsewhere_{catalog}.sales", files=1, rows=10)
     before = checksum(spark, foreign)
     with pytest.raises(
-        HousekeepingError, match=r"data/sales/t/metadata/v\d\.metadata\.json is not of this table"
+        MaintenanceError, match=r"data/sales/t/metadata/v\d\.metadata\.json is not of this table"
     ):
         removed(spark, table, tmp_path)
     assert checksum(spark, foreign) == before
@@ -192,12 +192,14 @@ def test_a_table_that_cannot_be_read_keeps_every_file(
     manifest_list.unlink()
     for dry_run in (True, False):
         with pytest.raises(
-            HousekeepingError, match=f"nothing was removed: the files of {broken} cannot be read"
+            MaintenanceError, match=f"nothing was removed: the files of {broken} cannot be read"
         ):
-            Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=dry_run, force=force)
+            TableMaintenance(IcebergTable.load(spark, table)).remove_orphan_files(
+                dry_run=dry_run, force=force
+            )
     aged(tmp_path)
-    with pytest.raises(HousekeepingError, match=f"the files of {broken} cannot be read"):
-        Housekeeping(IcebergTable.load(spark, table)).maintain(orphans=True)
+    with pytest.raises(MaintenanceError, match=f"the files of {broken} cannot be read"):
+        TableMaintenance(IcebergTable.load(spark, table)).maintain(orphans=True)
     assert orphan.exists()
 
 

@@ -22,7 +22,7 @@ from tables import (
 )
 
 from dbt_recluster.clustering import recluster as recluster_module
-from dbt_recluster.clustering.last_look import Look
+from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError, ReclusterError
 from dbt_recluster.iceberg import commit, locks
 from dbt_recluster.iceberg.commit import RoundCommit
@@ -191,12 +191,12 @@ def test_quotes_that_hold_a_regular_expression(spark: Any, schema: str, key: Any
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "plan what is left": (Look, "leaves_nothing"),
+    "plan what is left": (Checkpoint, "leaves_nothing"),
     "wait for the lock": (commit, "table_lock"),
     "begin": (Transaction, "begin"),
     "simulate": (recluster_module, "simulate"),
     "replace": (RoundCommit, "_replace"),
-    "record the look": (Look, "properties"),
+    "record the look": (Checkpoint, "properties"),
     "count": (commit, "verify_counts"),
     "send": (IcebergTable, "commit"),
 }

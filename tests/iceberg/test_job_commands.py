@@ -154,7 +154,7 @@ def test_maintain_does_what_is_due(spark: Any, sales: str, run: Run, as_json: An
     assert run("maintain", "--namespace", sales, "--dry-run")[:2] == (0, due)
     code, found = as_json("maintain", table, "--orphans")
     assert (code, [task["task"] for task in found["t"]["done"]]) == (0, ["rewrite_manifests"])
-    assert run("maintain", table)[:2] == (0, f"{table}: nothing due\n")
+    assert run("maintain", table)[:2] == (0, f"{table}: nothing to do\n")
 
 
 def test_suspend_history_estimate_and_resume(spark: Any, sales: str, run: Run, as_json: Any) -> None:

@@ -208,15 +208,15 @@ def test_what_was_learned_is_followed_by_everybody_until_it_is_forgotten(spark: 
     assert learned.left_out[0].startswith("model.c: a query cannot be planned")
     before = checksum(spark, loaded)
     information = clustering_reads(spark, loaded, "k")
-    assert information.share_in_vain == round(3 / 20, 4)
+    assert information.share_wasted == round(3 / 20, 4)
     of_key, other = information.reads
     # Five of ten blocks of each of four loads; of four over an end, one and a half hold nothing that a sorted one had.
-    assert (of_key.blocks, of_key.blocks_in_vain) == (20, 3.0)
+    assert (of_key.blocks, of_key.blocks_wasted) == (20, 3.0)
     assert (other.columns, other.blocks) == ({"p": [3, 3]}, None)
     result = recluster(spark, loaded, "k", depth=2, block_rows=100, final=True)
     assert result.blocks_in == 8
     assert checksum(spark, loaded) == before
-    assert clustering_reads(spark, loaded).share_in_vain == 0
+    assert clustering_reads(spark, loaded).share_wasted == 0
     assert recluster(spark, loaded, depth=2, block_rows=100, reads="even", dry_run=True).plan
     assert forget_reads(spark, loaded) == 2
     assert forget_reads(spark, loaded) == 0
@@ -238,7 +238,7 @@ def test_a_project_replaces_what_it_read_before(spark: Any, loaded: str) -> None
 def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: str) -> None:
     for text in ("{", "[]", '{"reads": [["project", 1, {"k": ["a", "b"]}]]}', '{"reads": 7}', "7"):
         spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
-        assert clustering_reads(spark, loaded, "k").share_in_vain is None
+        assert clustering_reads(spark, loaded, "k").share_wasted is None
         assert recluster(spark, loaded, "k", dry_run=True).plan
     text = '{"reads": [["x", 2, {"k": [3, 3], "gone": [1, 2]}]]}'
     spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
@@ -272,10 +272,10 @@ def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str)
             assert predicate_boxes(table.iceberg, kinds, table.predicate(text)) == [box], (where, text)
 
 
-def test_information_says_what_is_opened_in_vain(spark: Any, loaded: str) -> None:
-    assert "share_in_vain" not in ClusteredTable(spark, loaded, "k").information()
+def test_information_says_what_is_wasted(spark: Any, loaded: str) -> None:
+    assert "share_wasted" not in ClusteredTable(spark, loaded, "k").information()
     import_reads(spark, loaded, queries={"q": f"select * from {loaded} where k between 310 and 750"})
-    assert ClusteredTable(spark, loaded, "k").information()["share_in_vain"] == 0.15
+    assert ClusteredTable(spark, loaded, "k").information()["share_wasted"] == 0.15
 
 
 def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:

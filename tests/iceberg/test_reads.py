@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tables import checksum
 
-from dbt_recluster.clustering.last_look import Look
+from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg import query_scans
 from dbt_recluster.iceberg.key_ranges import key_ranges
@@ -208,11 +208,11 @@ def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:
     policy = replace(options.policy, block_bytes=keyed.block_bytes)
     for known, other in ((None, ["k = 1"]), (["k = 1"], ["k = 2"])):
         keyed.know(ReclusterOptions(reads=known).reads)
-        look = Look(keyed, policy)
+        look = Checkpoint(keyed, policy)
         look.remember(keyed.iceberg.snapshot_id)
-        assert Look(keyed, policy).changed(keyed.iceberg.snapshot_id) is not None
+        assert Checkpoint(keyed, policy).changed(keyed.iceberg.snapshot_id) is not None
         keyed.know(ReclusterOptions(reads=other).reads)
-        assert Look(keyed, policy).changed(keyed.iceberg.snapshot_id) is None
+        assert Checkpoint(keyed, policy).changed(keyed.iceberg.snapshot_id) is None
 
 
 def test_a_read_in_a_subquery_is_a_read(spark: Any, schema: str, wide: str) -> None:

@@ -26,12 +26,12 @@ class Strategy:
         select: Takes candidates, the threshold of each partition's average depth, float64 (partitions,), and the
             policy.
         written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
-        joins: Whether small blocks are joined too. The strategies of the sources stay as published.
+        compacts: Whether small blocks are joined too. The strategies of the sources stay as published.
     """
 
     select: Callable[[Candidates, FloatArray, Policy], Selection]
     written_levels: Callable[[Candidates, BlockSets], IntArray]
-    joins: bool = False
+    compacts: bool = False
 
 
 def _one_level_up(candidates: Candidates, sets: BlockSets) -> IntArray:
@@ -40,7 +40,7 @@ def _one_level_up(candidates: Candidates, sets: BlockSets) -> IntArray:
 
 
 BY_NAME = {
-    "payback": Strategy(payback, written_levels, joins=True),
+    "payback": Strategy(payback, written_levels, compacts=True),
     "peak": Strategy(peak, _one_level_up),
     "above_average": Strategy(above_average, _one_level_up),
     "width": Strategy(width, _one_level_up),

@@ -58,7 +58,7 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     return np.maximum(mean_levels(candidates, sets), least + 1) if len(sets) else np.zeros(0, np.int64)
 
 
-def joined_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
+def compacted_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     """The level of the blocks that joining each set of neighbours writes: int64 (sets,).
 
     Neighbours of one level keep it: over each key there are as many loads as before, and a join of blocks that were

@@ -82,7 +82,7 @@ def test_read_depth_is_the_weighted_mean_at_the_ends(blocks, reads, columns):
     columns=st.sampled_from([1, 2]),
     data=st.data(),
 )
-def test_what_a_read_opens_and_opens_in_vain(blocks, reads, columns, data):
+def test_what_a_read_opens_and_wastes(blocks, reads, columns, data):
     reads = [
         read
         for read in reads
@@ -111,10 +111,10 @@ def test_what_a_read_opens_and_opens_in_vain(blocks, reads, columns, data):
         else:
             ends = [(0.5, [place for place in opened if lower[0] is not None and bounds[place][0] < low])]
             ends += [(0.5, [place for place in opened if upper[0] is not None and bounds[place][1] > high])]
-        in_vain = [share * (len(over) - len({partition[place] for place in over})) for share, over in ends]
-        assert costs.in_vain[read] == sum(in_vain)
+        wasted = [share * (len(over) - len({partition[place] for place in over})) for share, over in ends]
+        assert costs.wasted[read] == sum(wasted)
         mean = [sum(sizes[place] for place in over) / max(1, len(over)) for _, over in ends]
-        assert costs.bytes_in_vain[read] == pytest.approx(sum(np.multiply(in_vain, mean)))
+        assert costs.bytes_wasted[read] == pytest.approx(sum(np.multiply(wasted, mean)))
 
 
 def test_read_depth_is_among_the_metrics_if_reads_are_known():

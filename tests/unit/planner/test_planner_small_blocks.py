@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.candidates import candidates
-from dbt_recluster.planner.joins import select_joins
+from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.simulation import simulate, simulate_final
-from dbt_recluster.planner.strategies.levels import joined_levels
+from dbt_recluster.planner.strategies.levels import compacted_levels
 
 # Blocks of `block_tables` hold 1 to 9 rows of 10 bytes each, so many of them are small here.
 POLICIES = st.builds(
@@ -280,9 +280,9 @@ class TestLevels:
     def test_a_join_never_lowers_all_levels_nor_keeps_the_least_of_several(self, table, policy):
         blocks = block_tables.describe(table)
         eligible = candidates(blocks, policy)
-        sets = select_joins(blocks, eligible, np.zeros(0, np.int64), policy)
+        sets = select_compactions(blocks, eligible, np.zeros(0, np.int64), policy)
         for members, level in zip(
-            np.split(sets.member, sets.start[1:]), joined_levels(eligible, sets).tolist(), strict=False
+            np.split(sets.member, sets.start[1:]), compacted_levels(eligible, sets).tolist(), strict=False
         ):
             levels = eligible.level[members]
             assert level >= levels.min() + (levels.min() < levels.max())

@@ -44,19 +44,19 @@ def test_the_curve_is_what_the_planner_does(threshold: float, monkeypatch: pytes
     assert max(work) < MOST * REWRITTEN[place]
 
 
-@given(loaded=BYTES, rewriting=st.floats(0.1, 4), in_vain=BYTES, more=st.floats(1, 1e6))
+@given(loaded=BYTES, rewriting=st.floats(0.1, 4), wasted=BYTES, more=st.floats(1, 1e6))
 def test_more_reads_want_a_lower_threshold_and_more_loads_a_higher(
-    loaded: float, rewriting: float, in_vain: float, more: float
+    loaded: float, rewriting: float, wasted: float, more: float
 ) -> None:
-    best = best_threshold(costs_by_threshold(loaded, rewriting, in_vain))
-    assert best_threshold(costs_by_threshold(loaded, rewriting, more * in_vain)) <= best
-    assert best_threshold(costs_by_threshold(more * loaded, rewriting, in_vain)) >= best
+    best = best_threshold(costs_by_threshold(loaded, rewriting, wasted))
+    assert best_threshold(costs_by_threshold(loaded, rewriting, more * wasted)) <= best
+    assert best_threshold(costs_by_threshold(more * loaded, rewriting, wasted)) >= best
     assert best in THRESHOLDS
 
 
-@given(loaded=BYTES, in_vain=BYTES, current=st.sampled_from(THRESHOLDS))
-def test_a_threshold_moves_only_for_a_tenth(loaded: float, in_vain: float, current: float) -> None:
-    costs = costs_by_threshold(loaded, 1, in_vain)
+@given(loaded=BYTES, wasted=BYTES, current=st.sampled_from(THRESHOLDS))
+def test_a_threshold_moves_only_for_a_tenth(loaded: float, wasted: float, current: float) -> None:
+    costs = costs_by_threshold(loaded, 1, wasted)
     kept = best_threshold(costs, current)
     least = min(costs.values())
     assert costs[kept] == least or (kept == current and costs[kept] <= least / 0.9 * 1.0001)

@@ -1,4 +1,4 @@
-"""Housekeeping through dbt: the operations, dbt's selectors, and the config that maintains after a build."""
+"""Maintenance through dbt: the operations, dbt's selectors, and the config that maintains after a build."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TestOperations(Operations):
         assert f"{table}: no position delete file to rewrite" in said
         refused = operate("maintain", passes=False)
         assert "No model of this project has recluster_maintain: true" in refused
-        assert f"{table}: nothing due" in operate("maintain", "{table: events}")
+        assert f"{table}: nothing to do" in operate("maintain", "{table: events}")
 
     @pytest.mark.parametrize(
         ("arguments", "tables"),
@@ -107,7 +107,7 @@ class TestConfig(Operations):
         load_once(2)
         assert sql("select count(*) from {schema}.events.snapshots")[0][0] == 1
         assert sql("select count(*) from {schema}.events")[0][0] == 3000
-        assert f"{table}: nothing due" in operate("maintain")
+        assert f"{table}: nothing to do" in operate("maintain")
 
     def test_a_failure_is_a_warning(self, project: Any, table: str, sql: Any) -> None:
         project.run_sql(

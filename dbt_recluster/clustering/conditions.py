@@ -48,7 +48,7 @@ class When:
 
 
 @dataclass(frozen=True)
-class DueConditions:
+class Conditions:
     """All conditions of a model, of which any is enough."""
 
     after: After | None = None

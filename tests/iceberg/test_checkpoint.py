@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tables import Meanwhile, checksum
 
 from dbt_recluster.clustering import recluster as module
-from dbt_recluster.clustering.last_look import PROPERTY, Look, forget
+from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint, forget
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg import changed_partitions as changes
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
@@ -48,7 +48,7 @@ def build(spark: Any, table: str) -> Any:
 def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
     """Check that a look at the changes finds something where a look at all does; return whether there was one."""
     keyed = ClusteredTable(spark, table, "k")
-    look = Look(keyed, replace(options.policy, block_bytes=keyed.block_bytes))
+    look = Checkpoint(keyed, replace(options.policy, block_bytes=keyed.block_bytes))
     snapshot = keyed.iceberg.snapshot_id
     changed = look.changed(snapshot)
     if changed is None:
@@ -81,7 +81,7 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     done = build(spark, table)
     # Those of the load, and those that the last recluster wrote.
     assert done.reason == (
-        "reducible depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last look at the "
+        "reducible depth 1 in the worst partition is at most 1 in the 4 partitions changed since the last check of the "
         "table"
     )
     assert (done.depth_before, done.depth_after) == (None, None)
@@ -91,7 +91,7 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
         == int(spark.sql(f"select count(*) from {table}.files").first()[0])
     )
     again = build(spark, table)
-    assert again.reason == "nothing has changed since the last look at the table"
+    assert again.reason == "nothing has changed since the last check of the table"
     load(spark, table, 7, range(100))
     assert "in the 1 partition changed" in build(spark, table).reason
     load(spark, table, 7, range(50, 150))
@@ -111,7 +111,7 @@ def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
     def is_known(by: str = "k", given: ReclusterOptions = options) -> bool:
         under_key = ClusteredTable(spark, table, by)
         policy = replace(given.policy, block_bytes=under_key.block_bytes)
-        return Look(under_key, policy).changed(under_key.iceberg.snapshot_id) is not None
+        return Checkpoint(under_key, policy).changed(under_key.iceberg.snapshot_id) is not None
 
     assert is_known()
     assert is_known(given=replace(options, max_bytes=10**9))

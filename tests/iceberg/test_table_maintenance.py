@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, local_path, make_table
 
-from dbt_recluster.clustering.housekeeping import Housekeeping
-from dbt_recluster.clustering.housekeeping_result import (
+from dbt_recluster.clustering.maintenance_result import (
     ManifestsRewritten,
     PositionDeletesRewritten,
     SnapshotsExpired,
 )
+from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment
-from dbt_recluster.exceptions import HousekeepingError, Interrupted, OptionError, UnsupportedTableError
+from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
@@ -30,9 +30,9 @@ SOON = NOW + timedelta(hours=12)
 LONG_AGO = (NOW - timedelta(days=30)).timestamp()
 
 
-def tomorrow(spark: Any, name: str) -> Housekeeping:
+def tomorrow(spark: Any, name: str) -> TableMaintenance:
     """Look at a table as if a day had gone by since."""
-    return Housekeeping(IcebergTable.load(spark, name), TOMORROW)
+    return TableMaintenance(IcebergTable.load(spark, name), TOMORROW)
 
 
 def on_disk(spark: Any, name: str) -> set[Path]:
@@ -107,30 +107,30 @@ def test_a_setting_that_iceberg_cannot_read_is_named(spark: Any, schema: str, na
 def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
     append(spark, table, 1000, 10)
-    housekeeping = Housekeeping(IcebergTable.load(spark, table), NOW)
+    maintenance = TableMaintenance(IcebergTable.load(spark, table), NOW)
     for refused in (
-        lambda: housekeeping.expire_snapshots(TOMORROW),
-        lambda: housekeeping.remove_orphan_files(TOMORROW, dry_run=False, force=True),
+        lambda: maintenance.expire_snapshots(TOMORROW),
+        lambda: maintenance.remove_orphan_files(TOMORROW, dry_run=False, force=True),
     ):
         with pytest.raises(OptionError, match="older_than lies in the future"):
             refused()
     recent = NOW - timedelta(minutes=10)
-    with pytest.raises(HousekeepingError, match="may still read what would be deleted"):
-        housekeeping.expire_snapshots(recent)
-    with pytest.raises(HousekeepingError, match="three days back at least"):
-        housekeeping.remove_orphan_files(recent)
-    assert housekeeping.expire_snapshots(recent, force=True).snapshots == 0
+    with pytest.raises(MaintenanceError, match="may still read what would be deleted"):
+        maintenance.expire_snapshots(recent)
+    with pytest.raises(MaintenanceError, match="three days back at least"):
+        maintenance.remove_orphan_files(recent)
+    assert maintenance.expire_snapshots(recent, force=True).snapshots == 0
     # A time without a zone is UTC, whatever the machine's zone.
-    assert housekeeping.expire_snapshots(datetime(2026, 1, 1)).snapshots == 0
+    assert maintenance.expire_snapshots(datetime(2026, 1, 1)).snapshots == 0
     for count in (0, -1, 1.5, 2**31):
         with pytest.raises(OptionError, match="retain_last must be a whole number above 0"):
-            housekeeping.expire_snapshots(retain_last=count)
+            maintenance.expire_snapshots(retain_last=count)
     spark.sql(f"alter table {table} set tblproperties ('gc.enabled' = 'false')")
     for refused in (
         lambda: tomorrow(spark, table).expire_snapshots(SOON),
         lambda: tomorrow(spark, table).remove_orphan_files(),
     ):
-        with pytest.raises(HousekeepingError, match=r"gc\.enabled is false"):
+        with pytest.raises(MaintenanceError, match=r"gc\.enabled is false"):
             refused()
     assert tomorrow(spark, table).maintain(orphans=True).done == ()
     assert len(IcebergTable.load(spark, table).snapshots()) == 2
@@ -138,11 +138,11 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
 
 def test_the_present_is_that_of_the_call(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
-    housekeeping = ClusteredTable(spark, table).housekeeping()
+    maintenance = ClusteredTable(spark, table).maintenance()
     append(spark, table, 1000, 10)
-    assert housekeeping.expire_snapshots(datetime.now(timezone.utc), force=True).snapshots == 1
-    assert housekeeping.expire_snapshots(parse_moment("older_than", "1 hour")).snapshots == 0
-    assert housekeeping.remove_orphan_files(parse_moment("older_than", "3 days")).files == ()
+    assert maintenance.expire_snapshots(datetime.now(timezone.utc), force=True).snapshots == 1
+    assert maintenance.expire_snapshots(parse_moment("older_than", "1 hour")).snapshots == 0
+    assert maintenance.remove_orphan_files(parse_moment("older_than", "3 days")).files == ()
 
 
 def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) -> None:
@@ -153,13 +153,13 @@ def test_orphans_are_named_and_removed_only_on_request(spark: Any, schema: str) 
     for file in (old, young):
         file.write_text("x")
     os.utime(old, (LONG_AGO, LONG_AGO))
-    housekeeping = Housekeeping(IcebergTable.load(spark, table))
-    named = housekeeping.remove_orphan_files()
+    maintenance = TableMaintenance(IcebergTable.load(spark, table))
+    named = maintenance.remove_orphan_files()
     assert [Path(file).name for file in named.files] == [old.name]
     assert old.exists()
-    assert housekeeping.remove_orphan_files(dry_run=False).files == named.files
+    assert maintenance.remove_orphan_files(dry_run=False).files == named.files
     assert (old.exists(), young.exists()) == (False, True)
-    assert housekeeping.remove_orphan_files(dry_run=False).files == ()
+    assert maintenance.remove_orphan_files(dry_run=False).files == ()
     assert checksum(spark, table) == before
 
 
@@ -179,7 +179,7 @@ def test_ctrl_c_deletes_nothing_further(spark: Any, schema: str) -> None:
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(Interrupted, match="interrupted"):
-            Housekeeping(IcebergTable.load(spark, table), catalog=Pressed()).maintain(orphans=True)
+            TableMaintenance(IcebergTable.load(spark, table), catalog=Pressed()).maintain(orphans=True)
     finally:
         signal.signal(signal.SIGINT, handler)
     assert old.exists()
@@ -209,8 +209,8 @@ def test_orphans_where_another_table_writes_are_refused(spark: Any, schema: str,
     spark.sql(f"insert into {other} values (1)")
     aged(local_path(location))
     for force in (True, False):
-        with pytest.raises(HousekeepingError, match="other writes into the same directory"):
-            Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False, force=force)
+        with pytest.raises(MaintenanceError, match="other writes into the same directory"):
+            TableMaintenance(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False, force=force)
     assert spark.sql(f"select sum(id) from {other}").first()[0] == 1
     spark.sql(f"drop table {other}")
 
@@ -222,7 +222,7 @@ def test_tables_beside_its_own_directories_are_no_orphans(spark: Any, schema: st
         spark.sql(f"create table {schema}.{name} (id bigint) using {kind} location '{location}/{name}'")
         spark.sql(f"insert into {schema}.{name} values (1)")
     aged(local_path(location))
-    assert Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False).files == ()
+    assert TableMaintenance(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False).files == ()
     for name in ("inner", "of_parquet"):
         assert spark.sql(f"select sum(id) from {schema}.{name}").first()[0] == 1
         spark.sql(f"drop table {schema}.{name}")
@@ -233,7 +233,7 @@ def test_orphans_are_found_where_the_table_writes(spark: Any, schema: str, tmp_p
     table = make_table(spark, schema, files=1, properties=properties)
     (tmp_path / "rows/orphan.parquet").write_text("x")
     aged(tmp_path)
-    (file,) = Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False).files
+    (file,) = TableMaintenance(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False).files
     assert file.endswith("rows/orphan.parquet")
     assert checksum(spark, table)[0] == 1000
 
@@ -247,12 +247,12 @@ def test_files_of_a_table_that_was_dropped_go_only_if_forced(spark: Any, schema:
     spark.sql(f"create table {table} (id bigint) using iceberg location '{location}'")
     aged(local_path(location))
     spark.sql(f"insert into {table} values (1)")
-    housekeeping = Housekeeping(IcebergTable.load(spark, table))
+    maintenance = TableMaintenance(IcebergTable.load(spark, table))
     with pytest.raises(
-        HousekeepingError, match=r"metadata\.json is not of this table\. If that table was dropped"
+        MaintenanceError, match=r"metadata\.json is not of this table\. If that table was dropped"
     ):
-        housekeeping.remove_orphan_files(dry_run=False)
-    removed = housekeeping.remove_orphan_files(dry_run=False, force=True)
+        maintenance.remove_orphan_files(dry_run=False)
+    removed = maintenance.remove_orphan_files(dry_run=False, force=True)
     assert [Path(file).suffix for file in removed.files] == [".parquet"]
     assert spark.sql(f"select sum(id) from {table}").first()[0] == 1
 
@@ -267,7 +267,7 @@ def test_a_half_written_metadata_file_is_an_orphan_like_others(spark: Any, schem
     ):
         (metadata / name).write_text(text)
         os.utime(metadata / name, (LONG_AGO, LONG_AGO))
-    removed = Housekeeping(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False)
+    removed = TableMaintenance(IcebergTable.load(spark, table)).remove_orphan_files(dry_run=False)
     assert len(removed.files) == 2
 
 
@@ -334,11 +334,11 @@ def test_position_deletes_are_joined_and_then_rest(spark: Any, schema: str, gran
 
 def test_a_table_that_was_never_written_needs_nothing(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=0)
-    housekeeping = tomorrow(spark, table)
-    assert housekeeping.maintain(orphans=True).done == ()
-    assert housekeeping.rewrite_manifests().before == 0
-    assert housekeeping.rewrite_position_delete_files().before == 0
-    assert housekeeping.expire_snapshots(SOON).kept_since is None
+    maintenance = tomorrow(spark, table)
+    assert maintenance.maintain(orphans=True).done == ()
+    assert maintenance.rewrite_manifests().before == 0
+    assert maintenance.rewrite_position_delete_files().before == 0
+    assert maintenance.expire_snapshots(SOON).kept_since is None
 
 
 def test_an_expiry_during_a_merge_loses_nothing(spark: Any, schema: str) -> None:
@@ -359,6 +359,6 @@ def test_an_expiry_during_a_merge_loses_nothing(spark: Any, schema: str) -> None
 
 def test_the_table_has_its_housekeeping(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
-    done = ClusteredTable(spark, table).housekeeping().expire_snapshots()
+    done = ClusteredTable(spark, table).maintenance().expire_snapshots()
     assert isinstance(done, SnapshotsExpired)
     assert (done.table, done.snapshots, done.kept) == (table, 0, 1)

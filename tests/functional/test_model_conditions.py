@@ -28,16 +28,16 @@ class TestDueModels:
             results, _ = run_dbt_and_capture(["run"])
             response = results[0].adapter_response
             assert response["recluster_reason"] == (
-                f"not due: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"
+                f"no condition met: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"
             )
-            assert "recluster_fired" not in response  # dbt leaves out what is None
+            assert "recluster_condition_met" not in response  # dbt leaves out what is None
             (snapshots,) = project.run_sql(
                 f"select count(*) from {project.test_schema}.events.snapshots", fetch="all"
             )
             assert snapshots[0] == 1
         results, log = run_dbt_and_capture(["run"])
-        assert "events: recluster is due, 3 of 3 commits" in log.replace("`", "")
-        assert results[0].adapter_response["recluster_fired"] == "3 of 3 commits"
+        assert "events: recluster condition met, 3 of 3 commits" in log.replace("`", "")
+        assert results[0].adapter_response["recluster_condition_met"] == "3 of 3 commits"
         assert results[0].adapter_response["blocks_rewritten"] == 30
 
     def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:

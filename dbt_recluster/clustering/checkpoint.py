@@ -1,22 +1,23 @@
-"""A look at a table, and what the last one tells: in partitions that have not changed since, nothing is to be done.
+"""Checkpoints: the snapshot up to which nothing is left to do, and the partitions in which something is.
 
-If a plan leaves nothing to do outside the partitions of its sets, the commit that follows records, in a property of the
-table, the snapshot that was planned, its own snapshots, and the partitions. Whoever looks next reads these, and those
-that differ from the commit's last snapshot; or, if others committed during the merge, those that differ from the
-snapshot that was planned.
+If a plan leaves nothing to do outside the partitions of its sets, the commit that follows records a checkpoint in a
+property of the table: the snapshot that was planned, the commit's own snapshots, and those partitions. The next check
+reads these partitions, and those that differ from the commit's last snapshot; or, if others committed during the merge,
+those that differ from the snapshot that was planned.
 
-A look that finds nothing to do must not commit, and is remembered by the process alone. Forgetting either costs a look
-at the whole table.
+A check that finds nothing to do must not commit, so only the process remembers it. Without a checkpoint the next check
+reads the whole table.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -34,19 +35,23 @@ from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
-PROPERTY = "recluster.looked"
-NOTHING_KNOWN: Mapping[str, str | None] = {PROPERTY: None}
+logger = logging.getLogger(__name__)
+
+PROPERTY = "recluster.checkpoint"
+# Its earlier name, still read.
+_OLD_PROPERTY = "recluster.looked"
+NO_CHECKPOINT: Mapping[str, str | None] = {PROPERTY: None, _OLD_PROPERTY: None}
 # Tables that a process remembers.
 _MOST = 10_000
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 2_000
 
 
-class Look:
-    """A look at a table by the rules of this moment: all that a plan depends on besides the blocks.
+class Checkpoint:
+    """The checkpoint of a table under the rules of this moment: all that a plan depends on besides the blocks.
 
-    Rules that change until the look is remembered or recorded make it worthless: other threads may share Iceberg's
-    table object, and commit to it.
+    If the rules change before it is recorded, it is not: other threads may share Iceberg's table object, and commit to
+    it.
 
     Args:
         table: The table.
@@ -64,10 +69,10 @@ class Look:
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
-        """Return the partitions that have changed since the last look, or in which there may be something to do.
+        """Return the partitions that have changed since the checkpoint, and those in which it leaves something to do.
 
         Args:
-            snapshot_id: The snapshot to look at.
+            snapshot_id: The snapshot to check.
 
         Returns:
             None if the whole table has to be read.
@@ -105,24 +110,26 @@ class Look:
             after: The table after the commit, which still lacks these properties.
         """
         if not self._still_holds():
-            return NOTHING_KNOWN
-        look = {"rules": _digest(self._rules_of(after)), "planned": planned, "committed": list(committed)}
+            return NO_CHECKPOINT
+        checkpoint = {
+            "rules": _digest(self._rules_of(after)),
+            "planned": planned,
+            "committed": list(committed),
+        }
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
-        whole = json.dumps({**look, "partitions": partitions})
-        return {PROPERTY: whole if len(whole) <= _LONGEST else json.dumps(look)}
+        whole = json.dumps({**checkpoint, "partitions": partitions})
+        return {**NO_CHECKPOINT, PROPERTY: whole if len(whole) <= _LONGEST else json.dumps(checkpoint)}
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
-        """Yield the snapshots that were looked at by the same rules, the youngest first.
-
-        Beside each are the partitions in which there may be something to do all the same.
-        """
+        """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
         rules = _digest(self._rules)
         remembered = _REMEMBERED.get(rules)
         if remembered is not None:
             yield remembered, ()
         try:
-            recorded = json.loads(self._table.iceberg.properties.get(PROPERTY, "{}"))
+            properties = self._table.iceberg.properties
+            recorded = json.loads(properties.get(PROPERTY) or properties.get(_OLD_PROPERTY, "{}"))
             if recorded["rules"] != rules:
                 return
             planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
@@ -162,6 +169,55 @@ class Look:
         }
 
 
+@dataclass(frozen=True)
+class NothingToDo:
+    """What a check of the changed partitions says of a table.
+
+    Attributes:
+        reason: Why there is nothing to do.
+        blocks: Blocks of the table, read or not.
+    """
+
+    reason: str
+    blocks: int
+
+
+def check_changes(table: KeyedTable, policy: Policy) -> NothingToDo | None:
+    """Plan the partitions that have changed since the checkpoint.
+
+    Returns:
+        None if there may be something to do, and the whole table has to be read.
+    """
+    try:
+        return _check_changes(table, policy)
+    except Exception:
+        # A check of the whole table fails too, or does better.
+        logger.debug("%s: the partitions that changed could not be read", table.name, exc_info=True)
+        return None
+
+
+def _check_changes(table: KeyedTable, policy: Policy) -> NothingToDo | None:
+    snapshot = table.iceberg.current_snapshot()
+    if snapshot is None:
+        return None
+    blocks = snapshot.count("total-data-files")
+    if blocks is None:
+        return None
+    checkpoint = Checkpoint(table, policy)
+    changed = checkpoint.changed(snapshot.id)
+    if changed is None:
+        return None
+    reason = "nothing has changed since the last check of the table"
+    if len(changed):
+        planned = plan(table.blocks_among(changed, snapshot.id), checkpoint.policy)
+        if planned.block_sets or planned.limited:
+            return None
+        partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
+        reason = f"{planned.reason} in the {partitions} changed since the last check of the table"
+    checkpoint.remember(snapshot.id)
+    return NothingToDo(reason, blocks)
+
+
 def _digest(rules: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -172,7 +228,7 @@ def forget() -> None:
 
 
 class _Remembered:
-    """The snapshots that this process has looked at, by the rules of the look."""
+    """The snapshots in which this process found nothing to do, by the rules of the check."""
 
     def __init__(self) -> None:
         self._snapshots: OrderedDict[str, int] = OrderedDict()

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TypeVar
 
-from dbt_recluster.clustering.housekeeping_result import (
-    HousekeepingResult,
+from dbt_recluster.clustering.maintenance_result import (
     Maintained,
+    MaintenanceResult,
     ManifestsRewritten,
     OrphansRemoved,
     PositionDeletesRewritten,
     SnapshotsExpired,
 )
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
-from dbt_recluster.exceptions import HousekeepingError, OptionError, ReclusterError
+from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.directories import directories
@@ -40,7 +40,7 @@ _MANIFEST_GAIN = 4
 _FEW_DELETE_FILES = 5
 
 
-class Housekeeping:
+class TableMaintenance:
     """Cleans up after a table's commits.
 
     Args:
@@ -78,13 +78,13 @@ class Housekeeping:
 
         Raises:
             OptionError: ``older_than`` lies in the future, or ``retain_last`` is not a number of snapshots.
-            HousekeepingError: A running query may need what would go; files may belong to other tables
+            MaintenanceError: A running query may need what would go; files may belong to other tables
                 (``gc.enabled``); or Iceberg fails.
         """
         older_than = self._past(older_than)
         retain_last = parse_snapshot_count("retain_last", retain_last)
         if older_than is not None and older_than > self._now - LEAST_RETENTION and not force:
-            raise HousekeepingError(
+            raise MaintenanceError(
                 f"expire_snapshots of {self._table.name}: a query that began before older_than may still read what "
                 "would be deleted, so it must lie an hour back at least; force: true allows less"
             )
@@ -105,13 +105,13 @@ class Housekeeping:
         Raises:
             OptionError: ``older_than`` lies in the future.
             CatalogError: The catalog does not list its tables.
-            HousekeepingError: ``older_than`` is too young; another table writes into the same directories, or cannot be
+            MaintenanceError: ``older_than`` is too young; another table writes into the same directories, or cannot be
                 read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
         """
         older_than = self._past(older_than)
         least = self._now - LEAST_ORPHAN_AGE
         if older_than is not None and older_than > least and not force:
-            raise HousekeepingError(
+            raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: files that a writer has not committed yet look like "
                 "orphans, so older_than must lie three days back at least; force: true allows less"
             )
@@ -124,7 +124,7 @@ class Housekeeping:
         """Rewrite the table's manifests, ordered by partition and of their target size.
 
         Raises:
-            HousekeepingError: Iceberg fails.
+            MaintenanceError: Iceberg fails.
         """
         return self._safely("rewrite_manifests", lambda: self._rewrite_manifests(dry_run))
 
@@ -132,7 +132,7 @@ class Housekeeping:
         """Join small position delete files, and drop those whose rows are gone.
 
         Raises:
-            HousekeepingError: Iceberg fails.
+            MaintenanceError: Iceberg fails.
         """
         return self._safely("rewrite_position_delete_files", lambda: self._rewrite_deletes(dry_run))
 
@@ -144,9 +144,9 @@ class Housekeeping:
             dry_run: Change nothing.
 
         Raises:
-            HousekeepingError: See the other methods. What came before stays done.
+            MaintenanceError: See the other methods. What came before stays done.
         """
-        steps: list[Callable[[], HousekeepingResult]] = [
+        steps: list[Callable[[], MaintenanceResult]] = [
             lambda: self._safely("rewrite_position_delete_files", lambda: self._due_deletes(dry_run)),
             lambda: self._safely("rewrite_manifests", lambda: self._due_manifests(dry_run)),
         ]
@@ -154,7 +154,7 @@ class Housekeeping:
             steps.append(lambda: self.expire_snapshots(dry_run=dry_run))
             if orphans:
                 steps.append(lambda: self.remove_orphan_files(dry_run=dry_run))
-        results: list[HousekeepingResult] = []
+        results: list[MaintenanceResult] = []
         for step in steps:
             stop_if_interrupted()
             self._safely("maintain", self._table.refresh)
@@ -193,7 +193,7 @@ class Housekeeping:
     def _remove_orphans(self, older_than: datetime, force: bool, dry_run: bool) -> OrphansRemoved:
         own = directories(self._table)
         if own is None:
-            raise HousekeepingError(
+            raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
                 "knows which files are its own"
             )
@@ -212,14 +212,14 @@ class Housekeeping:
     def _unused(self, own: Sequence[str], unknown: Sequence[str], force: bool) -> list[str]:
         """Return the files that no table uses, if the directories are this table's alone."""
         if other := self._catalog.neighbour(self._table, own):
-            raise HousekeepingError(
+            raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: {other} writes into the same directory, so it is "
                 "not known whose the files there are"
             )
         listed = self._catalog.uuids(self._table)
         # Of all unknown files: in Hadoop's catalogs, metadata files of many tables have the same name.
         if not force and (foreign := self._actions.foreign_metadata(unknown, listed)):
-            raise HousekeepingError(
+            raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
                 "--full-refresh drops one, force: true removes its files too"
@@ -269,7 +269,7 @@ class Housekeeping:
 
     def _check_files_are_its_own(self, what: str) -> None:
         if not self._owns_files:
-            raise HousekeepingError(
+            raise MaintenanceError(
                 f"{what} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
                 "tables. Set it to true if they do not"
             )
@@ -278,7 +278,7 @@ class Housekeeping:
         """Do one step, which Ctrl-C ends.
 
         Raises:
-            HousekeepingError: It failed.
+            MaintenanceError: It failed.
             Interrupted: Ctrl-C was pressed in the main thread.
         """
         try:
@@ -287,4 +287,4 @@ class Housekeeping:
         except ReclusterError:
             raise
         except Exception as e:
-            raise HousekeepingError(f"{what} of {self._table.name} failed: {short_message(e)}") from e
+            raise MaintenanceError(f"{what} of {self._table.name} failed: {short_message(e)}") from e

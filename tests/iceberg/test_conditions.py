@@ -35,22 +35,22 @@ def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **g
 
 def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
     load(spark, table, 3)
-    not_due = after_build(spark, table, {"commits": 4, "rows": 4000})
-    assert (not_due.reason, not_due.rounds, not_due.fired) == (
-        "not due: 3,000 of 4,000 rows changed, 3 of 4 commits",
+    unmet = after_build(spark, table, {"commits": 4, "rows": 4000})
+    assert (unmet.reason, unmet.rounds, unmet.condition_met) == (
+        "no condition met: 3,000 of 4,000 rows changed, 3 of 4 commits",
         [],
         None,
     )
-    assert (not_due.depth_after, not_due.blocks_after) == (None, 30)
+    assert (unmet.depth_after, unmet.blocks_after) == (None, 30)
     load(spark, table)
     done = after_build(spark, table, {"commits": 4})
-    assert (done.fired, len(done.rounds)) == ("4 of 4 commits", 1)
+    assert (done.condition_met, len(done.rounds)) == ("4 of 4 commits", 1)
     # Counted from the recluster on; rows that are deleted count, and rewrites by others do not.
     load(spark, table)
     spark.sql(f"delete from {table} where k between 100 and 149")
     spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_data_files('{table}')")
     reason = after_build(spark, table, {"commits": 3, "share": 0.5}).reason  # 1,000 and 250, of 4,750
-    assert reason == "not due: 2 of 3 commits, 26.3% of 50.0% of the rows changed"
+    assert reason == "no condition met: 2 of 3 commits, 26.3% of 50.0% of the rows changed"
 
 
 def expire(spark: Any, table: str) -> None:
@@ -63,7 +63,7 @@ def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) ->
     after = {"commits": 8, "rows": 4300}
     for day in range(1, 5):
         load(spark, table)
-        reason = f"not due: {1000 * day:,} of 4,300 rows changed, {day} of 8 commits"
+        reason = f"no condition met: {1000 * day:,} of 4,300 rows changed, {day} of 8 commits"
         assert after_build(spark, table, after).reason == reason
         expire(spark, table)
         assert after_build(spark, table, after).reason == reason  # it counts nothing twice
@@ -71,24 +71,30 @@ def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) ->
     assert after_build(spark, table, after).reason == reason
     assert metadata_file(spark, table) == file  # and records nothing where nothing is new
     spark.sql(f"delete from {table} where k between 100 and 149")
-    assert after_build(spark, table, after).reason == "not due: 4,200 of 4,300 rows changed, 5 of 8 commits"
+    assert (
+        after_build(spark, table, after).reason
+        == "no condition met: 4,200 of 4,300 rows changed, 5 of 8 commits"
+    )
     expire(spark, table)
     load(spark, table)
     done = after_build(spark, table, after)
-    assert (done.fired, len(done.rounds)) == ("5,200 of 4,300 rows changed", 1)
+    assert (done.condition_met, len(done.rounds)) == ("5,200 of 4,300 rows changed", 1)
     expire(spark, table)
     load(spark, table)
-    assert after_build(spark, table, after).reason == "not due: 1,000 of 4,300 rows changed, 1 of 8 commits"
+    assert (
+        after_build(spark, table, after).reason
+        == "no condition met: 1,000 of 4,300 rows changed, 1 of 8 commits"
+    )
 
 
-def test_what_is_due_stays_due(spark: Any, table: str) -> None:
+def test_a_condition_stays_met(spark: Any, table: str) -> None:
     """A recluster that rewrites nothing, such as one without a gain, leaves the count as it is."""
     for _ in range(2):
         load(spark, table)
         done = after_build(spark, table, {"rows": 1000}, where="k > 5000")
-        assert (done.rounds, done.fired is None) == ([], False)
+        assert (done.rounds, done.condition_met is None) == ([], False)
         expire(spark, table)
-    assert after_build(spark, table, {"rows": 2000}).fired == "2,000 of 2,000 rows changed"
+    assert after_build(spark, table, {"rows": 2000}).condition_met == "2,000 of 2,000 rows changed"
 
 
 def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
@@ -97,7 +103,7 @@ def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
         rows.tableProperty("write.distribution-mode", "none").createOrReplace()
         changed = 1000 + 2000 * build  # each build after the first one also drops a thousand rows
         assert after_build(spark, table, {"rows": 9000, "commits": 4}).reason == (
-            f"not due: {changed:,} of 9,000 rows changed, {build + 1} of 4 commits"
+            f"no condition met: {changed:,} of 9,000 rows changed, {build + 1} of 4 commits"
         )
 
 
@@ -111,15 +117,15 @@ def test_an_example_query(spark: Any, table: str) -> None:
     load(spark, table, 2)
     query = f"select * from {table} where k = 310"
     assert after_build(spark, table, when={"query": query, "opens": 2}).reason == (
-        "not due: the example query opens 2 blocks, 2 wanted"
+        "no condition met: the example query opens 2 blocks, 2 wanted"
     )
     load(spark, table)
     assert after_build(spark, table, {"commits": 9}, {"query": query, "opens": 0.1}).reason.endswith(
         "the example query opens 3 blocks, 3 wanted"
     )
     slow = after_build(spark, table, when=[{"query": query, "opens": 9}, {"query": query, "seconds": 1e-6}])
-    assert slow.fired is not None
-    assert slow.fired.startswith("the example query takes ")
+    assert slow.condition_met is not None
+    assert slow.condition_met.startswith("the example query takes ")
     assert slow.rounds
     for wrong in ("select * from nowhere", f"with x as (select 7 as k) insert into {table} select k from x"):
         with pytest.raises(PredicateError, match=r"cannot be planned|a command is no query"):
@@ -130,11 +136,11 @@ def test_an_example_query(spark: Any, table: str) -> None:
 def test_pruning_by_known_reads(spark: Any, table: str) -> None:
     load(spark, table, 3)
     when = {"skipped": 0.9}
-    assert after_build(spark, table, when=when).reason == "not due: no reads of the key are known"
+    assert after_build(spark, table, when=when).reason == "no condition met: no reads of the key are known"
     reads = ["k between 310 and 320"]
     assert after_build(spark, table, when=when, reads=reads).reason == (
-        "not due: known reads skip 90.0% of the blocks, 90.0% wanted"
+        "no condition met: known reads skip 90.0% of the blocks, 90.0% wanted"
     )
-    assert after_build(spark, table, when={"skipped": 0.95}, reads=reads).fired == (
+    assert after_build(spark, table, when={"skipped": 0.95}, reads=reads).condition_met == (
         "known reads skip 90.0% of the blocks, 95.0% wanted"
     )

@@ -34,7 +34,7 @@ _FILL = (3, 4)
 _PARTNER = (2, 3)
 
 
-def select_joins(blocks: Blocks, candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
+def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
     """Select sets of neighbours to join, along the key.
 
     Args:

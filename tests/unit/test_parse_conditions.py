@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.due_conditions import After, DueConditions, When, parse_after, parse_when
+from dbt_recluster.clustering.conditions import After, Conditions, When, parse_after, parse_when
 from dbt_recluster.exceptions import OptionError
 
 QUERY = "select * from t"
@@ -19,9 +19,9 @@ def test_conditions_are_read() -> None:
         When(QUERY, 40, 2),
         When(skipped=0.5),
     )
-    assert not DueConditions()
-    assert DueConditions(After(rows=1))
-    assert DueConditions(when=(When(skipped=1),))
+    assert not Conditions()
+    assert Conditions(After(rows=1))
+    assert Conditions(when=(When(skipped=1),))
 
 
 @pytest.mark.parametrize(

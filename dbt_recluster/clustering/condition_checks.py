@@ -1,4 +1,4 @@
-"""Whether a recluster is due after a build."""
+"""Whether the conditions of a recluster after a build are met."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import chain
 
-from dbt_recluster.clustering.due_conditions import After, DueConditions, When
+from dbt_recluster.clustering.conditions import After, Conditions, When
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.clustering.recorded_changes import known_changes
@@ -16,24 +16,24 @@ from dbt_recluster.iceberg.scan import file_paths
 
 
 @dataclass(frozen=True)
-class Due:
-    """Whether a recluster is due, and why or why not."""
+class Checked:
+    """Whether a condition is met, and which, or why none is."""
 
-    is_due: bool
+    met: bool
     reason: str
 
 
-def due(table: KeyedTable, conditions: DueConditions) -> Due:
-    """Return whether any condition holds; the reason is that of the first one that does."""
+def check_conditions(table: KeyedTable, conditions: Conditions) -> Checked:
+    """Return whether any condition is met; the reason is that of the first one."""
     missed = []
     after = [] if conditions.after is None else [_after(table, conditions.after)]
     # One after the other, because a later one may run a query.
     for checks in chain(after, (_when(table, when) for when in conditions.when)):
-        for fires, text in checks:
-            if fires:
-                return Due(True, text)
+        for met, text in checks:
+            if met:
+                return Checked(True, text)
             missed.append(text)
-    return Due(False, f"not due: {', '.join(missed) or 'the table is empty'}")
+    return Checked(False, f"no condition met: {', '.join(missed) or 'the table is empty'}")
 
 
 def block_count(table: KeyedTable) -> int:

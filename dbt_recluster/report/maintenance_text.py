@@ -1,4 +1,4 @@
-"""The results of housekeeping as text for people: one line for each thing done."""
+"""The results of maintenance as text for people: one line for each thing done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def done(values: Mapping[str, Any]) -> str:
 def maintained(values: Mapping[str, Any]) -> str:
     """Write what was due, on one line."""
     if not values["done"]:
-        return f"{values['table']}: nothing due"
+        return f"{values['table']}: nothing to do"
     return f"{values['table']}: " + "; ".join(_TASKS[task["task"]](task) for task in values["done"])
 
 

@@ -1,4 +1,4 @@
-"""What housekeeping did to a table, or would do."""
+"""What maintenance did to a table, or would do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
-class HousekeepingResult:
+class MaintenanceResult:
     """What one task did to a table, or would do.
 
     Attributes:
@@ -31,7 +31,7 @@ class HousekeepingResult:
 
 
 @dataclass(frozen=True)
-class SnapshotsExpired(HousekeepingResult):
+class SnapshotsExpired(MaintenanceResult):
     """What an expiry did.
 
     Attributes:
@@ -58,7 +58,7 @@ class SnapshotsExpired(HousekeepingResult):
 
 
 @dataclass(frozen=True)
-class OrphansRemoved(HousekeepingResult):
+class OrphansRemoved(MaintenanceResult):
     """Files in the table's directories that no snapshot knows.
 
     Attributes:
@@ -77,7 +77,7 @@ class OrphansRemoved(HousekeepingResult):
 
 
 @dataclass(frozen=True)
-class ManifestsRewritten(HousekeepingResult):
+class ManifestsRewritten(MaintenanceResult):
     """How many manifests were replaced.
 
     Attributes:
@@ -96,7 +96,7 @@ class ManifestsRewritten(HousekeepingResult):
 
 
 @dataclass(frozen=True)
-class PositionDeletesRewritten(HousekeepingResult):
+class PositionDeletesRewritten(MaintenanceResult):
     """How many position delete files were replaced.
 
     Attributes:
@@ -124,7 +124,7 @@ class Maintained:
     """
 
     table: str
-    done: tuple[HousekeepingResult, ...]
+    done: tuple[MaintenanceResult, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON values."""
