@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from docstrings import markdown, sections, table
+from docstrings import entries, markdown, sections, table
 from python_reference import figures, functions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +33,7 @@ def main() -> None:
         REFERENCE / "figures.md": f"{_NOTE}\n{figures()}",
         REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
+        REFERENCE / "properties.md": properties(),
         ROOT / "macros" / "operations" / "operations.yml": macros(),
     }
     stale = [path for path, text in pages.items() if _current(path) != text]
@@ -141,6 +142,39 @@ def macros() -> str:
 
 def _argument_row(argument: Any) -> tuple[str, str, str]:
     return f"`{argument.name}`", markdown(argument.meaning), markdown(argument.otherwise)
+
+
+def properties() -> str:
+    """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
+    from dbt_recluster.clustering.history import PREFIX, RoundSummary
+    from dbt_recluster.table_properties import PROPERTIES
+
+    listed = [
+        (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
+        for name, (holds, lost) in PROPERTIES.items()
+    ]
+    summary = [
+        (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)
+        for names, meaning in entries(RoundSummary)
+    ]
+    summary.append((f"`{PREFIX}level`", "The level of the blocks that the snapshot adds."))
+    return "\n".join(
+        (
+            _NOTE,
+            "# Properties\n",
+            "All that dbt-recluster keeps is in the table itself. Losing any of it costs work, never rows. "
+            "[Leaving](../leaving.md) strips a table of it.\n",
+            "## Of the table\n",
+            table(("property", "what it holds", "without it"), listed),
+            "\nBeside these is the table's sort order, set with `alter table ... write ordered by`. "
+            "`recluster.looked` and `recluster.level.<id>` are of earlier versions. They are still read, and the next "
+            "recluster replaces them.\n",
+            "## Of the summary of a snapshot that a recluster made\n",
+            "`clustering_history` reads them.\n",
+            table(("entry", "what it is"), summary),
+            "",
+        )
+    )
 
 
 def errors() -> str:

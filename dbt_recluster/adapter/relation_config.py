@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
 from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 from dbt_recluster.operations.model_options import ModelOptions
 
-DISTRIBUTION_MODE = "write.distribution-mode"
+DISTRIBUTION_MODE = table_properties.DISTRIBUTION_MODE
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does.
 _REDACTED = "*********(redacted)"
 

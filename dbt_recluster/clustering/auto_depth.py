@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads_information import daily_wasted_bytes
@@ -13,7 +14,7 @@ from dbt_recluster.clustering.replay import DAYS, Week
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting
 
-DEPTH_PROPERTY = "recluster.auto_depth"
+DEPTH_PROPERTY = table_properties.AUTO_DEPTH
 
 # Reads and loads change little from one build to the next.
 _HOLDS = timedelta(days=1)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.iceberg.changed_partitions import (
     ChangedPartitions,
@@ -37,7 +38,7 @@ from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
 logger = logging.getLogger(__name__)
 
-PROPERTY = "recluster.checkpoint"
+PROPERTY = table_properties.CHECKPOINT
 # Its earlier name, still read.
 _OLD_PROPERTY = "recluster.looked"
 NO_CHECKPOINT: Mapping[str, str | None] = {PROPERTY: None, _OLD_PROPERTY: None}

@@ -97,6 +97,20 @@ class RoundSummary:
 
     All snapshots of a round carry the figures of the whole round, so that those which survive an expiry tell all of
     them.
+
+    Attributes:
+        sets: Block sets merged.
+        blocks_in, blocks_out: Blocks removed and added.
+        bytes_in, bytes_out: Their bytes.
+        rows: Rows rewritten.
+        trigger: ``run`` after a build, otherwise ``manual``.
+        cluster_by: The key.
+        depth_before: Average depth when the round was planned.
+        depth_expected: Average depth after the round, expected by the planner.
+        seconds: Time that reading, sorting and writing took.
+        conflicts: How often the round started again because another writer was faster.
+        where: The predicate that restricted the recluster, if any.
+        round: A random id that all snapshots of the round share.
     """
 
     sets: int

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.conditions import After, Conditions, When, parse_after, parse_when
 from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.progress import ProgressCallback
@@ -27,8 +28,8 @@ TRIGGERS = ("run", "manual")
 
 # The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
 # somebody set by hand.
-KEY_PROPERTY = "recluster.cluster_by"
-OPTION_PREFIX = "recluster.option."
+KEY_PROPERTY = table_properties.CLUSTER_BY
+OPTION_PREFIX = table_properties.OPTION_PREFIX
 
 # The most bytes in one block set, which is what a failed merge loses. A larger set is split along the key.
 _MAX_SET_BYTES = 100 * 2**30

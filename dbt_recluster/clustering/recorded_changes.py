@@ -10,11 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.history import PREFIX
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 
-PROPERTY = "recluster.changes"
+PROPERTY = table_properties.CHANGES
 NO_CHANGES: Mapping[str, str | None] = {PROPERTY: None}
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time, parse_number
 
-READS_PROPERTY = "recluster.reads"
+READS_PROPERTY = table_properties.READS
 PROJECT, EVENT_LOG = "project", "event log"
 
 # A read of this age counts half.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from dbt_recluster import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-PROPERTY = "recluster.suspended"
+PROPERTY = table_properties.SUSPENDED
 
 
 def suspended_since(table: IcebergTable) -> str | None:

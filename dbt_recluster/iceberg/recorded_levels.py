@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
@@ -27,7 +28,7 @@ from dbt_recluster.iceberg.sort_order import is_cluster_key
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 
-PROPERTY = "recluster.levels"
+PROPERTY = table_properties.LEVELS
 # Earlier versions of this package recorded each level by itself, by the snapshot's id.
 _EARLIER = "recluster.level."
 # Characters of the property; a Hive metastore may hold 4,000.

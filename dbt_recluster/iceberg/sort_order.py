@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.java_errors import short_message
@@ -20,9 +21,9 @@ from dbt_recluster.transforms import Transform, transform_of_iceberg
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-METRICS_PREFIX = "write.metadata.metrics.column."
+METRICS_PREFIX = table_properties.METRICS_PREFIX
 FILE_FORMAT = "write.format.default"
-ROW_GROUP_BYTES = "write.parquet.row-group-size-bytes"
+ROW_GROUP_BYTES = table_properties.ROW_GROUP_BYTES
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _COLUMN_CHUNK_BYTES = 128 * 1024
 

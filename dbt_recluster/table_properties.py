@@ -1,0 +1,73 @@
+"""The properties that dbt-recluster keeps in a table: what each holds, and what losing it costs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_WRITTEN: dict[str, tuple[str, str]] = {}
+
+
+def _declare(name: str, holds: str, lost: str) -> str:
+    _WRITTEN[name] = (holds, lost)
+    return name
+
+
+CLUSTER_BY: Final = _declare(
+    "recluster.cluster_by",
+    "The key that the model has set. It tells a sort order of the model from one that somebody set by hand.",
+    "The sort order counts as set by hand: it stays when `cluster_by` goes.",
+)
+OPTION_PREFIX: Final = _declare(
+    "recluster.option.",
+    "An option of the model that differs from its default, each under its name in `meta.recluster`. The command and "
+    "Python functions go by it.",
+    "They go by the default, until the model is built again.",
+)
+LEVELS: Final = _declare(
+    "recluster.levels",
+    "The levels of the blocks, by the sequence numbers of the snapshots that wrote them; at most 3,900 characters.",
+    "Blocks count as new, and are rewritten more often.",
+)
+CHECKPOINT: Final = _declare(
+    "recluster.checkpoint",
+    "The snapshot up to which nothing is left to do, and the partitions where something is.",
+    "The next check reads the metadata of the whole table.",
+)
+CHANGES: Final = _declare(
+    "recluster.changes",
+    "Commits and rows that `recluster_after` has counted since the last recluster.",
+    "It counts from the snapshots that have not expired.",
+)
+READS: Final = _declare(
+    "recluster.reads",
+    "The ranges of columns that queries read, as `import_reads` has recorded them.",
+    "Reads count as even until they are recorded again.",
+)
+AUTO_DEPTH: Final = _declare(
+    "recluster.auto_depth",
+    "The threshold that `recluster_depth: auto` has chosen, and when.",
+    "It is chosen anew.",
+)
+SUSPENDED: Final = _declare(
+    "recluster.suspended",
+    "Since when the table is suspended.",
+    "The table is reclustered again.",
+)
+METRICS_PREFIX: Final = _declare(
+    "write.metadata.metrics.column.",
+    "Iceberg's own, for each column of the key: `full`, so that bounds are whole. One that the table has stays.",
+    "Bounds of long texts are cut off, and look wider than they are.",
+)
+ROW_GROUP_BYTES: Final = _declare(
+    "write.parquet.row-group-size-bytes",
+    "Iceberg's own: 4 MB, or 128 KB for each column if there are more than 32. One that the table has stays.",
+    "Iceberg's default of 128 MB: queries and merges read more of a file.",
+)
+DISTRIBUTION_MODE: Final = _declare(
+    "write.distribution-mode",
+    "Iceberg's own, set by `write ordered by`: `range`, or `none` with `sort_on_load: false`.",
+    "Spark's writers do as Iceberg's default says.",
+)
+
+PROPERTIES: Final = dict(_WRITTEN)
+"""What each property holds and what losing it costs, by its name, or the start of it where that ends in a dot."""

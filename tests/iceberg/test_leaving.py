@@ -1,0 +1,34 @@
+"""What docs/leaving.md says strips a table, and what docs/not-reclustered.md says of reasons."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from dbt_recluster.maintenance import recluster, suspend_recluster
+from dbt_recluster.table_properties import PROPERTIES
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_statements_of_the_docs_strip_a_table(spark: Any, schema: str) -> None:
+    table = f"{schema}.events"
+    spark.sql(f"create table {table} (k int, v string) using iceberg")
+    for _ in range(3):
+        spark.sql(f"insert into {table} select id, 'a' from range(0, 100) order by rand(1)")
+    before = spark.table(table).groupBy("k").count().collect()
+    assert recluster(spark, table, "k", depth=1).rounds
+    suspend_recluster(spark, table)
+    (statements,) = re.findall(r"```sql\n(.*?)```", (DOCS / "leaving.md").read_text(), re.DOTALL)
+    assert {name for name in PROPERTIES if name.startswith("recluster.") and not name.endswith(".")} <= set(
+        re.findall(r"'([^']*)'", statements)
+    )
+    for statement in statements.replace("lake.analytics.events", table).split(";"):
+        if statement.strip():
+            spark.sql(statement)
+    left = {row.key for row in spark.sql(f"show tblproperties {table}").collect()}
+    assert not {name for name in left if name.startswith("recluster.")}
+    assert not left & {"sort-order", "write.distribution-mode"}
+    spark.sql(f"insert into {table} values (1, 'b')")
+    assert sorted(spark.table(table).where("v = 'a'").groupBy("k").count().collect()) == sorted(before)
