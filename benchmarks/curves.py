@@ -233,12 +233,7 @@ def table_thresholds(scale: Scale) -> None:
             hilbert = over_seeds(scale, name, dimensions, sorted_by("Hilbert"), 1)
             cells = []
             for depth in depths:
-                result = over_seeds(
-                    scale,
-                    name,
-                    dimensions,
-                    lambda loads, depth=depth: loads.reclustered("a'", depth),  # type: ignore[misc]
-                )
+                result = over_seeds(scale, name, dimensions, reclustered("a'", depth), 1)
                 cells.append(f"{result.point / hilbert.point:.2f} / {result.rewritten:.2f}")
             rows.append([name, str(dimensions), *cells])
     headings = ["workload", "columns", *(f"depth {depth}" for depth in depths)]
