@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-
-from dbt_recluster.planner.hilbert import hilbert_index
+from hilbert import hilbert_index
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

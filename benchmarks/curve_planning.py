@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 from curve_boxes import plan_boxes
 from curve_layout import Curve, IntArray, Table
+from hilbert import hilbert_index, hilbert_range
 
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.candidates import candidates
-from dbt_recluster.planner.hilbert import hilbert_index, hilbert_range
 
 # A plan is due above this many times the threshold. Where loads cover all keys, the average depth is a whole number,
 # and a border that is off by a hair would have the table merged one load too early.

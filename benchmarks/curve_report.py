@@ -6,8 +6,7 @@ import numpy as np
 from curve_drift import rows_by_boxes
 from curve_layout import Curve, FloatArray, IntArray, Table
 from curve_planning import rank_boxes
-
-from dbt_recluster.planner.hilbert import hilbert_index
+from hilbert import hilbert_index
 
 # Points in the box of a block that stand for its rows, and boxes asked for in all.
 _POINTS = 8
