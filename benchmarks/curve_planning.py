@@ -16,7 +16,7 @@ from dbt_recluster.planner.candidates import candidates
 # A plan is due above this many times the threshold. Where loads cover all keys, the average depth is a whole number,
 # and a border that is off by a hair would have the table merged one load too early.
 DUE = 1.05
-_MOST_ROUNDS = 50
+MOST_ROUNDS = 50
 
 
 def rank_boxes(table: Table, curve: Curve) -> tuple[list[IntArray], list[IntArray]]:
@@ -127,24 +127,28 @@ def average_depth(blocks: Blocks, policy: Policy) -> float:
 
 
 def recluster(
-    table: Table, curve: Curve, way: str, depth: float, cells: bool = True, final: bool = True
+    table: Table, curve: Curve, way: str, depth: float, cells: bool = True, until_empty: bool = False
 ) -> int:
-    """Plan and merge until the plan is empty, or the average depth no longer falls. Return the number of rounds."""
+    """Plan and merge until the plan is empty or, but for `until_empty`, the average depth no longer falls.
+
+    Returns:
+        The number of rounds, `MOST_ROUNDS` where there was no end.
+    """
     extents = WAYS[way]
     policy = Policy(depth=depth, block_rows=table.block_rows)
     least = np.inf
-    for done in range(_MOST_ROUNDS if final else 1):
+    for done in range(MOST_ROUNDS):
         if extents is None:
             boxes = rank_boxes(table, curve)
             sets = plan_boxes(*boxes, table.sizes, table.level, table.run, curve.bits, depth)
         else:
             blocks = blocks_of(table, curve, extents)
             reached = average_depth(blocks, policy)
-            if reached <= DUE * depth or reached >= least:
+            if reached <= DUE * depth or (reached >= least and not until_empty):
                 return done
             least = reached
             sets = [(block_set.blocks, block_set.level) for block_set in plan(blocks, policy).block_sets]
         if not sets:
             return done
         table.merge(sets, curve, cells)
-    return _MOST_ROUNDS if final else 1
+    return MOST_ROUNDS

@@ -22,6 +22,7 @@ from curve_layout import (
     z_order,
 )
 from curve_planning import (
+    MOST_ROUNDS,
     average_depth,
     by_boxes,
     by_rows,
@@ -211,6 +212,28 @@ def table_borders(_: Scale) -> None:
         "of boxes",
     ]
     markdown("400 blocks sorted at once: a depth above 1 is one that no merge can remove", headings, rows)
+
+
+def table_rest(scale: Scale) -> None:
+    """Whether plans come to an end: (a'), planned and merged after each load until the plan is empty, or 50 times."""
+    rows = []
+    depths = (1, 1.5, 2, 3, 4)
+    for dimensions in (2, 3):
+        for name in WORKLOADS:
+            columns = WORKLOADS[name](
+                np.random.default_rng(1), scale.loads * 8 * 256, dimensions, scale.loads
+            )
+            curve, cells = Curve.of(columns), []
+            key = curve.index(columns)
+            for depth in depths:
+                table, endless = Table(columns, 256), 0
+                for _ in range(scale.loads):
+                    table.load(8 * 256, key)
+                    endless += recluster(table, curve, "a'", depth, until_empty=True) == MOST_ROUNDS
+                cells.append(f"{endless} / {table.rewritten / table.loaded:.2f}")
+            rows.append([name, str(dimensions), *cells])
+    headings = ["workload", "columns", *(f"depth {depth}" for depth in depths)]
+    markdown(f"loads of {scale.loads} after which there was no end / rows rewritten", headings, rows)
 
 
 def table_stale(_: Scale) -> None:

@@ -298,6 +298,7 @@ TABLES: dict[str, Callable[[Scale], None]] = {
     "borders": curve_tables.table_borders,
     "ways": table_ways,
     "thresholds": table_thresholds,
+    "rest": curve_tables.table_rest,
     "loads": table_loads,
     "stale": curve_tables.table_stale,
     "drift": table_drift,
