@@ -1,6 +1,7 @@
 """Strategy `payback`, the default: merge first where a rewritten row saves most reads.
 
-docs/planner.md explains its fifteen steps. The functions here and in the modules beside this one bear their names.
+docs/design/planner.md explains its fifteen steps; the functions here and in the modules beside this one bear their
+names.
 """
 
 from __future__ import annotations
