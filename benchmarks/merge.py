@@ -120,7 +120,7 @@ def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bo
 
 
 def whole_call(spark: Any, source: Path, options: argparse.Namespace) -> dict[str, Way]:
-    """The whole call of recluster: load, key, look, plan, merge, commit, and the second look that ends `final`."""
+    """The whole call of recluster: load, key, check, plan, merge, commit, and the second check that ends `final`."""
     name = "benchmark.call"
     load(spark, name, source, options, in_order=True)
     table = IcebergTable.load(spark, name)

@@ -1,4 +1,4 @@
-"""Seconds and processor seconds of the phases of a recluster, from look to commit."""
+"""Seconds and processor seconds of the phases of a recluster, from check to commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dbt_recluster.iceberg.sort_order import TableChange
 PHASES: list[tuple[str, Any, str]] = [
     ("load", IcebergTable, "load"),
     ("key", TableChange, "pending"),
-    ("look", KeyedTable, "current_blocks"),
+    ("check", KeyedTable, "current_blocks"),
     ("plan", recluster_module, "plan"),
     ("tasks", PlannedRound, "file_groups"),
     ("sample", merge_module, "take_samples"),
