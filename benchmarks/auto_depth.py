@@ -59,13 +59,13 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def predicate(table: Any, query: str) -> str:
     """Return what a query asks of the table's key: empty if it asks nothing."""
-    from dbt_recluster.iceberg.query_scans import query_boxes
-    from dbt_recluster.iceberg.read_boxes import box_predicate
+    from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
+    from dbt_recluster.iceberg.reads.query_scans import query_ranges
     from dbt_recluster.iceberg.value_types import value_types
 
     types = table.columns.types
-    _, boxes = query_boxes(table.iceberg, value_types(types), query)
-    return " or ".join(f"({box_predicate(types, {KEY: box[KEY]})})" for box in boxes if KEY in box)
+    _, boxes = query_ranges(table.iceberg, value_types(types), query)
+    return " or ".join(f"({ranges_predicate(types, {KEY: box[KEY]})})" for box in boxes if KEY in box)
 
 
 def load(

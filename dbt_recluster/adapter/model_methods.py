@@ -28,7 +28,7 @@ from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.values import parse_iso_time
-from dbt_recluster.iceberg.predicates import check_predicate
+from dbt_recluster.iceberg.reads.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.operations.model_options import ModelOptions
 

@@ -11,7 +11,7 @@ from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.clustering.recorded_changes import known_changes
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.query_scans import run_query, scan_predicates
+from dbt_recluster.iceberg.reads.query_scans import run_query, scan_predicates
 from dbt_recluster.iceberg.scan import file_paths
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.query_scans import is_query, query_boxes
-from dbt_recluster.iceberg.read_boxes import box_predicate
+from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
+from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
 from dbt_recluster.iceberg.value_types import value_types
 
 # Each of them costs a query of the table.
@@ -64,7 +64,7 @@ def demands_of(
             demands.append(Demand(name, predicate))
     if not demands:
         known = sorted(table.known_reads, key=lambda read: -read.weight)
-        texts = [box_predicate(table.columns.types, read.box) for read in known]
+        texts = [ranges_predicate(table.columns.types, read.box) for read in known]
         demands = [Demand(text, text, read.weight) for text, read in zip(texts, known, strict=True)]
     if len(demands) > _MOST_DEMANDS:
         left_out.append(
@@ -83,5 +83,5 @@ def _given(table: KeyedTable, query: str) -> str:
 
 def _predicate(table: KeyedTable, query: str) -> str:
     """Return the predicate of a whole query: empty if it restricts no column of the table."""
-    _, boxes = query_boxes(table.iceberg, value_types(table.columns.types), query)
-    return " or ".join(f"({box_predicate(table.columns.types, box)})" for box in boxes)
+    _, boxes = query_ranges(table.iceberg, value_types(table.columns.types), query)
+    return " or ".join(f"({ranges_predicate(table.columns.types, box)})" for box in boxes)

@@ -15,8 +15,8 @@ from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.sampled_rows import SampledRows, SortedBlocks
 from dbt_recluster.iceberg.block_metadata import BoolArray
-from dbt_recluster.iceberg.metrics_evaluator import literals, may_match
-from dbt_recluster.iceberg.read_boxes import box_predicate, expression_json
+from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
+from dbt_recluster.iceberg.reads.metrics_evaluator import literals, may_match
 
 # Each of them is a scan that Iceberg plans.
 _SINGLE_VALUES = 5
@@ -127,7 +127,7 @@ class KeyTrial:
 
     def _single_values(self, name: str) -> list[_Query]:
         examples = self._rows.columns[name].examples(_SINGLE_VALUES)
-        texts = [box_predicate(self._table.columns.types, {name: (value, value)}) for value in examples]
+        texts = [ranges_predicate(self._table.columns.types, {name: (value, value)}) for value in examples]
         return [self._query(Demand(text, text, count)) for text, count in Counter(texts).items()]
 
     def _opened(self, blocks: SortedBlocks, query: _Query) -> int:

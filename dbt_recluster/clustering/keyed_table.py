@@ -26,7 +26,7 @@ from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_b
 from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
-from dbt_recluster.iceberg.predicates import Predicate
+from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.planner import Blocks, Reads

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.clustering.recorded_reads import RecordedReads
 from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError, PredicateError
-from dbt_recluster.iceberg.key_ranges import key_ranges
-from dbt_recluster.iceberg.query_scans import is_query, query_boxes
-from dbt_recluster.iceberg.read_boxes import Box, box_of_json, predicate_boxes
+from dbt_recluster.iceberg.reads.column_ranges import (
+    ColumnRanges,
+    key_ranges,
+    predicate_ranges,
+    ranges_of_json,
+)
+from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.planner import Reads
 
@@ -56,13 +60,13 @@ class Read:
 
     Attributes:
         source: Where the read is known from: `DECLARED`, or a source in `recorded_reads`.
-        box: The range of each column, see `iceberg.read_boxes`.
+        box: The range of each column, see `iceberg.reads.column_ranges`.
         weight: How often the query runs, relative to the others.
         daily: How often it runs in a day.
     """
 
     source: str
-    box: Box
+    box: ColumnRanges
     weight: float
     daily: float
 
@@ -154,12 +158,12 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
     for read in reads:
         try:
             if read.is_query:
-                scans, boxes = query_boxes(table.iceberg, kinds, read.text)
+                scans, boxes = query_ranges(table.iceberg, kinds, read.text)
                 if not scans:
                     beginning = " ".join(read.text.split())[:60]
                     left_out.append(f"reads: left out, {beginning!r} does not read {table.name}")
             else:
-                boxes = predicate_boxes(table.iceberg, kinds, table.predicate(read.text))
+                boxes = predicate_ranges(table.iceberg, kinds, table.predicate(read.text))
         except PredicateError as e:
             left_out.append(f"reads: left out, {e}")
             continue
@@ -171,7 +175,7 @@ def reads_on_record(table: KeyedTable) -> list[Read]:
     """Return the reads that the table records, as far as it has their columns."""
     kinds = value_types(table.columns.types)
     recorded = RecordedReads.of(table.iceberg.properties)
-    boxes = ((read, box_of_json(kinds, read.box)) for read in recorded.reads)
+    boxes = ((read, ranges_of_json(kinds, read.box)) for read in recorded.reads)
     return [Read(read.source, box, read.weight, recorded.daily(read)) for read, box in boxes if box]
 
 

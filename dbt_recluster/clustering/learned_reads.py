@@ -21,10 +21,10 @@ from dbt_recluster.clustering.recorded_reads import (
 )
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.event_logs import EventLogs, LoggedScan
-from dbt_recluster.iceberg.logged_filters import logged_boxes
-from dbt_recluster.iceberg.query_scans import query_boxes
-from dbt_recluster.iceberg.read_boxes import box_as_json
+from dbt_recluster.iceberg.reads.column_ranges import ranges_as_json
+from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan
+from dbt_recluster.iceberg.reads.logged_filters import logged_ranges
+from dbt_recluster.iceberg.reads.query_scans import query_ranges
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.table_names import name_parts
 
@@ -85,12 +85,12 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
     scans, left_out = 0, []
     for name, query in queries.items():
         try:
-            of_query, boxes_of_query = query_boxes(table.iceberg, kinds, query)
+            of_query, boxes_of_query = query_ranges(table.iceberg, kinds, query)
         except PredicateError as e:
             left_out.append(f"{name}: {e}")
             continue
         scans += of_query
-        boxes += [(box_as_json(box), 1.0) for box in boxes_of_query]
+        boxes += [(ranges_as_json(box), 1.0) for box in boxes_of_query]
     state = {PROJECT: _digest(queries)}
     recorded = _record(table, PROJECT, boxes, state, datetime.now(timezone.utc), keep=not scans)
     return LearnedReads(table.name, PROJECT, scans, len(boxes), len(recorded.reads), left_out)
@@ -165,9 +165,9 @@ class _LoggedReads:
                 continue
             self.scans += 1
             self.last = scan.at if self.last is None else max(self.last, scan.at)
-            for box in logged_boxes(self._kinds, scan.filters):
+            for box in logged_ranges(self._kinds, scan.filters):
                 self.ranges += 1
-                yield RecordedRead(EVENT_LOG, box_as_json(box), faded(scan.at, self._now))
+                yield RecordedRead(EVENT_LOG, ranges_as_json(box), faded(scan.at, self._now))
 
     def _look_elsewhere(self, table: str) -> None:
         is_alike = table.lower().split(".")[-2:] == self._name.split(".")[-2:]

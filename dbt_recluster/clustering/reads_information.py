@@ -11,7 +11,7 @@ import numpy as np
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.known_reads import Read, reads_of_key
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.read_boxes import box_as_json
+from dbt_recluster.iceberg.reads.column_ranges import ranges_as_json
 from dbt_recluster.planner import ReadCosts, Reads, read_costs
 
 
@@ -77,7 +77,7 @@ def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsI
     opened = [] if ranges is None else _opened(metadata, of_key, ranges)
     with_ends = set(map(id, of_key))
     others = [
-        ReadInformation(read.source, read.weight, box_as_json(read.box))
+        ReadInformation(read.source, read.weight, ranges_as_json(read.box))
         for read in table.known_reads
         if id(read) not in with_ends
     ]
@@ -124,7 +124,7 @@ def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> li
         ReadInformation(
             read.source,
             read.weight,
-            box_as_json(read.box),
+            ranges_as_json(read.box),
             int(costs.opened[place]),
             round(float(costs.wasted[place]), 2),
             int(costs.bytes[place]),

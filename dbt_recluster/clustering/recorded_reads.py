@@ -43,7 +43,7 @@ class RecordedRead:
 
     Attributes:
         source: Where it was learned, `PROJECT` or `EVENT_LOG`.
-        box: The least and the greatest value of each column, as `read_boxes.box_as_json` writes them.
+        box: The least and the greatest value of each column, as `column_ranges.ranges_as_json` writes them.
         weight: How often queries read it.
     """
 

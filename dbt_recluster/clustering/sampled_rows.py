@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
-from dbt_recluster.iceberg.metrics_evaluator import ColumnBounds, bounds_width
-from dbt_recluster.iceberg.read_boxes import LAST_CHARACTER
+from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
+from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.rows import sample_rows
 from dbt_recluster.iceberg.value_types import ValueType, value_types

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
-from dbt_recluster.iceberg.event_logs import LONGEST_LINE, EventLogs
-from dbt_recluster.iceberg.logged_filters import logged_boxes, scans
+from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs
+from dbt_recluster.iceberg.reads.logged_filters import logged_ranges, scans
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
@@ -180,11 +180,11 @@ def test_plans_of_any_shape_take_time_by_their_length() -> None:
         "(k = 1 OR " * many,
         "((k = 1))" * many,
     ):
-        assert logged_boxes(kinds, filters) == []
+        assert logged_ranges(kinds, filters) == []
     unlike = ", ".join(f"v != '{number}'" for number in range(many // 10))
-    assert logged_boxes(kinds, f"{unlike}, k = 3") == [{"k": (3, 3)}]
+    assert logged_ranges(kinds, f"{unlike}, k = 3") == [{"k": (3, 3)}]
     nested = "(" * 150 + "k = 0" + "".join(f" OR k = {number})" for number in range(1, 151))
-    assert [box["k"] for box in logged_boxes(kinds, nested)] == [(number, number) for number in range(151)]
-    assert logged_boxes(kinds, "(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
+    assert [box["k"] for box in logged_ranges(kinds, nested)] == [(number, number) for number in range(151)]
+    assert logged_ranges(kinds, "(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
     for wrong in ("(k = 1 OR k = 2 AND k = 3)", "(k = 1", "k = 1)", "(k = 1 k = 2)", "()", ""):
-        assert logged_boxes(kinds, wrong) == []
+        assert logged_ranges(kinds, wrong) == []

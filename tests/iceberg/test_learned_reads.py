@@ -13,8 +13,8 @@ from tables import checksum
 
 from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
-from dbt_recluster.iceberg.event_logs import EventLogs
-from dbt_recluster.iceberg.read_boxes import box_predicate, predicate_boxes
+from dbt_recluster.iceberg.reads.column_ranges import predicate_ranges, ranges_predicate
+from dbt_recluster.iceberg.reads.event_logs import EventLogs
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import (
     ClusteredTable,
@@ -267,9 +267,9 @@ def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str)
     table = ClusteredTable(spark, wide, "n")
     kinds, types = value_types(table.columns.types), table.columns.types
     for where in PREDICATES:
-        for box in predicate_boxes(table.iceberg, kinds, table.predicate(where)):
-            text = box_predicate(types, box)
-            assert predicate_boxes(table.iceberg, kinds, table.predicate(text)) == [box], (where, text)
+        for box in predicate_ranges(table.iceberg, kinds, table.predicate(where)):
+            text = ranges_predicate(types, box)
+            assert predicate_ranges(table.iceberg, kinds, table.predicate(text)) == [box], (where, text)
 
 
 def test_information_says_what_is_wasted(spark: Any, loaded: str) -> None:

@@ -13,9 +13,8 @@ from tables import checksum
 
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.iceberg import query_scans
-from dbt_recluster.iceberg.key_ranges import key_ranges
-from dbt_recluster.iceberg.read_boxes import MOST_BOXES, predicate_boxes
+from dbt_recluster.iceberg.reads import query_scans
+from dbt_recluster.iceberg.reads.column_ranges import MOST_RANGES, key_ranges, predicate_ranges
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
@@ -60,7 +59,7 @@ CASES: list[tuple[Any, str, Any]] = [
     ("d", "d <> date'2026-01-01'", []),
     ("d", "d > date'2026-02-01' and d < date'2026-01-01'", []),
     ("d", "d > date'9999-12-31'", []),
-    ("n", f"n in ({', '.join(map(str, range(MOST_BOXES + 1)))})", []),
+    ("n", f"n in ({', '.join(map(str, range(MOST_RANGES + 1)))})", []),
     ("n", "n > 5 and n <= 7", [([6], [7])]),
     ("ts", "ts < timestamp'2026-01-01 00:00:00.5'", [([None], [MICROS + 499_999])]),
     ("to_date(ts)", "ts >= '2026-01-01' and ts < '2026-01-02'", [([NEW_YEAR], [NEW_YEAR])]),
@@ -80,7 +79,7 @@ CASES: list[tuple[Any, str, Any]] = [
 
 def ranges(table: ClusteredTable, where: str) -> list[Any]:
     kinds = value_types(table.columns.types)
-    return key_ranges(kinds, table.key, predicate_boxes(table.iceberg, kinds, table.predicate(where)))
+    return key_ranges(kinds, table.key, predicate_ranges(table.iceberg, kinds, table.predicate(where)))
 
 
 def test_predicates_are_ranges_of_the_key(spark: Any, wide: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbt_recluster.iceberg.read_boxes import Box, expression_boxes
+from dbt_recluster.iceberg.reads.column_ranges import ColumnRanges, expression_ranges
 from dbt_recluster.iceberg.value_types import ValueType
 
 _BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
@@ -37,10 +37,10 @@ def scans(plan: str) -> Iterator[tuple[str, str]]:
             yield table.strip(), filters
 
 
-def logged_boxes(kinds: Mapping[str, ValueType], filters: str) -> list[Box]:
-    """Return the boxes of a scan's filters; none if they restrict no column to a range."""
+def logged_ranges(kinds: Mapping[str, ValueType], filters: str) -> list[ColumnRanges]:
+    """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
     logged = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
-    return expression_boxes(_Filters(kinds, filters).conjunction(), logged)
+    return expression_ranges(_Filters(kinds, filters).conjunction(), logged)
 
 
 class _Malformed(Exception):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jvm import activate, java_class, java_items, jvm
-from dbt_recluster.iceberg.predicates import Predicate
-from dbt_recluster.iceberg.read_boxes import Box, predicate_boxes
+from dbt_recluster.iceberg.reads.column_ranges import ColumnRanges, predicate_ranges
+from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.value_types import ValueType
 
 if TYPE_CHECKING:
@@ -64,8 +64,10 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
         ) from e
 
 
-def query_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], query: str) -> tuple[int, list[Box]]:
-    """Return how many scans of a table a query makes, and the boxes of their filters.
+def query_ranges(
+    table: IcebergTable, kinds: Mapping[str, ValueType], query: str
+) -> tuple[int, list[ColumnRanges]]:
+    """Return how many scans of a table a query makes, and the ranges that each alternative of their filters reads.
 
     Args:
         table: The table.
@@ -76,7 +78,7 @@ def query_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], query: str)
         PredicateError: The query cannot be planned.
     """
     scans = scan_predicates(table, query)
-    return len(scans), [box for scan in scans for box in predicate_boxes(table, kinds, scan)]
+    return len(scans), [ranges for scan in scans for ranges in predicate_ranges(table, kinds, scan)]
 
 
 def _planned(table: IcebergTable, query: str) -> Any:

@@ -1,16 +1,19 @@
-"""Boxes: the ranges of columns that a predicate restricts rows to, which lie in one of its boxes."""
+"""The ranges that predicates restrict columns to, and the ranges of a cluster key that hold them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
+from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.columns import base_type, quote_path
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.predicates import Predicate
+from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.value_types import ValueType, as_json
 
 if TYPE_CHECKING:
@@ -19,19 +22,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Of one predicate. A longer list of values, or alternatives that multiply to more, say little about where reads end.
-MOST_BOXES = 200
+MOST_RANGES = 200
 
 # Beyond all text that starts alike.
 LAST_CHARACTER = "\U0010ffff"
 
 # The range of one column, closed on both sides; None is an open side.
 Interval = tuple[Any, Any]
-# The range of each column that a predicate restricts. All of them hold at once.
-Box = Mapping[str, Interval]
+# The range of each column that a predicate restricts, all of which hold at once. A predicate may have several such
+# alternatives, of which a row is in at least one.
+ColumnRanges = Mapping[str, Interval]
 
 
-def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predicate: Predicate) -> list[Box]:
-    """Return the boxes of a predicate; none if it restricts no column to a range.
+def predicate_ranges(
+    table: IcebergTable, kinds: Mapping[str, ValueType], predicate: Predicate
+) -> list[ColumnRanges]:
+    """Return the ranges of each alternative of a predicate; none if it restricts no column to a range.
 
     Args:
         table: The table.
@@ -43,24 +49,25 @@ def predicate_boxes(table: IcebergTable, kinds: Mapping[str, ValueType], predica
     """
     expression = expression_json(table, predicate)
     if table.case_sensitive:
-        return expression_boxes(expression, kinds)
+        return expression_ranges(expression, kinds)
     # Iceberg keeps a column as the predicate spells it.
     spelled = {column.lower(): column for column in kinds}
-    boxes = expression_boxes(expression, {column.lower(): kind for column, kind in kinds.items()}, str.lower)
-    return [{spelled[column]: interval for column, interval in box.items()} for box in boxes]
+    lower_kinds = {column.lower(): kind for column, kind in kinds.items()}
+    alternatives = expression_ranges(expression, lower_kinds, str.lower)
+    return [{spelled[column]: interval for column, interval in ranges.items()} for ranges in alternatives]
 
 
-def expression_boxes(
+def expression_ranges(
     expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str] = str
-) -> list[Box]:
-    """Return the boxes of an expression in Iceberg's JSON; see `predicate_boxes`.
+) -> list[ColumnRanges]:
+    """Return the ranges of each alternative of an expression in Iceberg's JSON; see `predicate_ranges`.
 
     Args:
         expression: The JSON.
         kinds: The types of columns.
         spell: Returns the name of a column in ``kinds``.
     """
-    return fold(expression, lambda predicate: _boxes(predicate, kinds, spell), _both) or []
+    return fold(expression, lambda predicate: _alternatives(predicate, kinds, spell), _both) or []
 
 
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
@@ -106,19 +113,25 @@ def expression_json(table: IcebergTable, predicate: Predicate) -> Any:
         return True  # so many alternatives are no range
 
 
-def _both(word: str, left: list[Box] | None, right: list[Box] | None) -> list[Box] | None:
-    """Join what two expressions admit by ``and`` or ``or``."""
+def _both(
+    word: str, left: list[ColumnRanges] | None, right: list[ColumnRanges] | None
+) -> list[ColumnRanges] | None:
+    """Return the alternatives of two expressions joined by ``and`` or ``or``; None stands for anything."""
     if word == "or":
         both = None if left is None or right is None else [*left, *right]
     elif left is None or right is None:
         both = right if left is None else left
     else:
-        both = [box for one in left for other in right if (box := _intersection(one, other)) is not None]
-    return both if both is None or len(both) <= MOST_BOXES else None
+        both = [
+            ranges for one in left for other in right if (ranges := _intersection(one, other)) is not None
+        ]
+    return both if both is None or len(both) <= MOST_RANGES else None
 
 
-def _boxes(expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str]) -> list[Box] | None:
-    """Return the boxes of a predicate, of which a row must be in one; None stands for anything."""
+def _alternatives(
+    expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str]
+) -> list[ColumnRanges] | None:
+    """Return the alternatives of a comparison; None stands for anything."""
     if isinstance(expression, bool):
         return None if expression else []
     kind = expression["type"]
@@ -133,7 +146,7 @@ def _boxes(expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str
                 kinds[column].check(end)
     except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
         return None
-    return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_BOXES else None
+    return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else None
 
 
 def _intervals(kind: str, expression: Mapping[str, Any], of: ValueType) -> Iterator[Interval]:
@@ -153,33 +166,52 @@ def _intervals(kind: str, expression: Mapping[str, Any], of: ValueType) -> Itera
         yield value, value + LAST_CHARACTER
 
 
-def _intersection(one: Box, other: Box) -> Box | None:
-    """Return the intersection of two boxes, or None if it is empty."""
-    box = dict(one)
+def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None:
+    """Return the ranges in which both hold, or None if no row is in both."""
+    ranges = dict(one)
     for column, (lower, upper) in other.items():
-        low, high = box.get(column, (None, None))
+        low, high = ranges.get(column, (None, None))
         low = lower if low is None else low if lower is None else max(low, lower)
         high = upper if high is None else high if upper is None else min(high, upper)
         if low is not None and high is not None and low > high:
             return None
-        box[column] = (low, high)
-    return box
+        ranges[column] = (low, high)
+    return ranges
 
 
-def box_as_json(box: Box) -> dict[str, list[Any]]:
-    """Return a box as JSON can hold it; :func:`box_of_json` reads it."""
-    return {column: [as_json(end) for end in interval] for column, interval in box.items()}
+def ranges_as_json(ranges: ColumnRanges) -> dict[str, list[Any]]:
+    """Return ranges as JSON can hold them; :func:`ranges_of_json` reads it."""
+    return {column: [as_json(end) for end in interval] for column, interval in ranges.items()}
 
 
-def box_predicate(types: Mapping[str, str], box: Box) -> str:
-    """Return the SQL predicate that holds for the rows of a box.
+def ranges_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> ColumnRanges:
+    """Return the ranges that JSON holds, as far as the table has their columns.
+
+    A column that was dropped, or got another type, restricts nothing.
+    """
+    ranges = {}
+    for column, interval in value.items():
+        if column not in kinds:
+            continue
+        try:
+            lower, upper = map(kinds[column].read_again, interval)
+            if lower is not None and upper is not None and lower > upper:
+                continue
+        except (ValueError, TypeError, ArithmeticError):
+            continue
+        ranges[column] = (lower, upper)
+    return ranges
+
+
+def ranges_predicate(types: Mapping[str, str], ranges: ColumnRanges) -> str:
+    """Return the SQL predicate that holds for the rows in ranges.
 
     Args:
         types: Spark's type of each column.
-        box: The ranges, of which one at least has an end.
+        ranges: The ranges, of which one at least has an end.
     """
     terms = []
-    for column, (lower, upper) in box.items():
+    for column, (lower, upper) in ranges.items():
         if lower is not None and lower == upper:
             terms.append(f"{quote_path(column)} = {_literal(lower, types[column])}")
             continue
@@ -205,20 +237,44 @@ def _literal(value: Any, spark_type: str) -> str:
     return f"cast('{value}' as {spark_type})"
 
 
-def box_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> Box | None:
-    """Return the box that JSON holds, as far as the table has its columns, or None if it is no box.
+def key_ranges(
+    kinds: Mapping[str, ValueType], key: ClusterKey, alternatives: Iterable[ColumnRanges]
+) -> list[tuple[list[Any], list[Any]]]:
+    """Return the range of the key that holds the rows of each alternative that restricts the key's first item.
 
-    A column that was dropped, or got another type, restricts nothing.
+    Args:
+        kinds: The types of the table's columns.
+        key: Its key.
+        alternatives: The ranges of columns.
+
+    Returns:
+        The values of the key's items at the lower and at the upper end, as `bounds.key_bounds` has them; None where an
+        end is open.
     """
-    box = {}
-    for column, interval in value.items():
-        if column not in kinds:
-            continue
-        try:
-            lower, upper = map(kinds[column].read_again, interval)
-            if lower is not None and upper is not None and lower > upper:
-                continue
-        except (ValueError, TypeError, ArithmeticError):
-            continue
-        box[column] = (lower, upper)
-    return box or None
+    of_key = (_key_range(key, ranges, kinds) for ranges in alternatives)
+    return [(lower, upper) for lower, upper in of_key if lower[0] is not None or upper[0] is not None]
+
+
+def _key_range(
+    key: ClusterKey, ranges: ColumnRanges, kinds: Mapping[str, ValueType]
+) -> tuple[list[Any], list[Any]]:
+    """Return the ends of the least range of the key that holds the rows in some ranges of columns.
+
+    An item bounds the keys only as long as all items before it have a single value.
+    """
+    lower: list[Any] = [None] * len(key.fields)
+    upper: list[Any] = [None] * len(key.fields)
+    for place, field in enumerate(key.fields):
+        if field.column not in ranges:
+            break
+        lower[place], upper[place] = (
+            _key_item(field, value, kinds[field.column]) for value in ranges[field.column]
+        )
+        if lower[place] is None or lower[place] != upper[place]:
+            break
+    return lower, upper
+
+
+def _key_item(field: KeyField, value: Any, of: ValueType) -> Any:
+    """Return a key item of a column's value, as the bounds of blocks have it."""
+    return None if value is None else field.transform.values(pa.array([value], of.arrow))[0].as_py()

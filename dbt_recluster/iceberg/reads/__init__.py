@@ -1,0 +1,1 @@
+"""What predicates, queries and logged scans ask of columns."""
