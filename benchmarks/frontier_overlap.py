@@ -19,7 +19,7 @@ from workloads import BLOCK_ROWS, WORKLOADS, Table, simulate
 
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 from dbt_recluster.planner.candidates import candidates
-from dbt_recluster.planner.strategies.coverage import Extents
+from dbt_recluster.planner.strategies.axis import Intervals
 
 RESULTS = Path(__file__).parent / "results" / "overlap.json"
 DEPTHS = [2, 3, 4, 6]
@@ -30,26 +30,26 @@ def average_depth(blocks: Blocks, policy: Policy) -> float:
     return float(candidates(blocks, policy).sweep().depths().mean())
 
 
-def removable(extents: Extents, label: np.ndarray) -> int:
+def removable(intervals: Intervals, label: np.ndarray) -> int:
     """Units that go if the blocks of one label become disjoint; blocks in order, labels ascending."""
     start = np.flatnonzero(np.diff(label, prepend=-1))
-    hull = np.maximum.reduceat(extents.end, start) - np.minimum.reduceat(extents.begin, start)
-    return int(extents.length.sum()) - int(hull.sum())
+    hull = np.maximum.reduceat(intervals.end, start) - np.minimum.reduceat(intervals.begin, start)
+    return int(intervals.length.sum()) - int(hull.sum())
 
 
 def removed_share(blocks: Blocks, planned: Plan, policy: Policy) -> float:
     """Share of the removable coverage that a plan removes."""
     eligible = candidates(blocks, policy)
     member = np.flatnonzero(eligible.sweep().depths() > 1)
-    extents = Extents.of(eligible.first[member], eligible.last[member])
+    intervals = Intervals.of(eligible.first[member], eligible.last[member])
     set_of_block = np.full(len(blocks), -1)
     for number, block_set in enumerate(planned.block_sets):
         set_of_block[block_set.blocks] = number
     label = set_of_block[eligible.position[member]]
     merged = np.flatnonzero(label >= 0)
     merged = merged[np.argsort(label[merged], kind="stable")]
-    everything = removable(extents, extents.components())
-    return removable(extents.take(merged), label[merged]) / everything
+    everything = removable(intervals, intervals.components())
+    return removable(intervals.take(merged), label[merged]) / everything
 
 
 def measure(workload: str, loads: int) -> list[tuple[float, float, float]]:

@@ -87,16 +87,10 @@ class Measured(NamedTuple):
         return cls(float(depth[place]), float(limit[place]), by_reads)
 
 
-class Selection(NamedTuple):
-    """Result of a strategy.
-
-    Attributes:
-        sets: The block sets, best first.
-        measured: What the strategy compared with a threshold.
-    """
-
-    sets: BlockSets
-    measured: Measured
+def average_depths(depth: Int32Array, part: Int32Array | IntArray, parts: int) -> FloatArray:
+    """Mean depth of the blocks in each part, to 4 decimals, or 0 without blocks: float64 (parts,)."""
+    mean = np.bincount(part, depth, parts) / np.maximum(np.bincount(part, minlength=parts), 1)
+    return np.round(mean, 4)
 
 
 def no_sets() -> BlockSets:

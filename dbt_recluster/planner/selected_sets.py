@@ -16,8 +16,7 @@ from dbt_recluster.planner.gain import Gain, reveals_less
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.small_blocks import full_blocks
 from dbt_recluster.planner.strategies import BY_NAME
-from dbt_recluster.planner.strategies.coverage import Extents
-from dbt_recluster.planner.strategies.prices import Prices
+from dbt_recluster.planner.strategies.axis import Intervals, Prices
 
 # Kinds of sets.
 MERGE, COMPACTION, PURGE = range(3)
@@ -31,7 +30,7 @@ class SelectedSets:
         sets: Those of the strategy, those that join small blocks, and those of one block with many deleted rows, best
             first.
         kind: Which of the three each is: `MERGE`, `COMPACTION` or `PURGE`, int64 (sets,).
-        measured: See `Selection`.
+        measured: What the strategy compared with a threshold.
     """
 
     sets: BlockSets
@@ -81,14 +80,14 @@ def _savings(eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArra
     if there were a read of a range as long as a block for each read of one key. Of a block with deleted rows, both
     kinds of read waste that share.
     """
-    extents = Extents.of(eligible.first, eligible.last)
-    prices = Prices.of(extents, eligible, np.arange(len(eligible))).take(sets.member)
-    extents = extents.take(sets.member)
+    intervals = Intervals.of(eligible.first, eligible.last)
+    prices = Prices.of(intervals, eligible, np.arange(len(eligible))).take(sets.member)
+    intervals = intervals.take(sets.member)
     hull = np.maximum.reduceat(prices.high, sets.start) - np.minimum.reduceat(prices.low, sets.start)
     # A block alone on the axis is two units long.
     removed = (np.add.reduceat(prices.length.astype(np.float64), sets.start) - hull) / 2
     fewer = np.maximum(sets.size - expected_blocks(eligible, sets, policy), 0)
-    wasted = eligible.deleted_share[sets.member] * (extents.length / 2 + 1)
+    wasted = eligible.deleted_share[sets.member] * (intervals.length / 2 + 1)
     cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)
     saved = np.maximum(removed, 0) + fewer + np.add.reduceat(wasted, sets.start)
     savings: FloatArray = saved / np.maximum(cost, 1)

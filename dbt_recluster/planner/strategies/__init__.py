@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, Selection
+from dbt_recluster.planner.block_sets import BlockSets, Measured
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.strategies.above_average import above_average
 from dbt_recluster.planner.strategies.levels import written_levels
 from dbt_recluster.planner.strategies.payback import payback
-from dbt_recluster.planner.strategies.peak import peak
-from dbt_recluster.planner.strategies.width import width
+from dbt_recluster.planner.strategies.published import above_average, peak, width
 
 
 @dataclass(frozen=True)
@@ -23,13 +21,14 @@ class Strategy:
     """A way to select block sets.
 
     Attributes:
-        select: Takes candidates, the threshold of each partition's average depth, float64 (partitions,), and the
-            policy.
+        select: Takes candidates, the greatest average depth of a well clustered partition (or level, for those that go
+            by level), float64 (partitions,), and the policy, which limits a set. Returns the sets, best first, and what
+            was compared with the threshold.
         written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
         compacts: Whether small blocks are joined too. The strategies of the sources stay as published.
     """
 
-    select: Callable[[Candidates, FloatArray, Policy], Selection]
+    select: Callable[[Candidates, FloatArray, Policy], tuple[BlockSets, Measured]]
     written_levels: Callable[[Candidates, BlockSets], IntArray]
     compacts: bool = False
 

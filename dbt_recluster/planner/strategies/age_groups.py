@@ -21,13 +21,12 @@ from dbt_recluster.planner.arrays import (
     narrow,
 )
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.strategies.coverage import Coverage, Extents, total_over
+from dbt_recluster.planner.strategies.axis import Coverage, Intervals, Prices, price_steps, total_over
 from dbt_recluster.planner.strategies.levels import (
     GREATEST_LEVEL,
     LEVEL_GROWTH,
     loads_of_level,
 )
-from dbt_recluster.planner.strategies.prices import Prices, price_steps
 
 # Two groups of one level are apart where widths, in ascending order, grow by more than `LEVEL_GROWTH`; and by this many
 # times more over the number of units that a block covers, because chance makes the widths of short blocks differ.
@@ -48,7 +47,7 @@ class AgeGroups:
     """n overlapping blocks in groups of one level and like width, each in one connected range of keys.
 
     Attributes:
-        extents: Extents of the blocks.
+        intervals: Intervals of the blocks.
         prices: The same on an axis of prices.
         rows: float32 (n,), at least 1.
         group: Code of each block's group, int32 (n,).
@@ -57,7 +56,7 @@ class AgeGroups:
         benefit_cost: Benefit-cost ratio of merging each group, float64 (groups,); 0 if no block of it is covered.
     """
 
-    extents: Extents
+    intervals: Intervals
     prices: Prices
     rows: Float32Array
     group: Int32Array
@@ -67,7 +66,7 @@ class AgeGroups:
 
     def __len__(self) -> int:
         """Number of blocks."""
-        return len(self.extents)
+        return len(self.intervals)
 
     @classmethod
     def of(
@@ -82,14 +81,14 @@ class AgeGroups:
             by_reads: Partitions in which overlap costs where reads end, bool (partitions,), or None for all of them;
                 in others, and if no reads are known, it costs the same everywhere.
         """
-        extents = Extents.of(candidates.first[member], candidates.last[member])
+        intervals = Intervals.of(candidates.first[member], candidates.last[member])
         # A block without rows would cost nothing, and be infinitely wide.
         rows = np.maximum(candidates.rows[member], 1).astype(np.float32)
         level = candidates.level[member]
-        total = rows_over(extents, rows)
+        total = rows_over(intervals, rows)
         # A component lies in one partition, so the last bit of the part tells its two parts apart.
-        component = 2 * extents.components() + (part & 1)
-        group, order, starts = form_groups(component, level, total / rows, extents.length)
+        component = 2 * intervals.components() + (part & 1)
+        group, order, starts = form_groups(component, level, total / rows, intervals.length)
         width = np.add.reduceat(total[order], starts, dtype=np.float64)
         width /= np.add.reduceat(rows[order], starts, dtype=np.float64)
         by_age = order_by_age(component[order[starts]] // 2, width, group)
@@ -97,22 +96,22 @@ class AgeGroups:
         if level.any():
             loads = loads_of_level(level).astype(np.float32)
         else:
-            loads = estimate_loads(extents, width[group], by_age)
+            loads = estimate_loads(intervals, width[group], by_age)
         del level
         even, prices = (
-            Prices.even(extents),
-            Prices.of(extents, candidates, member, by_reads),
+            Prices.even(intervals),
+            Prices.of(intervals, candidates, member, by_reads),
         )
         younger = younger_loads(even, loads, by_age)
         covered = younger > 0
         if prices.weight is not None:
             younger = np.maximum(younger_loads(prices, loads, by_age), 0) * covered
-            rate = prices.length / extents.length
+            rate = prices.length / intervals.length
             total = (total * rate).astype(np.float32)
             group = split_by_price(group, rate)
         benefit = np.bincount(group, younger * total)
         cost = np.bincount(group, rows * covered)
-        return cls(extents, prices, rows, group, by_age, covered, benefit / np.maximum(cost, 1.0))
+        return cls(intervals, prices, rows, group, by_age, covered, benefit / np.maximum(cost, 1.0))
 
     def with_younger(self, merged: BoolArray) -> BoolArray:
         """Add the blocks of the same age or younger over the merged ones: bool (n,)."""
@@ -122,20 +121,20 @@ class AgeGroups:
         for blocks in reversed(self.by_age):
             oldest = blocks[merged[blocks]]
             if len(oldest):
-                np.maximum.at(reach, self.extents.begin[oldest], self.extents.end[oldest])
+                np.maximum.at(reach, self.intervals.begin[oldest], self.intervals.end[oldest])
                 np.maximum.accumulate(reach, out=reach)
             if reach[-1]:
-                result[blocks] = reach[self.extents.end[blocks] - 1] > self.extents.begin[blocks]
+                result[blocks] = reach[self.intervals.end[blocks] - 1] > self.intervals.begin[blocks]
         if self.prices.weight is not None:
-            result &= merged | (self.prices.length >= _LEAST_PRICE * self.extents.length)
+            result &= merged | (self.prices.length >= _LEAST_PRICE * self.intervals.length)
         return result
 
 
-def rows_over(extents: Extents, rows: Float32Array) -> Float32Array:
-    """Rows of all blocks within the extent of each block, spread evenly over extents: float32 (n,)."""
-    coverage = Coverage(2 * len(extents))
-    coverage.add(extents, rows / extents.length)
-    return total_over(coverage.integral(), extents).astype(np.float32)
+def rows_over(intervals: Intervals, rows: Float32Array) -> Float32Array:
+    """Rows of all blocks within the interval of each block, spread evenly over intervals: float32 (n,)."""
+    coverage = Coverage(2 * len(intervals))
+    coverage.add(intervals, rows / intervals.length)
+    return total_over(coverage.integral(), intervals).astype(np.float32)
 
 
 def form_groups(
@@ -199,12 +198,12 @@ def younger_loads(prices: Prices, loads: Float32Array, by_age: list[Int32Array])
     coverage = Coverage(2 * len(loads) if prices.weight is None else len(prices.weight), prices.weight)
     for blocks in by_age:
         for piece in _pieces(blocks):
-            coverage.add(prices.extents.take(piece), loads[piece])
+            coverage.add(prices.intervals.take(piece), loads[piece])
         integral = coverage.integral()
         for piece in _pieces(blocks):
             own = prices.take(piece)
             # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.
-            others = total_over(integral, own.extents) - loads[piece] * own.length
+            others = total_over(integral, own.intervals) - loads[piece] * own.length
             younger[piece] = np.divide(others, own.length, out=np.zeros(len(piece)), where=own.length > 0)
         del integral
     return younger
@@ -230,25 +229,25 @@ def _pieces(blocks: Int32Array) -> list[Int32Array]:
     return np.array_split(blocks, -(-len(blocks) // _PIECE))
 
 
-def estimate_loads(extents: Extents, width: FloatArray, by_age: list[Int32Array]) -> Float32Array:
+def estimate_loads(intervals: Intervals, width: FloatArray, by_age: list[Int32Array]) -> Float32Array:
     """Loads in each block if no level is known: how often it would fit into the youngest blocks over its keys.
 
     Args:
-        extents: Extents of n blocks.
+        intervals: Intervals of n blocks.
         width: Width of each block's group, float64 (n,).
         by_age: Positions of the blocks of each age, int32, the youngest age first.
 
     Returns:
         float32 (n,), whole numbers of at least 1.
     """
-    youngest = np.zeros(2 * len(extents))
+    youngest = np.zeros(2 * len(intervals))
     for blocks in by_age:
         count, widths = Coverage(len(youngest)), Coverage(len(youngest))
-        count.add(extents.take(blocks), np.ones(len(blocks)))
-        widths.add(extents.take(blocks), width[blocks])
+        count.add(intervals.take(blocks), np.ones(len(blocks)))
+        widths.add(intervals.take(blocks), width[blocks])
         covers = count.values()
         first = (youngest == 0) & (covers > 0)
         youngest[first] = widths.values()[first] / covers[first]
     integral = np.append(0.0, np.cumsum(youngest))
-    loads = total_over(integral, extents) / extents.length / width
+    loads = total_over(integral, intervals) / intervals.length / width
     return np.maximum(np.round(loads), 1.0).astype(np.float32)

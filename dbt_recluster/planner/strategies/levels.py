@@ -7,7 +7,7 @@ import numpy as np
 from dbt_recluster.planner.arrays import FloatArray, Int32Array, IntArray
 from dbt_recluster.planner.block_sets import BlockSets
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.strategies.coverage import Extents
+from dbt_recluster.planner.strategies.axis import Intervals
 
 # A level stands for this many times the loads of the level below, and for at least one load more: 1, 2, 3, 4, 5, 6, 8,
 # 10, 12, ... Levels in steps of 1.5 cost 4 % more work, and tables in use hold levels in steps of 1.25.
@@ -81,9 +81,9 @@ def mean_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     """
     if len(sets) == 0:
         return np.zeros(0, np.int64)
-    extents = Extents.of(candidates.first, candidates.last).take(sets.member)
-    level, length = candidates.level[sets.member], extents.length
-    hull = np.maximum.reduceat(extents.end, sets.start) - np.minimum.reduceat(extents.begin, sets.start)
+    intervals = Intervals.of(candidates.first, candidates.last).take(sets.member)
+    level, length = candidates.level[sets.member], intervals.length
+    hull = np.maximum.reduceat(intervals.end, sets.start) - np.minimum.reduceat(intervals.begin, sets.start)
     loads = np.add.reduceat(loads_of_level(level) * length, sets.start) / hull
     least = sets.least(candidates.level)
     youngest = level == np.repeat(least, sets.size)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
-from dbt_recluster.planner.block_sets import BlockSets, Measured, Selection, form_sets, no_sets
+from dbt_recluster.planner.block_sets import BlockSets, Measured, average_depths, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import EVEN_SHARE
 from dbt_recluster.planner.strategies.age_groups import AgeGroups
-from dbt_recluster.planner.strategies.coverage import Extents
+from dbt_recluster.planner.strategies.axis import Intervals, Prices
 from dbt_recluster.planner.strategies.levels import LEVEL_GROWTH
-from dbt_recluster.planner.strategies.prices import Prices
 
 # This many times the overlap that the threshold allows may stay, because the share of overlap that a merge removes is
 # an estimate. Without it, an estimate that misses the threshold by a hair merges an old run too early: uniform sorted
@@ -30,7 +29,7 @@ _TOLERANCE = 1.05
 _CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 
-def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Selection:
+def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, Measured]:
     """Select block sets that bring the average depth of every partition down to its threshold, for the fewest rows.
 
     A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and
@@ -51,12 +50,12 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
         The sets, most coverage removed for each row first.
     """
     if len(candidates) == 0:
-        return Selection(no_sets(), Measured())
+        return no_sets(), Measured()
     depth = candidates.reducible_depths()
     measured = Measure.of(candidates, depth, candidates.partition, threshold)
     deep = measured.is_deep
     if not deep.any():
-        return Selection(no_sets(), measured.worst)
+        return no_sets(), measured.worst
     # The lower and the upper part of each partition, see `split_keys`.
     allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
     allowed[~deep] = np.inf
@@ -67,7 +66,7 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> Se
         sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), policy)
         if len(sets) or (cut % 1 == 0).all():
             break
-    return Selection(sets, measured.worst)
+    return sets, measured.worst
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +132,6 @@ def read_depths(candidates: Candidates, part: Int32Array, parts: int) -> FloatAr
     return np.divide(weight, covered, out=np.ones(parts), where=covered > 0)
 
 
-def average_depths(depth: Int32Array, part: Int32Array, parts: int) -> FloatArray:
-    """Mean depth of the blocks in each part, to 4 decimals, or 0 without blocks: float64 (parts,)."""
-    mean = np.bincount(part, depth, parts) / np.maximum(np.bincount(part, minlength=parts), 1)
-    return np.round(mean, 4)
-
-
 def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
     """Split every partition into a lower part with this share of its blocks, and an upper part with the others.
 
@@ -163,7 +156,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
     keys = [middle, partition]
     if candidates.reads is not None:
         prices = Prices.of(
-            Extents.of(candidates.first, candidates.last), candidates, np.arange(len(candidates))
+            Intervals.of(candidates.first, candidates.last), candidates, np.arange(len(candidates))
         )
         weight = prices.length.astype(np.float64)
         keys.insert(1, -prices.step_at_the_dearest)
@@ -270,8 +263,8 @@ def rank_sets(
     place = narrow(np.flatnonzero(merged))
     if len(place) == 0:
         return no_sets()
-    extents = groups.extents.take(place)
-    label = extents.components()
+    intervals = groups.intervals.take(place)
+    label = intervals.components()
     start = np.flatnonzero(np.diff(label, prepend=-1))
     prices = groups.prices.take(place)
     hull = np.maximum.reduceat(prices.high, start) - prices.low[start]

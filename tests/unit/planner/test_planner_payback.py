@@ -25,7 +25,7 @@ def grouped(table, part=None):
 
 def units(groups):
     """The set of units of each block."""
-    bounds = zip(groups.extents.begin.tolist(), groups.extents.end.tolist(), strict=True)
+    bounds = zip(groups.intervals.begin.tolist(), groups.intervals.end.tolist(), strict=True)
     return [set(range(begin, end)) for begin, end in bounds]
 
 

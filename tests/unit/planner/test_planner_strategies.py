@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.candidates import candidates
-from dbt_recluster.planner.strategies.width import block_widths
+from dbt_recluster.planner.strategies.published import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
 

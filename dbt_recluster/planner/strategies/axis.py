@@ -1,4 +1,8 @@
-"""Prices: how much it costs that blocks overlap, along the axis of `coverage`.
+"""The axis on which overlap is summed and priced: intervals of units, coverage and prices.
+
+The axis has one unit for each lower and one for each upper bound, in the order of the bounds. A block covers the units
+of all bounds within its own, these two included. So lengths are comparable for every type of key, and the mean
+coverage of a unit is the mean depth at the ends of blocks.
 
 Without known reads every unit costs the same. With reads, overlap costs where they end: the price of a stretch of the
 axis is the weight of the ends in it.
@@ -10,10 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, range_max
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    range_max,
+)
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.reads import ReadEnds
-from dbt_recluster.planner.strategies.coverage import Extents
 
 # Two stretches of the axis differ if chance would make them so in fewer than one of 370 cases.
 _SIGMAS = 3.0
@@ -29,30 +39,118 @@ _LEAST_RATE = 0.002
 
 
 @dataclass(frozen=True, eq=False)
+class Intervals:
+    """Ranges of units that n blocks cover.
+
+    Attributes:
+        begin: First unit of each block, int32 (n,), ascending in the order of the candidates.
+        end: First unit after each block, int32 (n,), greater than ``begin``.
+    """
+
+    begin: Int32Array
+    end: Int32Array
+
+    @classmethod
+    def of(cls, first: Int32Array, last: Int32Array) -> Intervals:
+        """Place n blocks on the axis of their own 2n units.
+
+        Args:
+            first: First cells, int32 (n,), ascending.
+            last: Last cells, int32 (n,).
+        """
+        lasts = np.sort(last)
+        begin = np.searchsorted(first, first).astype(np.int32)
+        begin += np.searchsorted(lasts, first).astype(np.int32)
+        end = np.searchsorted(first, last, side="right").astype(np.int32)
+        end += np.searchsorted(lasts, last, side="right").astype(np.int32)
+        return cls(begin, end)
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self.begin)
+
+    @property
+    def length(self) -> Int32Array:
+        """Number of units that each block covers: int32 (n,)."""
+        return self.end - self.begin
+
+    def take(self, blocks: IntArray | Int32Array) -> Intervals:
+        """The intervals of some blocks, given by position."""
+        return Intervals(self.begin[blocks], self.end[blocks])
+
+    def components(self) -> Int32Array:
+        """Number the ranges that blocks cover without a gap, in the order of the axis: int32 (n,) for each block."""
+        component = np.zeros(len(self), np.int32)
+        np.cumsum(self.begin[1:] >= np.maximum.accumulate(self.end)[:-1], out=component[1:])
+        return component
+
+
+class Coverage:
+    """Sum over blocks of a value that a block has in each of its units.
+
+    Args:
+        units: Length of the axis.
+        weight: Price of each unit, float64 (units,), or None if all cost 1.
+    """
+
+    def __init__(self, units: int, weight: FloatArray | None = None) -> None:
+        self._steps = np.zeros(units + 1)
+        self._weight = weight
+
+    def add(self, intervals: Intervals, value: FloatArray | Float32Array) -> None:
+        """Add n blocks with these values for each unit, (n,)."""
+        # `np.add.at` is several times slower if it has to convert.
+        value = value.astype(np.float64, copy=False)
+        np.add.at(self._steps, intervals.begin, value)
+        np.subtract.at(self._steps, intervals.end, value)
+
+    def values(self) -> FloatArray:
+        """Sum over blocks in each unit: float64 (units,)."""
+        values: FloatArray = np.cumsum(self._steps[:-1])
+        return values
+
+    def integral(self) -> FloatArray:
+        """Sum over all units before each, times their price: float64 (units + 1,)."""
+        integral = np.empty_like(self._steps)
+        integral[0] = 0.0
+        np.cumsum(self._steps[:-1], out=integral[1:])
+        if self._weight is not None:
+            integral[1:] *= self._weight
+        return np.cumsum(integral, out=integral)
+
+
+def total_over(integral: FloatArray, intervals: Intervals) -> FloatArray:
+    """Sum over each block's units, given a coverage's integral: float64 (n,)."""
+    total = integral[intervals.end]
+    total -= integral[intervals.begin]
+    return total
+
+
+@dataclass(frozen=True, eq=False)
 class Prices:
     """An axis on which n blocks cover stretches that are as long as overlap over them is dear.
 
     Attributes:
-        extents: Steps that each block covers.
+        intervals: Steps that each block covers.
         weight: Price of each step, float64 (steps,), or None if all cost 1.
         low: Price of all steps before each block, int32 or float64 (n,).
         high: Price of all steps before the end of each block, likewise.
     """
 
-    extents: Extents
+    intervals: Intervals
     weight: FloatArray | None
     low: FloatArray | Int32Array
     high: FloatArray | Int32Array
 
     @classmethod
-    def even(cls, extents: Extents) -> Prices:
-        """Make an axis whose steps are the units of these extents, at 1 each."""
-        return cls(extents, None, extents.begin, extents.end)
+    def even(cls, intervals: Intervals) -> Prices:
+        """Make an axis whose steps are the units of these intervals, at 1 each."""
+        return cls(intervals, None, intervals.begin, intervals.end)
 
     @classmethod
     def of(
         cls,
-        extents: Extents,
+        intervals: Intervals,
         candidates: Candidates,
         member: IntArray | Int32Array,
         by_reads: BoolArray | None = None,
@@ -62,16 +160,16 @@ class Prices:
         Steps are the units and, after each, the gap up to the next one. No read ends in what is open.
 
         Args:
-            extents: Extents of n blocks.
+            intervals: Intervals of n blocks.
             candidates: The candidates that they are among, with what is known of reads.
             member: Their positions in the candidates, (n,), ascending.
             by_reads: Partitions whose prices follow reads, bool (partitions,), or None for all of them. In others all
                 units cost the same.
         """
-        if candidates.reads is None or len(extents) == 0 or (by_reads is not None and not by_reads.any()):
-            return cls.even(extents)
+        if candidates.reads is None or len(intervals) == 0 or (by_reads is not None and not by_reads.any()):
+            return cls.even(intervals)
         cells = np.sort(np.concatenate([candidates.first[member], candidates.last[member]]))
-        weight = _end_weights(extents, cells, candidates.reads)
+        weight = _end_weights(intervals, cells, candidates.reads)
         units = 2 * np.bincount(candidates.partition[member])
         partition = np.repeat(np.arange(len(units)), units)
         count = weight.sum(axis=1)
@@ -88,7 +186,7 @@ class Prices:
         if by_reads is not None:
             weight = np.where(by_reads[partition, None], weight, [1.0, 0.0])
         places = np.append(0.0, np.cumsum(weight))
-        steps = Extents(2 * extents.begin, 2 * extents.end - 1)
+        steps = Intervals(2 * intervals.begin, 2 * intervals.end - 1)
         return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
 
     @property
@@ -100,13 +198,13 @@ class Prices:
     def step_at_the_dearest(self) -> IntArray | Int32Array:
         """The step (see `price_steps`) of the dearest unit that each block covers: (n,)."""
         if self.weight is None:
-            return np.zeros(len(self.extents), np.int64)
+            return np.zeros(len(self.intervals), np.int64)
         of_unit = price_steps(self.weight.reshape(-1, 2).sum(axis=1)).astype(np.int32)
-        return range_max(of_unit, self.extents.begin // 2, self.extents.end // 2)
+        return range_max(of_unit, self.intervals.begin // 2, self.intervals.end // 2)
 
     def take(self, blocks: IntArray | Int32Array) -> Prices:
         """The axis of some blocks, given by position."""
-        return Prices(self.extents.take(blocks), self.weight, self.low[blocks], self.high[blocks])
+        return Prices(self.intervals.take(blocks), self.weight, self.low[blocks], self.high[blocks])
 
 
 def price_steps(rate: FloatArray) -> IntArray:
@@ -164,15 +262,15 @@ def _halves(rate: FloatArray, count: FloatArray, length: FloatArray) -> FloatArr
     return halves
 
 
-def _end_weights(extents: Extents, cells: Int32Array, reads: ReadEnds) -> FloatArray:
+def _end_weights(intervals: Intervals, cells: Int32Array, reads: ReadEnds) -> FloatArray:
     """Weight of the ends in each unit, and in the gap after it: float64 (2n, 2); 0 where no block is."""
     own = reads.in_cells(cells)
     own[1:][cells[1:] == cells[:-1]] = 0.0
     below = reads.below_cells(cells)
     gap = np.zeros(len(cells))
     np.maximum(below[1:] - below[:-1] - reads.in_cells(cells[:-1]), 0.0, out=gap[:-1])
-    steps = np.bincount(extents.begin, minlength=len(cells)) - np.bincount(
-        extents.end - 1, minlength=len(cells)
+    steps = np.bincount(intervals.begin, minlength=len(cells)) - np.bincount(
+        intervals.end - 1, minlength=len(cells)
     )
     gap[np.cumsum(steps) == 0] = 0.0
     return np.stack([own, gap], axis=1)

@@ -1,0 +1,213 @@
+"""Strategies of published designs: `peak` and `above_average` of Databend, `width` of Snowflake's patent.
+
+The first two go level by level, each partition by itself, and merge peaks at the lowest level that is not well
+clustered. `width` needs no level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
+from dbt_recluster.planner.block_sets import BlockSets, Measured, average_depths, form_sets, no_sets
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.depth import Sweep
+from dbt_recluster.planner.policy import Policy
+
+# Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
+# (databend#19151).
+_GIVE_UP_LEVEL = 2
+# Base of the buckets of widths.
+_FAN_OUT = 4
+
+
+def peak(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, Measured]:
+    """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
+
+    Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
+    """
+    return _select_peaks(candidates, threshold, policy, lambda depths: depths.is_greatest)
+
+
+def above_average(
+    candidates: Candidates, threshold: FloatArray, policy: Policy
+) -> tuple[BlockSets, Measured]:
+    """Select the blocks over each range of points deeper than average, at each partition's lowest deep level.
+
+    The average is that of the points where at least two blocks meet. These peaks are wider than those of `peak`, so a
+    merge covers the full width of an overlap. Where all points are equally deep, all of them are a peak.
+
+    Source: sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
+    """
+    return _select_peaks(candidates, threshold, policy, _deeper_than_average)
+
+
+def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, Measured]:
+    """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
+
+    A block's width is the number of blocks that it would become part of if the table were sorted: the number of
+    members that it covers of the longest sequence of disjoint blocks. Buckets are powers of the fan-out. Where the
+    widest bucket has no overlap, the next narrower one is added to it.
+
+    Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
+    """
+    if len(candidates) == 0:
+        return no_sets(), Measured()
+    sweep = candidates.sweep()
+    average = average_depths(sweep.depths(), candidates.partition, len(threshold))
+    waiting = average > threshold
+    bucket = np.zeros(len(candidates), np.int64)
+    power = _FAN_OUT
+    widths = block_widths(sweep)
+    while power <= int(widths.max()):
+        bucket += widths >= power
+        power *= _FAN_OUT
+    sets = no_sets()
+    for narrowest in range(int(bucket.max()), -1, -1):
+        member = np.flatnonzero((bucket >= narrowest) & waiting[candidates.partition])
+        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), policy)
+        sets = sets.then(formed)
+        waiting[candidates.partition[formed.member]] = False
+    return sets, Measured.worst(average, threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class _LevelDepths:
+    """Depths at the bounds of the candidates of one level.
+
+    Attributes:
+        depth: Depth of each point, int64 (points,).
+        partition: Partition of each point, int64 (points,).
+        greatest: Greatest depth in each partition, int64 (partitions,).
+    """
+
+    depth: IntArray
+    partition: IntArray
+    greatest: IntArray
+
+    @property
+    def is_greatest(self) -> BoolArray:
+        """The points as deep as any in their partition: bool (points,)."""
+        greatest: BoolArray = self.depth == self.greatest[self.partition]
+        return greatest
+
+    @classmethod
+    def of(cls, sweep: Sweep, partition: IntArray) -> _LevelDepths:
+        """Collect the depths of a sweep over blocks of these partitions, int64 (m,)."""
+        depth = sweep.point_depth()
+        of_point = np.zeros(len(depth), np.int64)
+        of_point[sweep.lower] = partition
+        of_point[sweep.upper] = partition
+        greatest = np.zeros(int(partition.max()) + 1, np.int64)
+        np.maximum.at(greatest, of_point, depth)
+        return cls(depth, of_point, greatest)
+
+
+def _deeper_than_average(depths: _LevelDepths) -> BoolArray:
+    shared = depths.depth >= 2
+    partitions = len(depths.greatest)
+    count = np.bincount(depths.partition[shared], minlength=partitions)
+    total = np.bincount(depths.partition[shared], depths.depth[shared], partitions)
+    average = total / np.maximum(count, 1)
+    deeper: BoolArray = depths.is_greatest | (depths.depth > average[depths.partition])
+    return deeper
+
+
+def _select_peaks(
+    candidates: Candidates,
+    threshold: FloatArray,
+    policy: Policy,
+    on_peak: Callable[[_LevelDepths], BoolArray],
+) -> tuple[BlockSets, Measured]:
+    """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
+
+    A level is well clustered when the average depth of its blocks is at most the threshold.
+
+    Args:
+        candidates: c candidates.
+        threshold: Greatest average depth of a well clustered level, float64 (partitions,).
+        policy: Its limits on a set.
+        on_peak: Returns the points on a peak, bool (points,). Neighbouring points of a partition form one peak.
+
+    Returns:
+        The sets, deepest first.
+    """
+    sets, measured = no_sets(), Measured()
+    waiting = np.ones(len(threshold), np.bool_)
+    for level in np.unique(candidates.level).tolist():
+        member = np.flatnonzero((candidates.level == level) & waiting[candidates.partition])
+        if len(member) == 0:
+            continue
+        partition = candidates.partition[member].astype(np.int64)
+        sweep = candidates.sweep(member)
+        blocks = np.bincount(partition, minlength=len(threshold))
+        average = average_depths(sweep.depths(), partition, len(threshold))
+        of_level = Measured.worst(average, threshold)
+        measured = max(measured, of_level, key=lambda one: one.depth / one.limit)
+        deep = (average > threshold) & ~((blocks == 2) & (level >= _GIVE_UP_LEVEL))
+        if deep.any():
+            depths = _LevelDepths.of(sweep, partition)
+            block, peak = _blocks_over_peaks(sweep, depths, on_peak(depths) & deep[depths.partition])
+            del depths
+            formed = form_sets(candidates, member[block], peak, policy)
+            sets = sets.then(formed)
+            waiting[candidates.partition[formed.member]] = False
+    return sets, measured
+
+
+def _blocks_over_peaks(sweep: Sweep, depths: _LevelDepths, on_peak: BoolArray) -> tuple[IntArray, IntArray]:
+    """Assign every block to the first peak that it covers a point of.
+
+    Returns:
+        The blocks over a peak, int64 (m,), and the rank of each one's peak by height, int64 (m,), 0 for the deepest.
+    """
+    on_peak &= depths.depth > 1
+    begin, end = _ranges(on_peak, depths.partition)
+    size = end - begin + 1
+    height = np.maximum.reduceat(depths.depth[on_peak], np.cumsum(size) - size)
+    rank = np.empty(len(begin), np.int64)
+    rank[np.lexsort((begin, -height))] = np.arange(len(begin))
+    peak = np.searchsorted(end, sweep.lower)
+    covers = peak < len(begin)
+    covers[covers] = begin[peak[covers]] <= sweep.upper[covers]
+    return np.flatnonzero(covers), rank[peak[covers]]
+
+
+def _ranges(where: BoolArray, partition: IntArray) -> tuple[IntArray, IntArray]:
+    """First and last point of each range of neighbouring true points of one partition: int64 (ranges,) each."""
+    begins, ends = where.copy(), where.copy()
+    together = where[1:] & where[:-1] & (partition[1:] == partition[:-1])
+    begins[1:] &= ~together
+    ends[:-1] &= ~together
+    return np.flatnonzero(begins), np.flatnonzero(ends)
+
+
+def block_widths(sweep: Sweep) -> IntArray:
+    """Number of members of the longest sequence of disjoint intervals that end within each interval.
+
+    Args:
+        sweep: Over n closed intervals.
+
+    Returns:
+        int64 (n,), each at least 1.
+    """
+    # The longest sequence always takes next the interval that ends first among those that start after its last member.
+    # `following` leads from the end of one member to the end of the next, or to `points`.
+    points = len(sweep.started)
+    first_end: IntArray = np.full(points + 1, points)
+    np.minimum.at(first_end, sweep.lower, sweep.upper)
+    first_end = np.minimum.accumulate(first_end[::-1])[::-1]
+    following = np.append(first_end[1:], points)
+    # Jumps of 1, 2, 4, ... members reach all of them in O(log n) passes.
+    member = np.zeros(points + 1, np.bool_)
+    reached = first_end[:1]
+    while not member[reached].all():
+        member[reached] = True
+        reached = following[np.flatnonzero(member)]
+        following = following[following]
+    passed = np.cumsum(np.append(0, member[:points]))
+    widths: IntArray = np.maximum(1, passed[sweep.upper + 1] - passed[sweep.lower])
+    return widths
