@@ -154,11 +154,16 @@ def test_a_running_spark_reads_no_file(spark: Any, tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.sampled_from("ab.=: \t\f\n\r\\#!un é😀")))
+@example(text="\\\n#a\n")
+@example(text="a\n\\\r#b\\\n\\\n  \\\n  !c\nd")
+@example(text="a\\\n \\\n#b")
+@example(text="\\")
+@example(text="#\\\n\\\r")
+@example(text="\\\r\n")
+@example(text="\\\n ")
 @example(text="a\\u00e9\\ud83d\\ude00=\\\n  #b\n \\=c\\:d\\ e  f=g\n#h\\\ni\\\n  j")
 def test_files_are_read_as_java_reads_them(spark: Any, text: str) -> None:
     assume(not re.search(r"\\u(?![0-9a-fA-F]{4})", text))  # which Java refuses
-    # A line of nothing but a backslash, which nobody writes and we read as the beginning of a property.
-    assume(not re.search(r"(^|[\r\n])[ \t\f]*\\[\r\n]", text))
     java = spark._jvm.java
     properties = java.util.Properties()
     properties.load(java.io.StringReader(text))

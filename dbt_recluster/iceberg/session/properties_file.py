@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _BLANK = " \t\f"
 # The name ends at the first blank, = or : that no backslash precedes.
@@ -14,16 +15,28 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def read_properties(text: str) -> dict[str, str]:
     """Return the properties in the text of a file, as ``java.util.Properties`` reads them."""
     found = {}
-    lines = iter(re.split(r"\r\n?|\n", text))
-    for line in lines:
-        line = line.lstrip(_BLANK)
-        if not line or line[0] in "#!":
-            continue
-        while (len(line) - len(line.rstrip("\\"))) % 2:
-            line = line[:-1] + next(lines, "").lstrip(_BLANK)
+    for line in _logical_lines(text):
         if match := _PROPERTY.fullmatch(line):
             found[_unescaped(match.group(1))] = _unescaped(match.group(2))
     return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without comments, each joined with those that a backslash continues it on."""
+    joined, continues = "", False
+    for line in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
+        line = line.lstrip(_BLANK)
+        # To Java a line is new as long as nothing is in it, so a comment may follow a backslash that stands alone.
+        if not joined and (not line or line[0] in "#!"):
+            continues = False
+            continue
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        joined += line[:-1] if continues else line
+        if not continues:
+            yield joined
+            joined = ""
+    if continues:
+        yield joined
 
 
 def property_line(name: str, value: str) -> str:
