@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,14 @@ pytestmark = pytest.mark.xdist_group("the thrift server")
 
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
 select id, pmod(hash(id), 100) as k from range(1000)"""
+
+SOURCES = """
+sources:
+  - name: loaded
+    database: lake
+    schema: analytics
+    config: {freshness: {error_after: {count: 1, period: day}}}
+    tables: [{name: events}]"""
 
 
 class Server(NamedTuple):
@@ -84,7 +93,7 @@ def test_without_a_session_tables_are_built_and_one_line_says_what_to_add(
 def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, tmp_path: Path) -> None:
     session = server.session(**{"spark.driver.extraClassPath": str(postgres.DRIVER)})
     profile = server.profile(recluster_session=session)
-    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "sources.yml": SOURCES})
     code, out, _ = project.run("debug")
     assert code == 0, out
     assert "analytics has no Iceberg table yet" in out
@@ -95,6 +104,14 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
     assert "depth 2.0 -> 1.0" in out
     assert checksum(server, "lake.analytics.events")[0] == 2000
     assert response(project)["average_depth"] == 1.0
+    code, out, _ = project.run("source", "freshness")
+    assert code == 0, out
+    (source,) = json.loads((project.root / "target/sources.json").read_text())["results"]
+    loads = "from lake.analytics.events.snapshots where operation <> 'replace'"
+    ((loaded,),) = server.ask(f"select unix_micros(max(committed_at)) {loads}")
+    assert datetime.fromisoformat(source["max_loaded_at"]) == datetime.fromtimestamp(
+        loaded / 1e6, timezone.utc
+    )
     # Nothing but what dbt writes, and Spark's log among its own.
     assert project.files() == {"dbt_project.yml", "profiles.yml", "models", "target", "logs"}
 
