@@ -97,6 +97,7 @@ class Table:
 
     Attributes:
         known: Whether the planner is given levels and runs.
+        block_rows: Rows in a full block that a merge writes.
         keys: Sorted keys of every block.
         level: Level of every block.
         run: Run of every block.
@@ -106,6 +107,7 @@ class Table:
     """
 
     known: bool = True
+    block_rows: int = BLOCK_ROWS
     keys: list[FloatArray] = field(default_factory=list)
     level: list[int] = field(default_factory=list)
     run: list[int] = field(default_factory=list)
@@ -150,7 +152,7 @@ class Table:
         for members, level in sets:
             keys = np.sort(np.concatenate([old[place] for place in members]))
             self.rewritten += len(keys)
-            self._add(np.array_split(keys, -(-len(keys) // BLOCK_ROWS)), level)
+            self._add(np.array_split(keys, -(-len(keys) // self.block_rows)), level)
 
     def scan(self, points: FloatArray) -> float:
         """Mean number of blocks whose bounds include a point."""
@@ -188,12 +190,17 @@ def simulate(
 
 
 def simulate_by_load(
-    workload: str, step: Callable[[Table], None], loads: int, seed: int, known: bool = True
+    workload: str,
+    step: Callable[[Table], None],
+    loads: int,
+    seed: int,
+    known: bool = True,
+    block_rows: int = BLOCK_ROWS,
 ) -> tuple[FloatArray, FloatArray]:
     """Load and recluster in turn. Return the scan and the write amplification after every load, float64 (loads,)."""
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
-    table, scans, work = Table(known), [], []
+    table, scans, work = Table(known, block_rows), [], []
     for load in _LOADS[name](random, loads):
         table.load(load, arrival == "sorted", random)
         step(table)

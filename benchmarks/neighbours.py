@@ -1,0 +1,191 @@
+"""What another writer's compaction costs a table that is reclustered after each load.
+
+    python benchmarks/neighbours.py                          # 40 loads into seven tables: ten minutes
+    python benchmarks/neighbours.py --only "left out" binpack sort       # three minutes
+
+Tables get the same loads of random keys, and a recluster after each. After every tenth load somebody calls Iceberg's
+`rewrite_data_files`. Its target is eight full blocks, as Iceberg's 512 MB are of blocks of 64 MB. `blocks taken` are
+those of ours that such a call rewrote again. A read asks for a hundredth of the keys; `opened` are the blocks that it
+opens, the mean over all loads, and `rows read` the rows of the row groups that it cannot skip at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import command
+import numpy as np
+import pyarrow.parquet as pq
+from sessions import of_directory, open_session
+from tables import local_path
+
+from dbt_recluster.maintenance import clustering_information, recluster
+from dbt_recluster.report.text import table as text_table
+
+READS = 20
+# A row is 8 bytes of key and 32 of random payload, which nothing compresses.
+ROW_BYTES = 42
+# As many row groups to a block as 4 MB are of 64 MB.
+ROW_GROUPS = 16
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A table, and what its neighbour does.
+
+    Attributes:
+        call: Further arguments of `rewrite_data_files`, or None if nobody calls it; sizes in bytes of a full block.
+        blocks: Rows in a full block of ours, in those of the other tables.
+        target: Bytes of `write.target-file-size-bytes`, in full blocks.
+    """
+
+    call: str | None
+    blocks: int = 1
+    target: float = 8
+
+
+SORT = ", strategy => 'sort'"
+ARMS = {
+    "left out": Arm(None),
+    "binpack": Arm(""),
+    "sort": Arm(SORT),
+    "binpack, min-file-size-bytes half a block": Arm(", options => map('min-file-size-bytes', '{half}')"),
+    "sort, min-file-size-bytes half a block": Arm(SORT + ", options => map('min-file-size-bytes', '{half}')"),
+    "our blocks as large as the target, left out": Arm(None, blocks=8, target=8.5),
+    "our blocks as large as the target, binpack": Arm("", blocks=8, target=8.5),
+}
+
+
+def main() -> None:
+    """Load, measure, print."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--loads", type=int, default=40)
+    parser.add_argument("--rows", type=int, default=20_000, help="of each load")
+    parser.add_argument("--block-rows", type=int, default=10_000)
+    parser.add_argument("--every", type=int, default=10, help="loads between two calls")
+    parser.add_argument("--only", nargs="+", choices=list(ARMS), default=list(ARMS))
+    options = parser.parse_args()
+    figures: dict[str, dict[str, float]] = {}
+    with command.own_directory("neighbours") as directory:
+        spark = open_session(directory, of_directory())
+        spark.sql("create namespace db")
+        for number, name in enumerate(options.only):
+            figures[name] = run(spark, options, f"lake.db.t{number}", ARMS[name])
+            print(f"{name}: {figures[name]}", flush=True)
+        spark.stop()
+    show(figures)
+    command.save(options, {"tables": figures})
+
+
+def run(spark: Any, options: argparse.Namespace, name: str, arm: Arm) -> dict[str, float]:
+    """Load and recluster one table and let the neighbour call; return its figures."""
+    block = ROW_BYTES * options.block_rows
+    spark.sql(
+        f"create table {name} (k bigint, v binary) using iceberg tblproperties ("
+        f"'write.target-file-size-bytes' = '{int(arm.target * block)}', "
+        f"'write.parquet.row-group-size-bytes' = '{block // ROW_GROUPS}', "
+        "'write.parquet.page-row-limit' = '100', 'write.distribution-mode' = 'none')"
+    )
+    seconds: dict[str, float] = {"ours": 0.0, "theirs": 0.0}
+    depth, opened = [], []
+    for load in range(1, options.loads + 1):
+        append(spark, name, options, load)
+        started = time.monotonic()
+        recluster(spark, name, "k", block_rows=arm.blocks * options.block_rows)
+        seconds["ours"] += time.monotonic() - started
+        if arm.call is not None and load % options.every == 0:
+            started = time.monotonic()
+            spark.sql(
+                f"call lake.system.rewrite_data_files(table => '{name.removeprefix('lake.')}'"
+                f"{arm.call.format(half=block // 2)})"
+            )
+            seconds["theirs"] += time.monotonic() - started
+        depth.append(clustering_information(spark, name)["average_depth"])
+        opened.append(len(read_files(spark, name, READS)) / READS)
+    return {**rewritten(spark, name), "depth": float(np.mean(depth)), "depth after": depth[-1]} | {
+        "blocks": files_of(spark, name),
+        "opened": float(np.mean(opened)),
+        "rows read": rows_read(spark, name),
+        **{f"seconds {whose}": round(took, 1) for whose, took in seconds.items()},
+    }
+
+
+def append(spark: Any, name: str, options: argparse.Namespace, load: int) -> None:
+    """Append a load of random keys, sorted inside, in files of a full block."""
+    payload = ", ".join(f"unhex(lpad(hex(xxhash64(id, {i})), 16, '0'))" for i in range(4))
+    first = load * options.rows
+    rows = spark.range(first, first + options.rows).selectExpr("xxhash64(id) k", f"concat({payload}) v")
+    ordered = rows.repartitionByRange(options.rows // options.block_rows, "k").sortWithinPartitions("k")
+    ordered.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+
+
+def rewritten(spark: Any, name: str) -> dict[str, float]:
+    """Return the rows that we and the neighbour rewrote, and of the neighbour's the blocks that were ours."""
+    summary = "summary['added-records']"
+    rows = spark.sql(
+        f"select coalesce(summary['recluster.sets'], '') != '' ours, snapshot_id, cast({summary} as bigint) n "
+        f"from {name}.snapshots where operation = 'replace'"
+    ).collect()
+    ours = {row.snapshot_id for row in rows if row.ours}
+    theirs = {row.snapshot_id for row in rows if not row.ours}
+    entries = spark.sql(
+        f"select snapshot_id s, status, data_file.file_path p, data_file.record_count n from {name}.all_entries"
+    ).collect()
+    made = {row.p for row in entries if row.status == 1 and row.s in ours}
+    taken = {row.p: row.n for row in entries if row.status == 2 and row.s in theirs and row.p in made}
+    return {
+        "rows by us": sum(row.n for row in rows if row.ours),
+        "rows by them": sum(row.n for row in rows if not row.ours),
+        "blocks taken": len(taken),
+        "rows taken": sum(taken.values()),
+    }
+
+
+def read_files(spark: Any, name: str, reads: int) -> list[tuple[str, int, int]]:
+    """Return the path, and the bounds of the read, of every file that a number of reads open."""
+    found = spark.sql(
+        f"select file_path p, readable_metrics.k.lower_bound l, readable_metrics.k.upper_bound u from {name}.files"
+    ).collect()
+    width = 2**64 // 100
+    lower = [int(-(2**63) + (i + 0.5) / reads * 2**64 - width / 2) for i in range(reads)]
+    return [
+        (row.p, first, first + width)
+        for first in lower
+        for row in found
+        if row.l <= first + width and first <= row.u
+    ]
+
+
+def rows_read(spark: Any, name: str) -> float:
+    """Return the mean number of rows in the row groups that a read cannot skip."""
+    total = 0
+    for path, lower, upper in read_files(spark, name, READS):
+        metadata = pq.read_metadata(local_path(path))
+        for i in range(metadata.num_row_groups):
+            group = metadata.row_group(i)
+            statistics = group.column(0).statistics
+            if statistics.min <= upper and lower <= statistics.max:
+                total += group.num_rows
+    return total / READS
+
+
+def files_of(spark: Any, name: str) -> int:
+    """Return the number of data files."""
+    return int(spark.sql(f"select count(*) from {name}.files").first()[0])
+
+
+def show(figures: dict[str, dict[str, float]]) -> None:
+    """Print a line for each table."""
+    columns = list(next(iter(figures.values())))
+    lines = [
+        (name, *(f"{found[c]:,.2f}" if isinstance(found[c], float) else f"{found[c]:,}" for c in columns))
+        for name, found in figures.items()
+    ]
+    print(text_table(("", *columns), lines), flush=True)
+
+
+if __name__ == "__main__":
+    main()
