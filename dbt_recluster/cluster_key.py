@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path
+from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path, unquote
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.transforms import ORDERED, TRANSFORMS, Call, Transform, parse_call
+from dbt_recluster.transforms import ORDERED, TRANSFORMS, Call, Transform
 
 ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written)
 
@@ -42,11 +42,11 @@ class KeyField:
 
     def ddl(self) -> str:
         """Return the item for ``ALTER TABLE ... WRITE ORDERED BY``, its column quoted."""
-        return self.transform.in_sort_order.text(quote_path(self.column))
+        return self.transform.text(quote_path(self.column))
 
     def description(self) -> str:
         """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
-        return self.transform.in_sort_order.description(self.column)
+        return self.transform.description(self.column)
 
     def check(self, columns: Columns) -> KeyField:
         """Return this item with its column spelled as the table does.
@@ -179,14 +179,13 @@ def _parse_call(function: str, inside: str) -> KeyField | None:
         return None
     column = _unquote(columns[0])
     others = [argument.strip("'\"").lower() for argument in arguments if argument != columns[0]]
-    transform = parse_call(Call(function, column, others))
+    call = Call(function, column, others)
+    transform = next(filter(None, (kind.parse(call) for kind in TRANSFORMS)), None)
     return None if transform is None else KeyField(column, transform)
 
 
 def _unquote(column: str) -> str:
-    parts = [
-        part[1:-1].replace("``", "`") if part.startswith("`") else part for part in re.findall(_PART, column)
-    ]
+    parts = list(map(unquote, re.findall(_PART, column)))
     if any("." in part for part in parts):
         # Iceberg and the properties that keep bounds name a nested field by dots, so this would name another.
         raise ClusterKeyError(

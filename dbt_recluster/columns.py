@@ -1,10 +1,12 @@
-"""A table's columns: their types, the fields of their structs, and their names as SQL."""
+"""A table's columns: their types, the fields of their structs, and their names and values in SQL."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,29 @@ def quote_path(column: str) -> str:
 def quote_if_needed(name: str) -> str:
     """Return one name as people write it: in backquotes only if it would not be read as a name."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
+
+
+def sql_literal(value: Any, spark_type: str | None = None) -> str:
+    """Return a Python value as people write it in SQL.
+
+    Args:
+        value: The value; a time without a zone is in UTC unless the type is ``timestamp_ntz``.
+        spark_type: The type to give a number; None leaves that to Spark.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, datetime):
+        return f"timestamp_ntz'{value}'" if spark_type == "timestamp_ntz" else f"timestamp'{value}Z'"
+    if isinstance(value, date):
+        return f"date'{value}'"
+    return f"cast('{value}' as {spark_type})" if spark_type else str(value)
 
 
 def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:

@@ -81,11 +81,6 @@ class Transform:
         """What Iceberg's ``Expressions`` take besides the column."""
         return ()
 
-    @property
-    def in_sort_order(self) -> Transform:
-        """The transform that stands for this one in a sort order of Iceberg: rows sorted by it are sorted by this."""
-        return self
-
     def text(self, column: str) -> str:
         """Return the item as users write it, which is also the DDL if ``column`` is quoted."""
         return column
@@ -109,7 +104,7 @@ class Transform:
             column: The column, quoted.
             functions: The catalog with Iceberg's functions.
         """
-        return column
+        return column if self == Transform() else f"{functions}.{self.text(column)}"
 
     def values(self, values: pa.Array) -> pa.Array:
         """Return the values of the transform for values of a column, of the same shape."""
@@ -172,9 +167,6 @@ class Span(Transform):
 
     def order_by(self, column: str, spark_type: str) -> str:
         return f"date_trunc('{self.unit.upper()}', {column})"
-
-    def sql(self, column: str, functions: str) -> str:
-        return f"{functions}.{self.text(column)}"
 
     def values(self, values: pa.Array) -> pa.Array:
         import pyarrow as pa
@@ -337,9 +329,6 @@ class Truncate(Transform):
             return f"{column} - pmod({column}, {self.width})"
         return f"substr({column}, 1, {self.width})"
 
-    def sql(self, column: str, functions: str) -> str:
-        return f"{functions}.{self.text(column)}"
-
     def values(self, values: pa.Array) -> pa.Array:
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -372,11 +361,6 @@ class Truncate(Transform):
 
 # In the order in which errors list them.
 TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Week, Month, Year, Truncate)
-
-
-def parse_call(call: Call) -> Transform | None:
-    """Return the transform that a call stands for, or None (see :meth:`Transform.parse`)."""
-    return next(filter(None, (kind.parse(call) for kind in TRANSFORMS)), None)
 
 
 def transform_of_iceberg(text: str) -> Transform | None:

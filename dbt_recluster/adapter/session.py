@@ -6,7 +6,6 @@ in a hook, and prints a warning each time. Here the session is configured once.
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -17,6 +16,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.columns import sql_literal
 from dbt_recluster.iceberg.environment import refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import readable_message
 from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
@@ -121,13 +121,5 @@ class SessionHandle(SessionConnectionWrapper):
 
         dbt-spark writes NULL as the string 'None', fails at a quote, and converts integers and decimals to floats.
         """
-        if value is None:
-            return "NULL"
-        if isinstance(value, bool):
-            return "TRUE" if value else "FALSE"
-        if isinstance(value, (int, float, Decimal)):
-            return str(value)
-        if isinstance(value, dt.datetime):
-            return f"'{value.isoformat(sep=' ')}'"
-        text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{text}'"
+        is_literal = value is None or isinstance(value, (int, float, Decimal))
+        return sql_literal(value if is_literal else str(value))

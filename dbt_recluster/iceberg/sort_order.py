@@ -213,10 +213,10 @@ def _key_field(table: IcebergTable, field: Any) -> KeyField:
 
 
 def _term(table: IcebergTable, field: KeyField) -> Any:
-    expressions, transform = table.iceberg.expressions.Expressions, field.transform.in_sort_order
-    if transform == Transform():
+    expressions = table.iceberg.expressions.Expressions
+    if field.transform == Transform():
         return expressions.ref(field.column)
-    return getattr(expressions, transform.name)(field.column, *transform.arguments)
+    return getattr(expressions, field.transform.name)(field.column, *field.transform.arguments)
 
 
 def _no_bounds(table: IcebergTable, what: str, name: str, value: str) -> UnsupportedTableError:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import append, checksum, make_table, staged_sets
+from tables import MERGE_METHODS, append, checksum, make_table, merge_method, staged_sets
 
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg.block_metadata import read_blocks
@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
-from dbt_recluster.iceberg.rewrite.merge import METHODS, BlockLimits, Merger
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.shuffle import partition_salts
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sort_order import TableChange
@@ -49,8 +49,9 @@ def merge_all(
     for code in np.unique(blocks.partition):
         own = blocks.take(blocks.partition == code)
         groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
-    merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), method=method)
-    merged = merger.merge(blocks.snapshot_id, groups)
+    merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40))
+    with merge_method(method):
+        merged = merger.merge(blocks.snapshot_id, groups)
     levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
     RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
     return [list(group.files) for group in merged]
@@ -179,7 +180,7 @@ def writers_at_once(spark: Any, group: str) -> int:
     return max(accumulate(change for _, change in sorted(ends)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
     name = make_table(spark, schema, files=4, rows=2000, properties=SMALL_ROW_GROUPS)
     before = checksum(spark, name)
@@ -190,7 +191,7 @@ def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
     assert writers_at_once(spark, schema) >= 2
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("first", ["-0.0", "0.0"])
 def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -> None:
     """One value to Spark, two to Iceberg: -0.0 is below 0.0 in its bounds and filters."""
@@ -221,7 +222,7 @@ def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -
             check_blocks(spark, name, key if isinstance(key, str) else ", ".join(key), sets, block_rows)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("partition", ["", "s"])
 def test_text_that_is_not_utf_8(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch, method: str, partition: str
@@ -252,7 +253,7 @@ def test_text_that_is_not_utf_8(
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 def test_groups_of_several_partitions_and_specs(spark: Any, schema: str, method: str) -> None:
     name = make_table(spark, schema, files=3, rows=600, properties=SMALL_ROW_GROUPS)
     spark.sql(f"alter table {name} add partition field bucket(3, id)")
@@ -292,7 +293,7 @@ def test_most_rows_on_one_value(spark: Any, schema: str, key: str | list[str]) -
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("version", [3, 2])
 def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int) -> None:
     properties = {
@@ -320,7 +321,7 @@ def test_deletes_and_lineage(spark: Any, schema: str, method: str, version: int)
 
 
 @pytest.mark.alike
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 def test_wide_and_nested_rows(spark: Any, schema: str, method: str) -> None:
     name = f"{schema}.t"
     columns = ", ".join(f"c{i} int" for i in range(200))

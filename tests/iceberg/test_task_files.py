@@ -8,12 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import append, checksum, local_path, make_table, orphans, staged_sets
+from tables import (
+    MERGE_METHODS,
+    append,
+    checksum,
+    local_path,
+    make_table,
+    merge_method,
+    orphans,
+    staged_sets,
+)
 
 from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.exceptions import MergeFailedError, OrphanFilesError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.merge import METHODS, Merger
 from dbt_recluster.iceberg.rewrite.staging import StagedFiles
 from dbt_recluster.iceberg.rewrite.task_files import TaskFiles
 from dbt_recluster.maintenance import recluster
@@ -39,27 +47,26 @@ def files_on_disk(spark: Any, name: str) -> set[Path]:
     return {path for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_files_are_deleted(
     spark: Any, schema: str, layout: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = make_table(spark, schema, rows=500, **LAYOUTS[layout])
     before, on_disk = checksum(spark, name), files_on_disk(spark, name)
-    rewrite, chosen, seen = StagedFiles.rewrite, Merger.__init__, []
+    rewrite, seen = StagedFiles.rewrite, []
 
     def fail(self: Any, table: Any, rows: Any, options: Mapping[str, str]) -> list[Any]:
         seen.extend(rewrite(self, table, rows, options))
         assert len(files_on_disk(spark, name)) > len(on_disk)
         raise AfterTheWriteError
 
-    def by_method(self: Any, *args: Any) -> None:
-        chosen(self, *args, method=method)
-
     monkeypatch.setattr(StagedFiles, "rewrite", fail)
-    monkeypatch.setattr(Merger, "__init__", by_method)
-    with pytest.raises(
-        MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"
+    with (
+        merge_method(method),
+        pytest.raises(
+            MergeFailedError, match=r"a fault of dbt-recluster.*AfterTheWriteError.*changed nothing\.$"
+        ),
     ):
         recluster(spark, name, "k", depth=1, block_rows=400)
     assert len(seen) > 1

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import unquote, urlparse
 
 from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels
+from dbt_recluster.iceberg.rewrite import merge
+
+MERGE_METHODS = ("ranges", "shuffle")
+
+
+@contextmanager
+def merge_method(method: str | None) -> Iterator[None]:
+    """Merge by one of :data:`MERGE_METHODS`, whatever it costs, where it can be; None leaves the choice."""
+    if method is None:
+        yield
+        return
+    affordable = float("inf") if method == "ranges" else -float("inf")
+    with patch.multiple(merge, _MOST_READ_AGAIN=affordable, _SHUFFLE_BYTES=affordable):
+        yield
 
 
 def append(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.columns import base_type, quote_path
+from dbt_recluster.columns import quote_path, sql_literal
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.reads.predicates import Predicate
@@ -213,28 +212,12 @@ def ranges_predicate(types: Mapping[str, str], ranges: ColumnRanges) -> str:
     terms = []
     for column, (lower, upper) in ranges.items():
         if lower is not None and lower == upper:
-            terms.append(f"{quote_path(column)} = {_literal(lower, types[column])}")
+            terms.append(f"{quote_path(column)} = {sql_literal(lower, types[column])}")
             continue
         for sign, end in ((">=", lower), ("<=", upper)):
             if end is not None:
-                terms.append(f"{quote_path(column)} {sign} {_literal(end, types[column])}")
+                terms.append(f"{quote_path(column)} {sign} {sql_literal(end, types[column])}")
     return " and ".join(terms)
-
-
-def _literal(value: Any, spark_type: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, datetime):
-        is_local = base_type(spark_type) == "timestamp_ntz"
-        return f"timestamp_ntz'{value}'" if is_local else f"timestamp'{value}Z'"
-    if isinstance(value, date):
-        return f"date'{value}'"
-    return f"cast('{value}' as {spark_type})"
 
 
 def key_ranges(

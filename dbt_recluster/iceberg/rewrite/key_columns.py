@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
-from dbt_recluster.iceberg.rewrite.literals import sql_array, sql_literal
+from dbt_recluster.iceberg.rewrite.literals import exact_literal, sql_array
 from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def key_array(values: Sequence[KeyValue | None], types: Sequence[str]) -> str:
         if value is None:
             items.append(f"cast(null as {struct})")
             continue
-        literals = map(sql_literal, value, types)
+        literals = map(exact_literal, value, types)
         named = (f"{field!r}, {literal}" for field, literal in zip(fields, literals, strict=True))
         items.append(f"named_struct({', '.join(named)})")
     return f"array({', '.join(items)})"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from dbt_recluster.columns import sql_literal
 from dbt_recluster.iceberg.jvm import jvm
 from dbt_recluster.transforms import Transform
 
@@ -20,19 +20,17 @@ _INT_MAX = 2**31
 
 def sql_array(values: Sequence[pa.Scalar | None], spark_type: str) -> str:
     """Return an array of a Spark type as SQL, which Spark folds into a constant."""
-    items = ", ".join(sql_literal(value, spark_type) for value in values)
+    items = ", ".join(exact_literal(value, spark_type) for value in values)
     return f"cast(array({items}) as array<{spark_type}>)"
 
 
-def sql_literal(value: pa.Scalar | None, spark_type: str) -> str:
+def exact_literal(value: pa.Scalar | None, spark_type: str) -> str:
     """Return a value as SQL that does not depend on quoting rules, time zones or rounding."""
     if value is None or not value.is_valid:
         return f"cast(null as {spark_type})"
     kind = value.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return f"cast(X'{value.as_buffer().to_pybytes().hex()}' as string)"  # which need not be UTF-8
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return f"X'{value.as_py().hex()}'"
     if pa.types.is_date32(kind):
         return f"date_from_unix_date({value.cast(pa.int32()).as_py()})"
     if pa.types.is_timestamp(kind):
@@ -40,14 +38,7 @@ def sql_literal(value: pa.Scalar | None, spark_type: str) -> str:
         if spark_type == "timestamp_ntz":
             return f"timestamp_ntz'{np.datetime64(micros, 'us')}'"
         return f"timestamp_micros({micros}L)"
-    if pa.types.is_boolean(kind):
-        return str(value.as_py()).lower()
-    number = value.as_py()
-    if isinstance(number, float):
-        return f"cast('{number!r}' as {spark_type})"
-    return (
-        f"cast('{number:f}' as {spark_type})" if isinstance(number, Decimal) else _integer(number, spark_type)
-    )
+    return sql_literal(value.as_py(), spark_type)
 
 
 def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -> list[str]:
@@ -63,7 +54,9 @@ def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -
     if spark_type in ("timestamp", "timestamp_ntz"):
         values = [value.cast(pa.int64()).cast(pa.timestamp("us")) for value in values]
     show = "lower(hex({}))" if spark_type == "binary" else "cast({} as string)"
-    items = ", ".join(f"coalesce({show.format(sql_literal(value, spark_type))}, 'NULL')" for value in values)
+    items = ", ".join(
+        f"coalesce({show.format(exact_literal(value, spark_type))}, 'NULL')" for value in values
+    )
     row = spark.sql(f"select array({items})").first()
     return [str(text) for text in row[0]] if row is not None else []
 
@@ -98,10 +91,6 @@ def source_value(
     if isinstance(start, bytes):
         return jvm(spark).java.nio.ByteBuffer.wrap(start)
     return _micros(start, up) if name == "TIMESTAMP" else start
-
-
-def _integer(number: int, spark_type: str) -> str:
-    return f"cast('{number}' as {spark_type})"
 
 
 def _micros(micros: int, up: bool) -> int:

@@ -42,8 +42,6 @@ _OPEN_BYTES = 64 * 1024
 # The fixed cost of a shuffle's second stage, likewise.
 _SHUFFLE_BYTES = 4 * 1024 * 1024
 
-METHODS = ("ranges", "shuffle")
-
 
 @dataclass(frozen=True)
 class BlockLimits:
@@ -82,7 +80,6 @@ class Merger:
         progress: Callback for the progress of the merge, or None.
         target: The table as it will be when the new files are committed, whose properties they follow; None is the
             same.
-        method: One of :data:`METHODS` for all groups; None chooses the cheaper one for each.
     """
 
     def __init__(
@@ -92,14 +89,12 @@ class Merger:
         limits: BlockLimits,
         progress: MergeProgress | None = None,
         target: IcebergTable | None = None,
-        method: str | None = None,
     ) -> None:
         self._table = table
         self._target = target or table
         self._key = key
         self._limits = limits
         self._progress = progress
-        self._method = method
 
     def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
         """Merge every group into new files that are sorted and, within the group, disjoint.
@@ -179,10 +174,10 @@ class Merger:
         self, group: FileGroup, number: int, starts: BlockStarts, sample: GroupSample | None
     ) -> list[KeyRange] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
-        if any(starts.shares) or self._method == "shuffle" or (sample and not sample.has_bounds):
+        if any(starts.shares) or (sample and not sample.has_bounds):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
-        if sample is not None and self._method is None:
+        if sample is not None:
             files = zip(group.files, sample.is_sorted, strict=True)
             unsorted = sum(file.bytes for file, is_sorted in files if not is_sorted)
             # Unsorted files overlap with everything, which is clear before any range is built.
@@ -195,7 +190,7 @@ class Merger:
         cost = (
             bytes_read(group, ranges, sample) - group.bytes + (sum(opened) - len(group.files)) * _OPEN_BYTES
         )
-        return ranges if cost <= affordable or self._method == "ranges" else None
+        return ranges if cost <= affordable else None
 
     def _merge_by_ranges(
         self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs

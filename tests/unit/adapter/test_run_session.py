@@ -12,8 +12,8 @@ from dbt_recluster.adapter.session import SessionHandle
 @pytest.mark.parametrize(
     ("value", "literal"),
     [
-        (None, "NULL"),
-        (True, "TRUE"),
+        (None, "null"),
+        (True, "true"),
         (9007199254740993, "9007199254740993"),
         (Decimal("1234567890.123456789"), "1234567890.123456789"),
         (1.5, "1.5"),
