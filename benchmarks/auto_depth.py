@@ -74,6 +74,7 @@ def load(
     """Load a table and recluster it; return bytes rewritten, bytes wasted, and the thresholds chosen."""
     from dbt_recluster.clustering.options import ReclusterOptions
     from dbt_recluster.clustering.reads_information import daily_wasted_bytes
+    from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
@@ -92,7 +93,7 @@ def load(
         rows.sortWithinPartitions(KEY).writeTo("db.t").option("distribution-mode", "none").append()
         table = ClusteredTable(spark, "db.t", KEY)
         known = ReclusterOptions(depth=depth, block_rows=options.block_rows, reads=reads)
-        rewritten += table.recluster(known).bytes_in
+        rewritten += Recluster(table, known).run().bytes_in
         wasted += daily_wasted_bytes(table, table.metadata())[0] / options.loads
         if depth == "auto" and number % LOADS_OF_A_CHOICE == LOADS_OF_A_CHOICE - 1:
             recorded = json.loads(table.iceberg.properties["recluster.auto_depth"])

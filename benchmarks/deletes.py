@@ -54,6 +54,7 @@ def run(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
 
 def measure(spark: Any, options: argparse.Namespace, version: int, share: int) -> dict[str, Any]:
     """Return the seconds of a scan with deletes, of the rewrite, and of a scan after it."""
+    from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.maintenance import ClusteredTable
 
     table = "lake.db.t"
@@ -74,7 +75,7 @@ def measure(spark: Any, options: argparse.Namespace, version: int, share: int) -
     before = scan(spark, table, options.rounds)
 
     started = time.monotonic()
-    done = ClusteredTable(spark, table, "k").recluster(EveryDelete(block_rows=options.rows))
+    done = Recluster(ClusteredTable(spark, table, "k"), EveryDelete(block_rows=options.rows)).run()
     rewrite = time.monotonic() - started
     assert done.blocks_in == BLOCKS, done
     after = scan(spark, table, options.rounds)

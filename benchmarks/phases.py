@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.clustering import recluster as recluster_module
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.planned_round import PlannedRound
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg import jvm
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -25,7 +25,7 @@ from dbt_recluster.iceberg.sort_order import TableChange
 PHASES: list[tuple[str, Any, str]] = [
     ("load", IcebergTable, "load"),
     ("key", TableChange, "pending"),
-    ("check", KeyedTable, "current_blocks"),
+    ("check", ClusteredTable, "current_blocks"),
     ("plan", recluster_module, "plan"),
     ("tasks", PlannedRound, "file_groups"),
     ("sample", merge_module, "take_samples"),

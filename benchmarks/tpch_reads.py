@@ -103,7 +103,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return the figures of every table."""
-    from dbt_recluster.maintenance import ClusteredTable
+    from dbt_recluster.maintenance import ClusteredTable, clustering_reads, import_reads
 
     log = directory / "events"
     log.mkdir()
@@ -131,8 +131,8 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
             for name, query in QUERIES.items()
         }
         known = ClusteredTable(spark, f"db.{kind}", KEY)
-        known.learn_from_project(named(kind))
-        reads = known.clustering_reads()
+        import_reads(spark, known, queries=named(kind))
+        reads = clustering_reads(spark, known)
         tables[kind] |= {
             "queries": of_queries,
             "opened": sum(query["opened"] for query in of_queries.values()),
@@ -162,7 +162,9 @@ def start(
 
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
     """Load a table and keep it as its kind says; return what it took."""
+    from dbt_recluster.clustering.learned_reads import is_project_known, learn_from_project
     from dbt_recluster.clustering.options import ReclusterOptions
+    from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable
 
@@ -189,11 +191,11 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
             growth = sort_all(spark, table, options.block_rows, growth)
         elif kind in ("default", "reads"):
             clustered = ClusteredTable(spark, table, KEY)
-            if kind == "reads" and not clustered.is_project_known(named(kind)):
-                clustered.learn_from_project(named(kind))
-            clustered.recluster(
-                ReclusterOptions(depth=options.depth, block_rows=options.block_rows, trigger="run")
-            )
+            if kind == "reads" and not is_project_known(clustered, named(kind)):
+                learn_from_project(clustered, named(kind))
+            Recluster(
+                clustered, ReclusterOptions(depth=options.depth, block_rows=options.block_rows, trigger="run")
+            ).run()
         seconds += time.monotonic() - started
     rewritten, rows_now = spark.sql(
         f"select coalesce(sum(if(operation = 'replace', cast(summary['deleted-records'] as bigint), 0)), 0), "
@@ -246,7 +248,7 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
     from datetime import datetime, timezone
 
     from dbt_recluster.clustering.recorded_reads import RecordedReads
-    from dbt_recluster.maintenance import ClusteredTable
+    from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
     table = ClusteredTable(spark, "db.default", KEY)
 
@@ -254,11 +256,11 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
         reads = RecordedReads.of(table.iceberg.properties).reads
         return {str(read.box): round(read.weight) for read in reads}
 
-    table.forget_reads()
-    table.learn_from_project(named("default"))
+    forget_reads(spark, table)
+    import_reads(spark, table, queries=named("default"))
     by_query = {box: weight * rounds for box, weight in recorded().items()}
-    table.forget_reads()
-    table.import_event_logs(log.as_uri(), datetime.fromtimestamp(begin, timezone.utc))
+    forget_reads(spark, table)
+    import_reads(spark, table, log.as_uri(), since=datetime.fromtimestamp(begin, timezone.utc))
     return recorded() == by_query
 
 

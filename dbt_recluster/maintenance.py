@@ -6,24 +6,34 @@ from dbt_recluster.maintenance import recluster, clustering_information
 result = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
 print(result.depth_before, result.depth_after)
 ```
+
+Instead of its name, each function takes a :class:`ClusteredTable`, which is loaded once and reads its blocks once.
+Each may raise ``Interrupted``: Ctrl-C was pressed in the main thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from dbt_recluster.clustering import estimate, learned_reads, report_data, suspension
 from dbt_recluster.clustering.cost_model import CostEstimate
-from dbt_recluster.clustering.history import HistoryEntry
+from dbt_recluster.clustering.estimate import ReclusterEstimate
+from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.information import count_blocks_opened, table_information
 from dbt_recluster.clustering.known_reads import parse_reads
 from dbt_recluster.clustering.learned_reads import LearnedReads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, ProgressCallback
-from dbt_recluster.clustering.reads_information import ReadsInformation
+from dbt_recluster.clustering.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.report_data import ReportData
 from dbt_recluster.clustering.result import ReclusterResult, Round
-from dbt_recluster.clustering.suggest import Suggestion
+from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import (
     Depth,
     parse_event_log,
@@ -32,39 +42,66 @@ from dbt_recluster.clustering.values import (
     parse_since,
 )
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.environment import check_has_jvm
+from dbt_recluster.iceberg.session.interruption import Interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 __all__ = [
     "ClusteredTable",
     "Progress",
     "ReclusterOptions",
-    "ReclusterReport",
     "ReclusterResult",
     "Round",
+    "TableMaintenance",
     "blocks_opened",
     "clustering_depth",
     "clustering_history",
     "clustering_information",
     "clustering_ratio",
     "clustering_reads",
+    "clustering_report_data",
     "estimate_clustering_cost",
+    "estimate_recluster",
     "forget_reads",
     "import_reads",
     "recluster",
     "resume_recluster",
     "suggest_cluster_by",
     "suspend_recluster",
+    "table_maintenance",
 ]
 
-# The name of version 0.1.
-ReclusterReport = ReclusterResult
+
+def _interruptible(function: Callable[P, T]) -> Callable[P, T]:
+    """Let Ctrl-C in the main thread end a function of a session."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        spark = cast("SparkSession", args[0] if args else kwargs.get("spark"))
+        check_has_jvm(spark)
+        with Interruptible(spark):
+            return function(*args, **kwargs)
+
+    return run
 
 
+def _opened(
+    spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
+) -> ClusteredTable:
+    if isinstance(table, ClusteredTable):
+        return table if cluster_by is None else table.under(cluster_by)
+    return ClusteredTable(spark, table, cluster_by)
+
+
+@_interruptible
 def recluster(
     spark: SparkSession,
-    table: str,
+    table: str | ClusteredTable,
     cluster_by: str | Sequence[str] | None = None,
     *,
     final: bool = False,
@@ -82,7 +119,7 @@ def recluster(
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: The cluster key, which becomes the table's sort order. None is the table's sort order.
         final: Repeat rounds until nothing is left to do. Otherwise one round.
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
@@ -123,12 +160,13 @@ def recluster(
         progress=listener,
         reads=parse_reads("reads", reads),
     )
-    return ClusteredTable(spark, table, cluster_by).recluster(options)
+    return Recluster(_opened(spark, table, cluster_by), options).run()
 
 
+@_interruptible
 def clustering_information(
     spark: SparkSession,
-    table: str,
+    table: str | ClusteredTable,
     cluster_by: str | Sequence[str] | None = None,
     where: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
@@ -137,7 +175,7 @@ def clustering_information(
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: Any key; None is the table's sort order.
         where: A predicate; only blocks that may hold a matching row count.
         block_rows: Rows in a full block, for what counts as a small one.
@@ -148,49 +186,60 @@ def clustering_information(
     Raises:
         NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
     """
-    return ClusteredTable(spark, table, cluster_by).information(where, block_rows)
+    return table_information(_opened(spark, table, cluster_by), where, block_rows)
 
 
 def clustering_depth(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None, where: str | None = None
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    cluster_by: str | Sequence[str] | None = None,
+    where: str | None = None,
 ) -> float:
     """Return only the average depth; arguments and errors are those of :func:`clustering_information`."""
     return float(clustering_information(spark, table, cluster_by, where)["average_depth"])
 
 
 def clustering_ratio(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None, where: str | None = None
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    cluster_by: str | Sequence[str] | None = None,
+    where: str | None = None,
 ) -> float:
     """Return only the clustering ratio, 0 to 100; 100 means that no two blocks overlap."""
     return float(clustering_information(spark, table, cluster_by, where)["clustering_ratio"])
 
 
-def blocks_opened(spark: SparkSession, table: str, where: str) -> int:
+@_interruptible
+def blocks_opened(spark: SparkSession, table: str | ClusteredTable, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
 
     Raises:
         NotAnIcebergTableError, PredicateError: Bad input.
     """
-    return ClusteredTable(spark, table).blocks_opened(where)
+    return count_blocks_opened(_opened(spark, table), where)
 
 
-def clustering_history(spark: SparkSession, table: str, since: datetime | None = None) -> list[HistoryEntry]:
+@_interruptible
+def clustering_history(
+    spark: SparkSession, table: str | ClusteredTable, since: datetime | None = None
+) -> list[HistoryEntry]:
     """Return every round of reclustering and every other commit of a table, oldest first.
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         since: Omit older entries; they still count for the write amplification.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return ClusteredTable(spark, table).history(since)
+    return table_history(_opened(spark, table), since)
 
 
+@_interruptible
 def estimate_clustering_cost(
     spark: SparkSession,
-    table: str,
+    table: str | ClusteredTable,
     cluster_by: str | Sequence[str] | None = None,
     *,
     depth: Depth | None = None,
@@ -202,7 +251,7 @@ def estimate_clustering_cost(
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: The key to cluster by; None is the table's sort order.
         depth: The threshold, as in :func:`recluster`.
         strategy: As in :func:`recluster`.
@@ -213,12 +262,33 @@ def estimate_clustering_cost(
         NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
-    return ClusteredTable(spark, table, cluster_by).estimate_cost(options, now)
+    return estimate.estimate_cost(_opened(spark, table, cluster_by), options, now)
 
 
+@_interruptible
+def estimate_recluster(
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    cluster_by: str | Sequence[str] | None = None,
+    *,
+    where: str | None = None,
+    depth: Depth | None = None,
+    strategy: str | None = None,
+    block_rows: int = DEFAULT_BLOCK_ROWS,
+) -> ReclusterEstimate:
+    """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain.
+
+    Raises:
+        NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input.
+    """
+    options = ReclusterOptions(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
+    return estimate.estimate_recluster(_opened(spark, table, cluster_by), options)
+
+
+@_interruptible
 def suggest_cluster_by(
     spark: SparkSession,
-    table: str,
+    table: str | ClusteredTable,
     queries: Sequence[str] | Mapping[str, str] = (),
     *,
     depth: Depth | None = None,
@@ -229,7 +299,7 @@ def suggest_cluster_by(
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, those
             of the known reads.
         depth: The threshold for the costs, as in :func:`recluster`.
@@ -241,28 +311,31 @@ def suggest_cluster_by(
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
-    return ClusteredTable(spark, table).suggest(queries, options)
+    return suggest_key(_opened(spark, table), queries, options)
 
 
+@_interruptible
 def clustering_reads(
-    spark: SparkSession, table: str, cluster_by: str | Sequence[str] | None = None
+    spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
 ) -> ReadsInformation:
     """Return the known reads of a table, and the blocks that each opens under a key.
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: Any key; None is the table's sort order.
 
     Raises:
         NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
     """
-    return ClusteredTable(spark, table, cluster_by).clustering_reads()
+    opened = _opened(spark, table, cluster_by)
+    return reads_information(opened, opened.know())
 
 
+@_interruptible
 def import_reads(
     spark: SparkSession,
-    table: str,
+    table: str | ClusteredTable,
     event_log: str | None = None,
     *,
     queries: Mapping[str, str] | None = None,
@@ -273,7 +346,7 @@ def import_reads(
 
     Args:
         spark: A session with Iceberg's extensions.
-        table: ``schema.table`` or ``catalog.schema.table``.
+        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads.
         queries: Instead, SQL queries by name, of which each counts once. They replace those of an earlier call.
         since: Leave out logged queries before this time, or a period such as ``2 days``; by default a week. Queries of
@@ -289,34 +362,62 @@ def import_reads(
         raise OptionError("import_reads needs event_log or queries, and not both")
     start, log = parse_since(since), parse_event_log(event_log)
     full_name, texts = parse_logged_as(logged_as), parse_queries_by_name(queries)
-    clustered = ClusteredTable(spark, table)
+    opened = _opened(spark, table)
     if log is None:
-        return clustered.learn_from_project(texts)
-    return clustered.import_event_logs(log, start, full_name)
+        return learned_reads.learn_from_project(opened, texts)
+    return learned_reads.import_event_logs(opened, log, start, full_name)
 
 
-def forget_reads(spark: SparkSession, table: str) -> int:
+@_interruptible
+def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
     """Drop the reads that a table records; return the number of their ranges.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return ClusteredTable(spark, table).forget_reads()
+    return learned_reads.forget_reads(_opened(spark, table))
 
 
-def suspend_recluster(spark: SparkSession, table: str) -> str:
+@_interruptible
+def suspend_recluster(spark: SparkSession, table: str | ClusteredTable) -> str:
     """Keep everybody from reclustering a table until it is resumed; return since when it is suspended.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return ClusteredTable(spark, table).suspend()
+    return suspension.suspend(_opened(spark, table).iceberg)
 
 
-def resume_recluster(spark: SparkSession, table: str) -> str | None:
+@_interruptible
+def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:
     """Allow reclustering again; return since when the table was suspended, or None if it was not.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return ClusteredTable(spark, table).resume()
+    return suspension.resume(_opened(spark, table).iceberg)
+
+
+@_interruptible
+def clustering_report_data(
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    cluster_by: str | Sequence[str] | None = None,
+    *,
+    depth: Depth | None = None,
+    strategy: str | None = None,
+    block_rows: int = DEFAULT_BLOCK_ROWS,
+) -> ReportData:
+    """Return the data of a table's report; arguments and errors are those of :func:`estimate_recluster`."""
+    options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
+    return report_data.report_data(_opened(spark, table, cluster_by), options)
+
+
+@_interruptible
+def table_maintenance(spark: SparkSession, table: str | ClusteredTable) -> TableMaintenance:
+    """Return what cleans up after a table's commits.
+
+    Raises:
+        NotAnIcebergTableError: There is no such table.
+    """
+    return TableMaintenance(_opened(spark, table).iceberg)

@@ -128,10 +128,10 @@ def bytes_per_block(spark: Any, options: argparse.Namespace) -> int:
 
 def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
     """Return what a table's users feel: its depth, the blocks their queries open, and what keeping it so took."""
-    from dbt_recluster.maintenance import ClusteredTable
+    from dbt_recluster.maintenance import ClusteredTable, clustering_information
 
     clustered = ClusteredTable(spark, table, "l_shipdate")
-    info = clustered.information()
+    info = clustering_information(spark, clustered)
     days = random.Random(1)
     span = (LAST_DAY - FIRST_DAY).days
     queries = [FIRST_DAY + timedelta(days=days.randint(0, span)) for _ in range(QUERIES)]

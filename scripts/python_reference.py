@@ -50,8 +50,11 @@ print(result.depth_before, result.depth_after, result.blocks_in, result.blocks_o
 print(clustering_information(spark, "analytics.events")["average_depth"])
 ```
 
-The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result is its JSON.
+The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result is its JSON. In place of a
+name each function takes a [`ClusteredTable`](#clusteredtable), which is loaded once and reads its blocks once.
 """
+# The methods of a class that are for users, where not all are.
+_METHODS = {"ClusteredTable": {"under", "refresh"}}
 
 
 def figures() -> str:
@@ -128,7 +131,7 @@ def functions() -> str:
 
     public = {name: getattr(maintenance, name) for name in maintenance.__all__}
     names = [name for name, value in public.items() if inspect.isfunction(value)]
-    names.sort(key=lambda name: public[name].__code__.co_firstlineno)
+    names.sort(key=lambda name: inspect.unwrap(public[name]).__code__.co_firstlineno)
     parts = [_PYTHON, *(_function(name, public[name]) for name in names), "# Classes\n"]
     for name, kind in public.items():
         if inspect.isclass(kind) and kind is not ReclusterResult:  # which is a page of figures
@@ -161,7 +164,7 @@ def _class(name: str, kind: type) -> str:
             markdown(sections(method)[""]),
         )
         for each, method in vars(kind).items()
-        if inspect.isfunction(method) and not each.startswith("_") and each != "as_dict"
+        if inspect.isfunction(method) and not each.startswith("_") and each in _METHODS.get(name, {each})
     ]
     if methods:
         lines.append(table(("method", "what it does"), methods) + "\n")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.replay import DAYS, Week
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting
 
@@ -48,7 +48,7 @@ class AutoDepth:
         return {DEPTH_PROPERTY: json.dumps(value)}
 
 
-def auto_depth(table: KeyedTable) -> AutoDepth:
+def auto_depth(table: ClusteredTable) -> AutoDepth:
     """Return the threshold that a table records, or a new one if that is a day old.
 
     The week's history has the bytes of new blocks each day, and the known reads the bytes that they waste for
@@ -75,7 +75,7 @@ def auto_depth(table: KeyedTable) -> AutoDepth:
     return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
 
 
-def with_depth(table: KeyedTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
+def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
     """Return options with a number in place of ``auto``, and the threshold that it stands for, or None."""
     if options.depth != AUTO:
         return options, None
@@ -83,7 +83,7 @@ def with_depth(table: KeyedTable, options: ReclusterOptions) -> tuple[ReclusterO
     return replace(options, depth=depth.depth), depth
 
 
-def recorded_depth(table: KeyedTable) -> AutoDepth | None:
+def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
     """Return the threshold that a table records, or None. A malformed property counts as none."""
     try:
         value = json.loads(table.iceberg.properties.get(DEPTH_PROPERTY, "null"))

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.changed_partitions import (
     ChangedPartitions,
     PartitionText,
@@ -63,7 +63,7 @@ class Checkpoint:
         policy: The policy without `max_bytes`.
     """
 
-    def __init__(self, table: KeyedTable, policy: Policy, where: str | None = None) -> None:
+    def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
         self._table = table
         self._is_whole = where is None
         self.policy = replace(policy, max_bytes=None)
@@ -183,7 +183,7 @@ class NothingToDo:
     blocks: int
 
 
-def check_changes(table: KeyedTable, policy: Policy) -> NothingToDo | None:
+def check_changes(table: ClusteredTable, policy: Policy) -> NothingToDo | None:
     """Plan the partitions that have changed since the checkpoint.
 
     Returns:
@@ -197,7 +197,7 @@ def check_changes(table: KeyedTable, policy: Policy) -> NothingToDo | None:
         return None
 
 
-def _check_changes(table: KeyedTable, policy: Policy) -> NothingToDo | None:
+def _check_changes(table: ClusteredTable, policy: Policy) -> NothingToDo | None:
     snapshot = table.iceberg.current_snapshot()
     if snapshot is None:
         return None

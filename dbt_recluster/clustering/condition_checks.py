@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dbt_recluster.clustering.conditions import After, Conditions, When
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.clustering.recorded_changes import known_changes
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.reads.query_scans import run_query, scan_predicates
 from dbt_recluster.iceberg.scan import file_paths
@@ -23,7 +23,7 @@ class Checked:
     reason: str
 
 
-def check_conditions(table: KeyedTable, conditions: Conditions) -> Checked:
+def check_conditions(table: ClusteredTable, conditions: Conditions) -> Checked:
     """Return whether any condition is met; the reason is that of the first one."""
     missed = []
     after = [] if conditions.after is None else [_after(table, conditions.after)]
@@ -36,13 +36,13 @@ def check_conditions(table: KeyedTable, conditions: Conditions) -> Checked:
     return Checked(False, f"no condition met: {', '.join(missed) or 'the table is empty'}")
 
 
-def block_count(table: KeyedTable) -> int:
+def block_count(table: ClusteredTable) -> int:
     """Return how many blocks a table has, as its snapshot says."""
     current = table.iceberg.current_snapshot()
     return (current.count("total-data-files") or 0) if current else 0
 
 
-def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
+def _after(table: ClusteredTable, after: After) -> list[tuple[bool, str]]:
     changes = known_changes(table)
     rows = changes.rows
     current = table.iceberg.current_snapshot()
@@ -61,7 +61,7 @@ def _after(table: KeyedTable, after: After) -> list[tuple[bool, str]]:
     return checks
 
 
-def _when(table: KeyedTable, when: When) -> list[tuple[bool, str]]:
+def _when(table: ClusteredTable, when: When) -> list[tuple[bool, str]]:
     if when.skipped is not None:
         known = reads_information(table)
         if known.share_skipped is None:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.replay import Replay, Week
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate_final
@@ -96,7 +96,7 @@ class CostModel:
         now: The end of the week, by default now.
     """
 
-    def __init__(self, table: KeyedTable, policy: Policy, now: datetime | None = None) -> None:
+    def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
         self._policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
         self._week = Week(table, now)
@@ -161,7 +161,7 @@ class CostModel:
         saved = max(0.0, without - now) / 2 * replay.scale
         return Balance(week.rewritten_bytes_per_day, round(saved))
 
-    def _bytes_per_day(self, table: KeyedTable, items: Sequence[int] | None) -> tuple[int, int]:
+    def _bytes_per_day(self, table: ClusteredTable, items: Sequence[int] | None) -> tuple[int, int]:
         """Return the bytes that keeping the table clustered reads per day, least and most."""
         if not self._replay.changes:
             return 0, 0
@@ -170,7 +170,7 @@ class CostModel:
         return round(min(read) * scale), round(max(read) * scale)
 
 
-def _items_of(table: KeyedTable, items: Sequence[int]) -> KeyedTable:
+def _items_of(table: ClusteredTable, items: Sequence[int]) -> ClusteredTable:
     return table.under(ClusterKey(tuple(table.key.fields[item] for item in items)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
@@ -32,7 +32,7 @@ class Demand:
 
 
 def demands_of(
-    table: KeyedTable, queries: Sequence[str] | Mapping[str, str]
+    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str]
 ) -> tuple[list[Demand], list[str]]:
     """Return the demands on a table.
 
@@ -73,7 +73,7 @@ def demands_of(
     return demands[:_MOST_DEMANDS], left_out
 
 
-def _given(table: KeyedTable, query: str) -> str:
+def _given(table: ClusteredTable, query: str) -> str:
     predicate = _predicate(table, query)
     if not predicate:
         beginning = " ".join(query.split())[:60]
@@ -81,7 +81,7 @@ def _given(table: KeyedTable, query: str) -> str:
     return predicate
 
 
-def _predicate(table: KeyedTable, query: str) -> str:
+def _predicate(table: ClusteredTable, query: str) -> str:
     """Return the predicate of a whole query: empty if it restricts no column of the table."""
     _, boxes = query_ranges(table.iceberg, value_types(table.columns.types), query)
     return " or ".join(f"({ranges_predicate(table.columns.types, box)})" for box in boxes)

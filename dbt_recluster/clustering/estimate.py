@@ -11,8 +11,8 @@ import numpy as np
 from dbt_recluster.clustering.auto_depth import with_depth
 from dbt_recluster.clustering.cost_model import MOST_ROUNDS, CostEstimate, CostModel
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.planner import clustering_information
 from dbt_recluster.planner.simulation import simulate_final
 
@@ -59,7 +59,7 @@ class ReclusterEstimate:
         return {**asdict(self), "gain": round(self.gain, 4)}
 
 
-def estimate_recluster(table: KeyedTable, options: ReclusterOptions) -> ReclusterEstimate:
+def estimate_recluster(table: ClusteredTable, options: ReclusterOptions) -> ReclusterEstimate:
     """Simulate a recluster with ``final`` and these options; ``max_bytes`` is ignored.
 
     Raises:
@@ -86,7 +86,9 @@ def estimate_recluster(table: KeyedTable, options: ReclusterOptions) -> Recluste
     )
 
 
-def estimate_cost(table: KeyedTable, options: ReclusterOptions, now: datetime | None = None) -> CostEstimate:
+def estimate_cost(
+    table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None
+) -> CostEstimate:
     """Estimate the cost of the first clustering, and of each day of loads like those of the past week.
 
     Args:

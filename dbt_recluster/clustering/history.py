@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_since
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
@@ -134,7 +134,7 @@ class RoundSummary:
         return {f"{PREFIX}{name}": str(value) for name, value in facts.items()}
 
 
-def table_history(table: KeyedTable, since: datetime | None = None) -> list[HistoryEntry]:
+def table_history(table: ClusteredTable, since: datetime | None = None) -> list[HistoryEntry]:
     """Return every round of reclustering and every other commit, oldest first.
 
     Args:
@@ -147,7 +147,7 @@ def table_history(table: KeyedTable, since: datetime | None = None) -> list[Hist
     return [entry for entry in _with_depths(table, entries) if start is None or entry.at >= start]
 
 
-def rewrite_speed(table: KeyedTable) -> float | None:
+def rewrite_speed(table: ClusteredTable) -> float | None:
     """Return the speed of the table's rounds in bytes read per second, or None if there was no round."""
     rounds = [entry for entry in _entries(table.snapshots()) if entry.is_recluster and entry.seconds]
     seconds = sum(entry.seconds or 0.0 for entry in rounds)
@@ -256,7 +256,7 @@ def _with_amplification(entries: Sequence[HistoryEntry], rows_before: int) -> li
     return result
 
 
-def _with_depths(table: KeyedTable, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
+def _with_depths(table: ClusteredTable, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
     """Replace the expected depth after a round by the measured one, if somebody has measured it."""
     result = list(entries)
     for place, entry in enumerate(result):
@@ -275,7 +275,7 @@ def _with_depths(table: KeyedTable, entries: Sequence[HistoryEntry]) -> list[His
     return result
 
 
-def _depth_now(table: KeyedTable, entry: HistoryEntry) -> float | None:
+def _depth_now(table: ClusteredTable, entry: HistoryEntry) -> float | None:
     try:
         if entry.cluster_by is not None:
             table = _under_recorded_key(table, entry.cluster_by)
@@ -284,7 +284,7 @@ def _depth_now(table: KeyedTable, entry: HistoryEntry) -> float | None:
         return None  # a column of the key or of the predicate is gone
 
 
-def _under_recorded_key(table: KeyedTable, cluster_by: str) -> KeyedTable:
+def _under_recorded_key(table: ClusteredTable, cluster_by: str) -> ClusteredTable:
     """Return the table under the key of a round; the same object, with what it has read, if that is its key."""
     try:
         if str(table.key) == cluster_by:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads_information import reads_information
 from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
 
 
 def table_information(
-    table: KeyedTable, where: str | None = None, block_rows: int | None = None
+    table: ClusteredTable, where: str | None = None, block_rows: int | None = None
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table.
 
@@ -56,7 +56,7 @@ def table_information(
     }
 
 
-def count_blocks_opened(table: KeyedTable, where: str) -> int:
+def count_blocks_opened(table: ClusteredTable, where: str) -> int:
     """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
 
     Raises:

@@ -12,24 +12,24 @@ from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.rewrite.literals import printed
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.keyed_table import KeyedTable
+    from dbt_recluster.clustering.table import ClusteredTable
 
 _LONGEST = 24
 _UNKNOWN = "?"
 
 
-def lower_texts(table: KeyedTable, blocks: BlockMetadata, positions: IntArray) -> list[str]:
+def lower_texts(table: ClusteredTable, blocks: BlockMetadata, positions: IntArray) -> list[str]:
     """Return the least key of each block at ``positions``."""
     known = [np.zeros(len(blocks), dtype=bool)] * len(blocks.lower)
     return _key_texts(table, blocks.lower, known, positions)
 
 
-def upper_texts(table: KeyedTable, blocks: BlockMetadata, positions: IntArray) -> list[str]:
+def upper_texts(table: ClusteredTable, blocks: BlockMetadata, positions: IntArray) -> list[str]:
     """Return the greatest key of each block at ``positions``; an unknown bound is ``?``."""
     return _key_texts(table, blocks.upper, blocks.unbounded, positions)
 
 
-def item_texts(table: KeyedTable, item: int, values: Sequence[pa.Scalar]) -> list[str]:
+def item_texts(table: ClusteredTable, item: int, values: Sequence[pa.Scalar]) -> list[str]:
     """Return values of one key item (see :func:`dbt_recluster.iceberg.bounds.key_bounds`)."""
     field = table.key.fields[item]
     spark_type = table.columns.types[field.column]
@@ -42,7 +42,7 @@ def item_texts(table: KeyedTable, item: int, values: Sequence[pa.Scalar]) -> lis
 
 
 def _key_texts(
-    table: KeyedTable,
+    table: ClusteredTable,
     columns: Sequence[pa.Array],
     unbounded: Sequence[np.ndarray[tuple[int], np.dtype[np.bool_]]],
     positions: IntArray,

@@ -11,9 +11,9 @@ import numpy as np
 
 from dbt_recluster.clustering.cost_model import CostModel
 from dbt_recluster.clustering.demands import Demand
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.sampled_rows import SampledRows, SortedBlocks
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.block_metadata import BoolArray
 from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
 from dbt_recluster.iceberg.reads.metrics_evaluator import literals, may_match
@@ -81,7 +81,7 @@ class KeyTrial:
         opened_now: Blocks that each query opens today.
     """
 
-    def __init__(self, table: KeyedTable, demands: Sequence[Demand], options: ReclusterOptions) -> None:
+    def __init__(self, table: ClusteredTable, demands: Sequence[Demand], options: ReclusterOptions) -> None:
         self._table, self._names = table, [field.column for field in table.key.fields]
         self._metadata = table.metadata()
         self._queries = [self._query(demand) for demand in demands]

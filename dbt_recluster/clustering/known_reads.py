@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.planner import Reads
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.keyed_table import KeyedTable
+    from dbt_recluster.clustering.table import ClusteredTable
 
 # Stands for no reads at all, whatever the table records.
 EVEN = "even"
@@ -148,7 +148,7 @@ def reads_as_text(reads: Sequence[KnownRead]) -> str:
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
 
 
-def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[Read], list[str]]:
+def declared_reads(table: ClusteredTable, reads: Iterable[KnownRead]) -> tuple[list[Read], list[str]]:
     """Return the ranges that declared reads restrict columns to, and warnings about reads that are left out.
 
     A read that restricts no column reads the whole table and ends nowhere, so it is left out without a warning.
@@ -171,7 +171,7 @@ def declared_reads(table: KeyedTable, reads: Iterable[KnownRead]) -> tuple[list[
     return bound, left_out
 
 
-def reads_on_record(table: KeyedTable) -> list[Read]:
+def reads_on_record(table: ClusteredTable) -> list[Read]:
     """Return the reads that the table records, as far as it has their columns."""
     kinds = value_types(table.columns.types)
     recorded = RecordedReads.of(table.iceberg.properties)
@@ -179,7 +179,7 @@ def reads_on_record(table: KeyedTable) -> list[Read]:
     return [Read(read.source, box, read.weight, recorded.daily(read)) for read, box in boxes if box]
 
 
-def reads_of_key(table: KeyedTable, reads: Iterable[Read]) -> tuple[list[Read], Reads | None]:
+def reads_of_key(table: ClusteredTable, reads: Iterable[Read]) -> tuple[list[Read], Reads | None]:
     """Return the reads that restrict the table's key, and the range of the key of each, or None if there are none."""
     kinds, key = value_types(table.columns.types), table.key
     ranges = [(read, ends) for read in reads for ends in key_ranges(kinds, key, [read.box])]

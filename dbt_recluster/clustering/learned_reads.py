@@ -29,7 +29,7 @@ from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.table_names import name_parts
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.keyed_table import KeyedTable
+    from dbt_recluster.clustering.table import ClusteredTable
 
 DEFAULT_SPAN = timedelta(days=7)
 
@@ -65,7 +65,7 @@ class LearnedReads:
         return asdict(self)
 
 
-def is_project_known(table: KeyedTable, queries: Mapping[str, str]) -> bool:
+def is_project_known(table: ClusteredTable, queries: Mapping[str, str]) -> bool:
     """Whether the table records the reads of these queries, as of today."""
     recorded = RecordedReads.of(table.iceberg.properties)
     learned = recorded.at.get(PROJECT)
@@ -73,7 +73,7 @@ def is_project_known(table: KeyedTable, queries: Mapping[str, str]) -> bool:
     return is_fresh and recorded.state.get(PROJECT) == _digest(queries)
 
 
-def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> LearnedReads:
+def learn_from_project(table: ClusteredTable, queries: Mapping[str, str]) -> LearnedReads:
     """Record the ranges that the queries of a project read, in place of those recorded before.
 
     Args:
@@ -97,7 +97,7 @@ def learn_from_project(table: KeyedTable, queries: Mapping[str, str]) -> Learned
 
 
 def import_event_logs(
-    table: KeyedTable, directory: str, since: datetime | None = None, logged_as: str | None = None
+    table: ClusteredTable, directory: str, since: datetime | None = None, logged_as: str | None = None
 ) -> LearnedReads:
     """Record the ranges that the queries in Spark's event logs read, beside those recorded before.
 
@@ -181,7 +181,7 @@ class _LoggedReads:
         return f"; {names} is: name it with logged_as" if names else ""
 
 
-def forget_reads(table: KeyedTable) -> int:
+def forget_reads(table: ClusteredTable) -> int:
     """Drop the reads that a table records; return the number of their ranges."""
     recorded = RecordedReads.of(table.iceberg.properties)
     if READS_PROPERTY in table.iceberg.properties:
@@ -191,7 +191,7 @@ def forget_reads(table: KeyedTable) -> int:
 
 
 def _record(
-    table: KeyedTable,
+    table: ClusteredTable,
     source: str,
     boxes: Iterable[tuple[Mapping[str, Sequence[Any]], float]],
     state: Mapping[str, str],

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.recorded_changes import NO_CHANGES
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
@@ -31,7 +31,7 @@ class PlannedRound:
         plan: The plan.
     """
 
-    table: KeyedTable
+    table: ClusteredTable
     checkpoint: Checkpoint
     blocks: SnapshotBlocks
     plan: Plan

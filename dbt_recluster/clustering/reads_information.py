@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.known_reads import Read, reads_of_key
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.reads.column_ranges import ranges_as_json
 from dbt_recluster.planner import ReadCosts, Reads, read_costs
@@ -65,11 +65,11 @@ class ReadsInformation:
         return asdict(self)
 
 
-def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsInformation:
+def reads_information(table: ClusteredTable, left_out: Sequence[str] = ()) -> ReadsInformation:
     """Return the known reads of a table, by its blocks' bounds of the key; partitions are not pruned.
 
     Args:
-        table: The table, whose reads are those of :meth:`KeyedTable.know`.
+        table: The table, whose reads are those of :meth:`ClusteredTable.know`.
         left_out: The warnings of that call.
     """
     metadata = table.current_blocks().metadata
@@ -95,11 +95,11 @@ def reads_information(table: KeyedTable, left_out: Sequence[str] = ()) -> ReadsI
     )
 
 
-def daily_wasted_bytes(table: KeyedTable, metadata: BlockMetadata) -> tuple[float, float]:
+def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[float, float]:
     """Return the bytes that known reads waste each day.
 
     Args:
-        table: The table, whose reads are those of :meth:`KeyedTable.know`.
+        table: The table, whose reads are those of :meth:`ClusteredTable.know`.
         metadata: The blocks that they open.
 
     Returns:

@@ -12,7 +12,6 @@ from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
 from dbt_recluster.clustering.condition_checks import block_count, check_conditions
 from dbt_recluster.clustering.cost_model import CostModel
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
-from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.progress import Progress, RoundProgress
@@ -20,6 +19,7 @@ from dbt_recluster.clustering.recorded_changes import record_changes
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.rewrite_plan import rewrite_plan
 from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
@@ -57,7 +57,7 @@ class Recluster:
         options: How to recluster it.
     """
 
-    def __init__(self, table: KeyedTable, options: ReclusterOptions) -> None:
+    def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
         self._table = table
         self._options = options
         self._result = ReclusterResult(table.name, str(table.key), suspended=suspended_since(table.iceberg))

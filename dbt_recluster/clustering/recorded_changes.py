@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.history import PREFIX
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 
 PROPERTY = table_properties.CHANGES
@@ -73,13 +73,13 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
     return _with_unseen(recorded, snapshots).plus(snapshots)
 
 
-def known_changes(table: KeyedTable) -> Changes:
+def known_changes(table: ClusteredTable) -> Changes:
     """Return the changes of a table since its last recluster."""
     recorded = Changes.parse(table.iceberg.properties.get(PROPERTY))
     return changes_since_recluster(table.snapshots(), recorded)
 
 
-def record_changes(table: KeyedTable) -> None:
+def record_changes(table: ClusteredTable) -> None:
     """Record what has changed since the last recluster, if anything has since it was last recorded."""
     recorded = Changes.parse(table.iceberg.properties.get(PROPERTY)) or Changes()
     changes = known_changes(table)

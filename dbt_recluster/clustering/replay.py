@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks_added, removed_paths
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
@@ -37,7 +37,7 @@ class Week:
         rounds: The rounds of reclustering among them.
     """
 
-    def __init__(self, table: KeyedTable, now: datetime | None = None) -> None:
+    def __init__(self, table: ClusteredTable, now: datetime | None = None) -> None:
         self.now = parse_moment("now", now) or datetime.now(timezone.utc)
         snapshots = table.snapshots()
         self._first = snapshots[0].at if snapshots else self.now
@@ -108,7 +108,7 @@ class Replay:
         policy: The planner's policy.
     """
 
-    def __init__(self, table: KeyedTable, week: Week, policy: Policy) -> None:
+    def __init__(self, table: ClusteredTable, week: Week, policy: Policy) -> None:
         self._table, self._week, self._policy = table, week, policy
 
     @cached_property
@@ -159,7 +159,7 @@ class Replay:
     def _snapshots(self) -> list[int]:
         return [snapshot for entry in self.changes for snapshot in entry.snapshot_ids]
 
-    def bytes_read(self, key: KeyedTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
+    def bytes_read(self, key: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
         """Return the bytes that reclustering reads after all changes.
 
         Args:
@@ -180,7 +180,7 @@ class Replay:
         return read
 
     def _arrivals(
-        self, key: KeyedTable, items: Sequence[int] | None
+        self, key: ClusteredTable, items: Sequence[int] | None
     ) -> tuple[Blocks, IntArray, list[_Arrival]]:
         """Return the blocks of the start and of all changes on one axis, their positions in ``blocks``, and the order.
 

@@ -15,9 +15,9 @@ from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_reclus
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.key_text import item_texts
-from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.suspension import suspended_since
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.planner import Blocks, Reads
@@ -83,7 +83,7 @@ class ReportData:
         return str(self.information["table"])
 
 
-def report_data(table: KeyedTable, options: ReclusterOptions) -> ReportData:
+def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     """Collect the data of a table's report. Nothing is changed.
 
     Args:
@@ -202,7 +202,7 @@ def _joined(moments: Sequence[BlockMetadata], reads: Reads | None) -> Blocks:
     )
 
 
-def _labels(table: KeyedTable, blocks: BlockMetadata, layout: Layout) -> list[tuple[float, str]]:
+def _labels(table: ClusteredTable, blocks: BlockMetadata, layout: Layout) -> list[tuple[float, str]]:
     """Return a few positions along the axis with the first item of the key there."""
     count = len(blocks)
     if not count:

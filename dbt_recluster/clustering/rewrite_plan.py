@@ -6,13 +6,13 @@ import numpy as np
 
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.key_text import lower_texts, upper_texts
-from dbt_recluster.clustering.keyed_table import KeyedTable, SnapshotBlocks
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate
 
 
-def rewrite_plan(table: KeyedTable, blocks: SnapshotBlocks, plan: Plan, policy: Policy) -> RewritePlan:
+def rewrite_plan(table: ClusteredTable, blocks: SnapshotBlocks, plan: Plan, policy: Policy) -> RewritePlan:
     """Describe a plan.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
 from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
@@ -55,7 +55,7 @@ class SampledRows:
         partition_of_block: The partition of each block of the table, counted from 0, int64 (blocks,).
     """
 
-    def __init__(self, table: KeyedTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
+    def __init__(self, table: ClusteredTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
         names = [name for name in named if name in kinds]
         rows = int(metadata.rows.sum())
@@ -85,7 +85,7 @@ class SampledRows:
         """Return how many rows there are."""
         return len(self._partition)
 
-    def _sizes(self, table: KeyedTable, block_rows: int) -> tuple[IntArray, IntArray]:
+    def _sizes(self, table: ClusteredTable, block_rows: int) -> tuple[IntArray, IntArray]:
         """Return the rows of each partition that are not deleted, and the most in one of its blocks."""
         metadata = table.metadata()
 

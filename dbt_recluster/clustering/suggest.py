@@ -15,8 +15,8 @@ from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.auto_depth import recorded_depth
 from dbt_recluster.clustering.demands import demands_of
 from dbt_recluster.clustering.key_trial import KeyCandidate, KeyTrial
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO
 from dbt_recluster.exceptions import ClusterKeyError
 
@@ -64,7 +64,7 @@ class Suggestion:
 
 
 def suggest_key(
-    table: KeyedTable, queries: Sequence[str] | Mapping[str, str], options: ReclusterOptions
+    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str], options: ReclusterOptions
 ) -> Suggestion:
     """Try every column of a table as a key, and pairs of the best; with ``queries`` only columns that they name.
 
@@ -141,7 +141,9 @@ def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str]) -> tuple[
     return tuple(lines)
 
 
-def _key_columns(table: KeyedTable, named: set[str] | None) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+def _key_columns(
+    table: ClusteredTable, named: set[str] | None
+) -> tuple[list[str], tuple[tuple[str, str], ...]]:
     """Return the columns that can be a key, among those that queries name if there are any; and those that cannot."""
     columns, not_tried = [], []
     for name in table.columns.names:

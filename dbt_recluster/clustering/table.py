@@ -1,174 +1,297 @@
-"""A table and everything that can be asked of its clustering."""
+"""A table under one cluster key: loaded once, the blocks of each snapshot read once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from dbt_recluster.clustering.auto_depth import recorded_depth, with_depth
-from dbt_recluster.clustering.cost_model import CostEstimate, CostModel
-from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
-from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.information import count_blocks_opened, table_information
-from dbt_recluster.clustering.keyed_table import ClusterBy, KeyedTable
-from dbt_recluster.clustering.known_reads import KnownRead
-from dbt_recluster.clustering.learned_reads import (
-    LearnedReads,
-    forget_reads,
-    import_event_logs,
-    is_project_known,
-    learn_from_project,
+import numpy as np
+
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.block_cache import BlockCache
+from dbt_recluster.clustering.known_reads import (
+    KnownRead,
+    Read,
+    declared_reads,
+    reads_of_key,
+    reads_on_record,
 )
-from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads_information import ReadsInformation, reads_information
-from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.report_data import ReportData, report_data
-from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.clustering.suggest import Suggestion, suggest_key
-from dbt_recluster.clustering.suspension import resume, suspend
-from dbt_recluster.clustering.table_maintenance import TableMaintenance
-from dbt_recluster.clustering.values import AUTO
-from dbt_recluster.iceberg.catalog_files import CatalogFiles
-from dbt_recluster.iceberg.environment import check_has_jvm
-from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.clustering.options import KEY_PROPERTY, RECLUSTER_OPTIONS
+from dbt_recluster.clustering.values import require_predicate
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
+from dbt_recluster.iceberg.reads.predicates import Predicate
+from dbt_recluster.iceberg.recorded_levels import levels_and_runs
+from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.planner import Blocks, Reads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-P = ParamSpec("P")
-T = TypeVar("T")
-Table = TypeVar("Table", bound=KeyedTable)
+ClusterBy = str | Sequence[str] | ClusterKey
 
-_DEFAULTS = ReclusterOptions()
+_DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
 
+# Of the process, since each operation and each build opens its table anew.
+_CACHE = BlockCache()
 
-def _interruptible(verb: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
-    """Let Ctrl-C end a verb of a table (:class:`Interruptible`)."""
-
-    @wraps(verb)
-    def run(self: Table, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with Interruptible(self.iceberg.spark):
-            return verb(self, *args, **kwargs)
-
-    return run
+# Another process may expire the metadata that is being read this often before the read gives up.
+_READ_ATTEMPTS = 5
 
 
-class ClusteredTable(KeyedTable):
-    """An Iceberg table, its cluster key, and what can be done with them.
+@dataclass(frozen=True)
+class SnapshotBlocks:
+    """The blocks of a snapshot, and those that a plan may select from.
 
-    ```python
-    table = ClusteredTable(spark, "analytics.events")
-    print(table.information()["average_depth"])
-    table.recluster(ReclusterOptions(final=True))
-    ```
+    Attributes:
+        metadata: All blocks.
+        eligible: Positions in ``metadata`` of the blocks that the predicate admits.
+        blocks: The eligible blocks for the planner, in the order of ``eligible``.
+        planned: The same, followed by the other blocks at level -1: none of them may be merged, and none of their
+            keys may become deeper.
+    """
+
+    metadata: BlockMetadata
+    eligible: IntArray
+    blocks: Blocks
+    planned: Blocks
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot, or None if the table has none."""
+        return self.metadata.snapshot_id
+
+
+class ClusteredTable:
+    """An Iceberg table under a cluster key.
+
+    What it has read stays until :meth:`refresh`, so everything that is asked of one object is asked of the same
+    snapshot.
 
     Args:
         spark: A session with Iceberg's extensions.
-        name: ``schema.table`` or ``catalog.schema.table``.
+        name: ``schema.table``, ``catalog.schema.table``, or a table of the current namespace.
         cluster_by: The cluster key; None is the table's sort order.
 
     Raises:
         NotAnIcebergTableError: There is no such table.
-        Interrupted: Ctrl-C was pressed in the main thread. Every verb may raise it.
     """
 
     def __init__(self, spark: SparkSession, name: str, cluster_by: ClusterBy | None = None) -> None:
-        check_has_jvm(spark)
-        with Interruptible(spark):
-            super().__init__(spark, name, cluster_by)
+        self._attach(IcebergTable.load(spark, name), cluster_by)
 
-    @_interruptible
-    def information(self, where: str | None = None, block_rows: int | None = None) -> dict[str, Any]:
-        """Return the clustering metrics (:func:`dbt_recluster.clustering.information.table_information`)."""
-        return table_information(self, where, block_rows)
+    def _attach(self, iceberg: IcebergTable, cluster_by: ClusterBy | None) -> None:
+        self.iceberg = iceberg
+        self.cluster_by = cluster_by
+        self._metadata: dict[int | None, BlockMetadata] = {}
+        self._snapshots: list[Snapshot] | None = None
+        self._predicates: dict[str, Predicate] = {}
+        self._known_reads: list[Read] | None = None
+        self._reads: Reads | None = None
 
-    @_interruptible
-    def blocks_opened(self, where: str) -> int:
-        """Return how many blocks a query with this predicate opens."""
-        return count_blocks_opened(self, where)
+    def under(self, cluster_by: ClusterBy) -> ClusteredTable:
+        """Return the same loaded table under another key."""
+        other = ClusteredTable.__new__(ClusteredTable)
+        other._attach(self.iceberg, cluster_by)
+        other._known_reads = self._known_reads
+        return other
 
-    @_interruptible
-    def history(self, since: datetime | None = None) -> list[HistoryEntry]:
-        """Return every round of reclustering and every other commit, oldest first."""
-        return table_history(self, since)
+    @property
+    def name(self) -> str:
+        """The identifier as the caller gave it."""
+        return self.iceberg.name
 
-    @_interruptible
-    def estimate(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterEstimate:
-        """Estimate what reclustering until nothing is left to do would cost and gain."""
-        self.know(options.reads)
-        return estimate_recluster(self, with_depth(self, options)[0])
+    @cached_property
+    def columns(self) -> Columns:
+        """The table's columns.
 
-    @_interruptible
-    def estimate_cost(
-        self, options: ReclusterOptions = _DEFAULTS, now: datetime | None = None
-    ) -> CostEstimate:
-        """Estimate the cost of the first clustering, and of each day of loads like those of the past week."""
-        self.know(options.reads)
-        return CostModel(self, with_depth(self, options)[0].policy, now).estimate()
-
-    @_interruptible
-    def suggest(
-        self, queries: Sequence[str] | Mapping[str, str] = (), options: ReclusterOptions = _DEFAULTS
-    ) -> Suggestion:
-        """Suggest a cluster key for queries; ``auto`` stands for the threshold that the table records."""
-        recorded = recorded_depth(self)
-        if options.depth == AUTO and recorded is not None:
-            options = replace(options, depth=recorded.depth)
-        return suggest_key(self, queries, options)
-
-    @_interruptible
-    def report_data(self, options: ReclusterOptions = _DEFAULTS) -> ReportData:
-        """Collect the data of the table's report."""
-        return report_data(self, with_depth(self, options)[0])
-
-    @_interruptible
-    def recluster(self, options: ReclusterOptions = _DEFAULTS) -> ReclusterResult:
-        """Merge the block sets that make the table deep, until it is well clustered or a limit is reached.
-
-        The object then describes the table as it is afterwards.
+        Raises:
+            UnsupportedTableError: Spark cannot read the table.
         """
-        return Recluster(self, options).run()
+        return self.iceberg.columns()
 
-    def maintenance(self, catalog: CatalogFiles | None = None) -> TableMaintenance:
-        """Return what cleans up after the table's commits; ``catalog`` is what a call on many tables shares."""
-        return TableMaintenance(self.iceberg, catalog=catalog)
+    @cached_property
+    def key(self) -> ClusterKey:
+        """The cluster key, checked against the table's columns.
 
-    @_interruptible
-    def clustering_reads(self, declared: Sequence[KnownRead] | None = None) -> ReadsInformation:
-        """Return the known reads and the blocks that each opens; ``declared`` as in :meth:`know`."""
-        return reads_information(self, self.know(declared))
+        Raises:
+            ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
+        """
+        if self.cluster_by is not None:
+            given = self.cluster_by
+            parsed = given if isinstance(given, ClusterKey) else parse_cluster_key(given)
+            return parsed.check(self.columns)
+        key = table_cluster_key(self.iceberg)
+        if key is None:
+            raise ClusterKeyError(
+                f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
+                "cluster_by"
+            )
+        return key.check(self.columns)
 
-    @_interruptible
-    def is_project_known(self, queries: Mapping[str, str]) -> bool:
-        """Whether :meth:`learn_from_project` has learned these queries, and not long ago."""
-        return is_project_known(self, queries)
+    @property
+    def block_bytes(self) -> int:
+        """Bytes in a full block, by the table's property.
 
-    @_interruptible
-    def learn_from_project(self, queries: Mapping[str, str]) -> LearnedReads:
-        """Record which ranges the queries of a project, by name, read."""
-        return learn_from_project(self, queries)
+        Raises:
+            UnsupportedTableError: It is not a number of bytes; nobody can write to the table then.
+        """
+        return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
 
-    @_interruptible
-    def import_event_logs(
-        self, directory: str, since: datetime | None = None, logged_as: str | None = None
-    ) -> LearnedReads:
-        """Record which ranges the queries in Spark's event logs read."""
-        return import_event_logs(self, directory, since, logged_as)
+    def refresh(self) -> None:
+        """Move on to the current snapshot."""
+        self.iceberg.refresh()
+        self._metadata.clear()
+        self._snapshots = None
 
-    @_interruptible
-    def forget_reads(self) -> int:
-        """Drop the reads that the table records; return the number of their ranges."""
-        return forget_reads(self)
+    def snapshots(self) -> list[Snapshot]:
+        """Return the current snapshot and its ancestors that have not expired, oldest first."""
+        if self._snapshots is None:
+            self._snapshots = self.iceberg.snapshots()
+        return self._snapshots
 
-    @_interruptible
-    def suspend(self) -> str:
-        """Keep everybody from reclustering the table; return since when."""
-        return suspend(self.iceberg)
+    def predicate(self, where: str) -> Predicate:
+        """Return a parsed predicate.
 
-    @_interruptible
-    def resume(self) -> str | None:
-        """Allow reclustering again; return since when it was suspended, or None if it was not."""
-        return resume(self.iceberg)
+        Raises:
+            PredicateError: It cannot choose blocks of this table.
+            OptionError: It is no text.
+        """
+        require_predicate("where", where)
+        if where not in self._predicates:
+            self._predicates[where] = Predicate.parse(self.iceberg, where)
+        return self._predicates[where]
+
+    def know(self, reads: Sequence[KnownRead] | None = None) -> list[str]:
+        """Have plans and metrics follow these reads.
+
+        Args:
+            reads: None stands for the reads that the table's model declares, or else for those that the table records.
+
+        Returns:
+            Warnings about reads that are left out.
+
+        Raises:
+            OptionError: The property that records the model's reads is no list of reads.
+        """
+        left_out: list[str] = []
+        if reads is None:
+            reads = RECLUSTER_OPTIONS["reads"].recorded(self.iceberg.properties)
+        if reads is None:
+            known = reads_on_record(self)
+        else:
+            known, left_out = declared_reads(self, reads)
+        self._known_reads, self._reads = known, None
+        return left_out
+
+    def reads_changed(self) -> None:
+        """Read the table's reads anew when they are needed next."""
+        self._known_reads = self._reads = None
+
+    @property
+    def known_reads(self) -> list[Read]:
+        """The queries that are known to read the table: those of the last :meth:`know`."""
+        if self._known_reads is None:
+            self.know()
+        return self._known_reads or []
+
+    @property
+    def reads(self) -> Reads | None:
+        """Their ranges of the key, for the planner, or None if no known read restricts the key."""
+        if self._reads is None:
+            _, self._reads = reads_of_key(self, self.known_reads)
+        return self._reads
+
+    def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
+        """Return the blocks of the current snapshot, or of an older one that the table still has."""
+        snapshot_id = self.iceberg.snapshot_id if snapshot_id is None else snapshot_id
+        if snapshot_id is None:
+            return read_blocks(self.iceberg, self.key)
+        if snapshot_id not in self._metadata:
+            schema = self.iceberg.schema_json
+            self._metadata[snapshot_id] = _CACHE.get(
+                (self.iceberg.manifest_list(snapshot_id), snapshot_id, schema, str(self.key)),
+                lambda: read_blocks(self.iceberg, self.key, snapshot_id),
+            )
+        return self._metadata[snapshot_id]
+
+    def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:
+        """Return the blocks of a snapshot for the planner.
+
+        The levels of an older snapshot's blocks are those that the table knows today: 0 if no live block has the
+        level any more.
+
+        Args:
+            where: A predicate; only blocks that may hold a matching row are eligible.
+            snapshot_id: An older snapshot; None is the current one.
+
+        Raises:
+            PredicateError: ``where`` cannot choose blocks.
+        """
+        predicate = None if where is None else self.predicate(where)
+        metadata = self.metadata(snapshot_id)
+        if predicate is None:
+            every = self.planner_blocks(metadata)
+            return SnapshotBlocks(metadata, np.arange(len(metadata)), every, every)
+        admitted = predicate.may_match(self.iceberg, metadata)
+        eligible, others = np.flatnonzero(admitted), np.flatnonzero(~admitted)
+        blocks = self.planner_blocks(metadata.take(eligible))
+        if not len(others):
+            return SnapshotBlocks(metadata, eligible, blocks, blocks)
+        both = metadata.take(np.concatenate([eligible, others]))
+        level, run = levels_and_runs(self.iceberg, both, self.key)
+        level = np.where(np.arange(len(both)) < len(eligible), level, -1)
+        return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, level, run))
+
+    def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
+        """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
+        for _ in range(_READ_ATTEMPTS - 1):
+            snapshot_id = self.iceberg.snapshot_id
+            try:
+                return self.blocks(where)
+            except ReclusterError:
+                raise
+            except Exception:
+                self.refresh()
+                if self.iceberg.snapshot_id == snapshot_id:
+                    raise
+        return self.blocks(where)
+
+    def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
+        """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
+        metadata = None
+        if not self.iceberg.may_have_deletes(snapshot_id):
+            metadata = read_manifest_blocks(self.iceberg, self.key, snapshot_id, partitions)
+        if metadata is None:
+            metadata = read_blocks(self.iceberg, self.key, snapshot_id, partitions)
+        return self.planner_blocks(metadata)
+
+    def planner_blocks(
+        self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None
+    ) -> Blocks:
+        """Return blocks for the planner, with the recorded levels and runs unless others are given.
+
+        A block that the snapshot lists more than once has level -1, so no plan selects it.
+        """
+        if level is None or run is None:
+            level, run = levels_and_runs(self.iceberg, metadata, self.key)
+        if metadata.repeated is not None:
+            level = np.where(metadata.repeated, -1, level)
+        return Blocks.build(
+            lower=metadata.lower,
+            upper=metadata.upper,
+            rows=metadata.rows,
+            bytes=metadata.bytes,
+            level=level,
+            run=run,
+            partition=metadata.partition,
+            unbounded=metadata.unbounded,
+            deleted=metadata.deleted_rows,
+            reads=self.reads,
+        )

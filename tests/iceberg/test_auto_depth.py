@@ -11,9 +11,14 @@ import pytest
 
 from dbt_recluster.clustering.auto_depth import DEPTH_PROPERTY, auto_depth
 from dbt_recluster.clustering.cost_model import CostModel
-from dbt_recluster.clustering.keyed_table import KeyedTable
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.maintenance import ClusteredTable, estimate_clustering_cost, recluster
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.maintenance import (
+    ClusteredTable,
+    clustering_report_data,
+    estimate_clustering_cost,
+    recluster,
+)
 from dbt_recluster.planner import Policy
 from dbt_recluster.report.html import write_report
 from dbt_recluster.report.operation_text import cost
@@ -38,7 +43,7 @@ def reads(weight: float) -> list[dict[str, Any]]:
 
 
 def threshold(spark: Any, table: str) -> float | None:
-    text = KeyedTable(spark, table, "k").iceberg.properties.get(DEPTH_PROPERTY)
+    text = ClusteredTable(spark, table, "k").iceberg.properties.get(DEPTH_PROPERTY)
     return None if text is None else json.loads(text)["depth"]
 
 
@@ -69,7 +74,9 @@ def test_it_holds_for_a_day(spark: Any, table: str) -> None:
     record(recorded(12, "2026-01-01", "2999-01-01T00:00:00+00:00"))
     keyed.refresh()
     assert auto_depth(keyed).depth == 12
-    assert not keyed.recluster(ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))).rounds
+    assert (
+        not Recluster(keyed, ReclusterOptions(depth="auto", block_rows=100, reads=reads(1000))).run().rounds
+    )
     old = "2020-01-01T00:00:00"
     for text in (
         recorded(12, old, old),
@@ -102,7 +109,7 @@ def test_a_dry_run_and_an_estimate_record_nothing(spark: Any, table: str) -> Non
     assert planned.plan is not None
     assert planned.plan.sets
     assert estimate_clustering_cost(spark, table, "k", depth="auto").first_bytes
-    ClusteredTable(spark, table, "k").report_data(ReclusterOptions(depth="auto"))
+    clustering_report_data(spark, table, "k", depth="auto")
     assert threshold(spark, table) is None
 
 
@@ -126,7 +133,7 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     text = cost(found.as_dict())
     assert "a day not read because of it: it costs" in text
     assert text.splitlines()[-2].endswith("a day more than it saves")
-    report = ClusteredTable(spark, table).report_data()
+    report = clustering_report_data(spark, table)
     assert report.balance is not None
     assert report.balance.saved == found.saved_bytes_per_day
     (page, _) = write_report([report], tmp_path / "report.html")
@@ -156,6 +163,6 @@ def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) ->
 
 
 def opened_bytes(spark: Any, table: str, key: int) -> int:
-    metadata = KeyedTable(spark, table, "k").metadata()
+    metadata = ClusteredTable(spark, table, "k").metadata()
     lower, upper = (np.array(column[0].to_pylist()) for column in (metadata.lower, metadata.upper))
     return int(metadata.bytes[(lower <= key) & (key <= upper)].sum())

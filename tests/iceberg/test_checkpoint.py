@@ -16,6 +16,7 @@ from tables import Meanwhile, checksum
 from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint, forget
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg import changed_partitions as changes
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -42,7 +43,7 @@ def load(spark: Any, table: str, partition: int, keys: range, files: int = 1) ->
 
 
 def build(spark: Any, table: str) -> Any:
-    return ClusteredTable(spark, table, "k").recluster(BUILD)
+    return Recluster(ClusteredTable(spark, table, "k"), BUILD).run()
 
 
 def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
@@ -60,7 +61,7 @@ def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
 
 def settle(spark: Any, table: str) -> None:
     """Recluster until a round leaves nothing to do, and forget that it was seen."""
-    ClusteredTable(spark, table, "k").recluster(replace(BUILD, final=True, trigger="manual"))
+    Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, final=True, trigger="manual")).run()
     forget()
 
 
@@ -165,7 +166,7 @@ def test_what_others_commit_during_a_merge_is_looked_at(spark: Any, schema: str)
     for partition in (0, 0, 1):
         load(spark, table, partition, range(100))
     meanwhile = Meanwhile("commit", lambda: load(spark, table, 1, range(50, 150)))
-    done = ClusteredTable(spark, table, "k").recluster(replace(BUILD, progress=meanwhile))
+    done = Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, progress=meanwhile)).run()
     assert (done.blocks_in, meanwhile.errors) == (2, [])
     found = build(spark, table)
     assert (found.blocks_in, found.blocks_before) == (2, 4)
@@ -178,7 +179,7 @@ def test_a_recluster_that_left_something_out_is_not_recorded(spark: Any, schema:
     size = int(spark.sql(f"select max(file_size_in_bytes) from {table}.files").first()[0])
 
     def is_recorded(**limit: Any) -> bool:
-        done = ClusteredTable(spark, table, "k").recluster(replace(BUILD, **limit))
+        done = Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, **limit)).run()
         assert done.rounds
         return PROPERTY in IcebergTable.load(spark, table).properties
 
@@ -209,10 +210,10 @@ def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) 
         keys = f"cast({first * 1000} + id * {(last - first) * 1000} / 99 as bigint) as k"
         spark.range(0, 100, 1, 1).selectExpr(keys, f"{partition} as p").writeTo(table).append()
     keyed = ClusteredTable(spark, table, "k")
-    assert keyed.recluster(options).blocks_in == 2
+    assert Recluster(keyed, options).run().blocks_in == 2
     forget()
     assert not agrees(spark, table, options)
-    assert ClusteredTable(spark, table, "k").recluster(options).blocks_in == 2
+    assert Recluster(ClusteredTable(spark, table, "k"), options).run().blocks_in == 2
 
 
 @pytest.mark.alike
@@ -264,7 +265,9 @@ def test_rules_that_change_during_a_merge_are_not_those_of_the_look(spark: Any, 
         load(spark, table, partition, range(100))
     change = f"alter table {table} set tblproperties ('write.target-file-size-bytes' = '5000')"
     meanwhile = Meanwhile("commit", lambda: (spark.sql(change), load(spark, table, 2, range(9))))
-    assert ClusteredTable(spark, table, "k").recluster(replace(BUILD, progress=meanwhile)).blocks_in == 2
+    assert (
+        Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, progress=meanwhile)).run().blocks_in == 2
+    )
     assert PROPERTY not in IcebergTable.load(spark, table).properties
 
 

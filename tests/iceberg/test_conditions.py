@@ -8,6 +8,7 @@ import pytest
 from tables import metadata_file
 
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.maintenance import ClusteredTable
@@ -30,7 +31,7 @@ def load(spark: Any, table: str, times: int = 1) -> None:
 
 def after_build(spark: Any, table: str, after: Any = None, when: Any = None, **given: Any) -> ReclusterResult:
     options = ReclusterOptions(depth=2, block_rows=100, trigger="run", after=after, when=when, **given)
-    return ClusteredTable(spark, table, "k").recluster(options)
+    return Recluster(ClusteredTable(spark, table, "k"), options).run()
 
 
 def test_changes_since_the_last_recluster(spark: Any, table: str) -> None:
@@ -110,7 +111,7 @@ def test_a_table_that_is_replaced(spark: Any, table: str) -> None:
 def test_by_hand_they_do_not_count(spark: Any, table: str) -> None:
     load(spark, table, 3)
     options = ReclusterOptions(depth=2, block_rows=100, after={"rows": 1e9})
-    assert ClusteredTable(spark, table, "k").recluster(options).rounds
+    assert Recluster(ClusteredTable(spark, table, "k"), options).run().rounds
 
 
 def test_an_example_query(spark: Any, table: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tables import checksum, make_table
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.maintenance import recluster
 
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read", "write.delete.granularity": "file"}
@@ -28,11 +28,11 @@ def ordered(spark: Any, schema: str, **properties: Any) -> str:
 @pytest.mark.parametrize("version", [3, 2])
 def test_only_blocks_with_many_deleted_rows_are_rewritten(spark: Any, schema: str, version: int) -> None:
     table = ordered(spark, schema, **{"format-version": version})
-    assert KeyedTable(spark, table, "k").metadata().deleted_rows is None
+    assert ClusteredTable(spark, table, "k").metadata().deleted_rows is None
     spark.sql(f"delete from {table} where k < 1000 and k % 2 = 0")
     spark.sql(f"delete from {table} where k >= 3000 and k % 10 = 0")
     before = checksum(spark, table)
-    metadata = KeyedTable(spark, table, "k").metadata()
+    metadata = ClusteredTable(spark, table, "k").metadata()
     assert metadata.deleted_rows is not None
     assert sorted(metadata.deleted_rows.tolist()) == [0, 0, 100, 500]
     planned = recluster(spark, table, "k", block_rows=1000, dry_run=True)
@@ -42,7 +42,7 @@ def test_only_blocks_with_many_deleted_rows_are_rewritten(spark: Any, schema: st
     assert (result.blocks_in, result.blocks_out, result.rows) == (1, 1, 500)
     assert result.reason == "reducible depth 1 is at most 4"
     assert checksum(spark, table) == before
-    after = KeyedTable(spark, table, "k").metadata()
+    after = ClusteredTable(spark, table, "k").metadata()
     assert after.deleted_rows is not None
     assert sorted(after.deleted_rows.tolist()) == [0, 0, 0, 100]
     assert not recluster(spark, table, "k", block_rows=1000).rounds
@@ -59,7 +59,7 @@ def test_a_block_without_a_row_left_goes(spark: Any, schema: str) -> None:
 def test_deletes_of_several_blocks_are_not_counted(spark: Any, schema: str) -> None:
     table = ordered(spark, schema, **{"format-version": 2, "write.delete.granularity": "partition"})
     spark.sql(f"delete from {table} where k % 2 = 0")
-    metadata = KeyedTable(spark, table, "k").metadata()
+    metadata = ClusteredTable(spark, table, "k").metadata()
     assert metadata.deleted_rows is not None
     assert not metadata.deleted_rows.any()
     assert not recluster(spark, table, "k", block_rows=1000).rounds

@@ -15,7 +15,7 @@ from tables import append, make_table
 from dbt_recluster.adapter.model_response import respond
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.job.command_line import main
-from dbt_recluster.maintenance import ClusteredTable, import_reads
+from dbt_recluster.maintenance import estimate_recluster, import_reads
 from dbt_recluster.operations.registry import OPERATIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "figures.md"
@@ -75,7 +75,7 @@ def test_the_page_has_the_names_of_the_json(
     answers["clustering_reads: each of its reads"] |= ask("clustering_reads")["reads"][0].keys()
     suggested = ask("suggest_cluster_by")["candidates"]
     answers["suggest_cluster_by: each of its candidates"] |= suggested[0].keys()
-    answers["The estimate in the report"] |= ClusteredTable(spark, table).estimate().as_dict().keys()
+    answers["The estimate in the report"] |= estimate_recluster(spark, table).as_dict().keys()
     for name in OPERATIONS:
         if name not in answers and name != "clustering_report":  # which answers with files
             ask(name, *MORE.get(name, ()))

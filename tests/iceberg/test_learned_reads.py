@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tables import checksum
 
+from dbt_recluster.clustering.learned_reads import is_project_known, learn_from_project
 from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.reads.column_ranges import predicate_ranges, ranges_predicate
@@ -18,10 +19,13 @@ from dbt_recluster.iceberg.reads.event_logs import EventLogs
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import (
     ClusteredTable,
+    clustering_information,
     clustering_reads,
+    clustering_report_data,
     forget_reads,
     import_reads,
     recluster,
+    suggest_cluster_by,
 )
 from dbt_recluster.report.figures import depth_curve, shows_ends
 
@@ -107,16 +111,16 @@ def test_event_logs_give_the_same_reads_as_the_queries(spark: Any, wide: str, tm
     queries = [f"select n, d from {wide} where {where}" for where in PREDICATES]
     for query in queries:
         by_query, by_log = (ClusteredTable(spark, wide, "n") for _ in range(2))
-        by_query.learn_from_project({"q": query})
+        learn_from_project(by_query, {"q": query})
         expected = RecordedReads.parse(by_query.iceberg.properties[READS_PROPERTY]).reads
-        by_query.forget_reads()
+        forget_reads(spark, by_query)
         directory = tmp_path / str(abs(hash(query)))
         write_log(directory, "app-1", events(spark, [query], now() - timedelta(hours=1)))
-        learned = by_log.import_event_logs(str(directory))
+        learned = import_reads(spark, by_log, str(directory))
         assert (learned.scans, learned.left_out) == (1, []), query
         found = RecordedReads.parse(by_log.iceberg.properties[READS_PROPERTY]).reads
         assert [read.box for read in found] == [read.box for read in expected], query
-        by_log.forget_reads()
+        forget_reads(spark, by_log)
 
 
 def test_a_log_is_counted_once_and_fades(spark: Any, wide: str, tmp_path: Path) -> None:
@@ -226,12 +230,12 @@ def test_what_was_learned_is_followed_by_everybody_until_it_is_forgotten(spark: 
 def test_a_project_replaces_what_it_read_before(spark: Any, loaded: str) -> None:
     first = {"model.a": f"select * from {loaded} where k = 1"}
     table = ClusteredTable(spark, loaded, "k")
-    assert not table.is_project_known(first)
-    table.learn_from_project(first)
-    assert ClusteredTable(spark, loaded).is_project_known(first)
+    assert not is_project_known(table, first)
+    learn_from_project(table, first)
+    assert is_project_known(ClusteredTable(spark, loaded), first)
     second = {"model.a": f"select * from {loaded} where k = 2"}
-    assert not table.is_project_known(second)
-    table.learn_from_project(second)
+    assert not is_project_known(table, second)
+    learn_from_project(table, second)
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [2, 2]}]
 
 
@@ -261,7 +265,7 @@ def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str)
     import_reads(
         spark, f"{schema}.big", queries={"q": f"select * from {schema}.big where k between 100 and 200"}
     )
-    suggestion = ClusteredTable(spark, f"{schema}.big").suggest()
+    suggestion = suggest_cluster_by(spark, f"{schema}.big")
     assert suggestion.queries == ("`k` >= cast('100' as bigint) and `k` <= cast('200' as bigint)",)
     assert suggestion.candidates[0].cluster_by == ("k",)
     table = ClusteredTable(spark, wide, "n")
@@ -273,17 +277,17 @@ def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str)
 
 
 def test_information_says_what_is_wasted(spark: Any, loaded: str) -> None:
-    assert "share_wasted" not in ClusteredTable(spark, loaded, "k").information()
+    assert "share_wasted" not in clustering_information(spark, loaded, "k")
     import_reads(spark, loaded, queries={"q": f"select * from {loaded} where k between 310 and 750"})
-    assert ClusteredTable(spark, loaded, "k").information()["share_wasted"] == 0.15
+    assert clustering_information(spark, loaded, "k")["share_wasted"] == 0.15
 
 
 def test_the_report_shows_where_reads_end(spark: Any, loaded: str) -> None:
     recluster(spark, loaded, "k", depth=3, block_rows=100, where="k < 300")
-    unknown = ClusteredTable(spark, loaded, "k").report_data()
+    unknown = clustering_report_data(spark, loaded, "k")
     assert not shows_ends(unknown)
     import_reads(spark, loaded, queries={"q": f"select * from {loaded} where k between 310 and 750"})
-    report = ClusteredTable(spark, loaded, "k").report_data()
+    report = clustering_report_data(spark, loaded, "k")
     assert shows_ends(report)
     assert report.now.ends.sum() == 2
     assert np.round(report.now.at[report.now.ends > 0], 1).tolist() == [0.3, 0.7]
@@ -332,5 +336,5 @@ def test_places_of_logs_are_imported_one_by_one(spark: Any, wide: str, tmp_path:
 
 def test_a_project_compiled_for_another_schema_takes_nothing_away(spark: Any, loaded: str) -> None:
     table = ClusteredTable(spark, loaded, "k")
-    table.learn_from_project({"a": f"select * from {loaded} where k = 1"})
-    assert table.learn_from_project({"a": "select 1"}).recorded == 1
+    learn_from_project(table, {"a": f"select * from {loaded} where k = 1"})
+    assert learn_from_project(table, {"a": "select 1"}).recorded == 1

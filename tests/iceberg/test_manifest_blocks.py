@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg import manifest_blocks
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, read_blocks
 from dbt_recluster.iceberg.changed_partitions import ChangedPartitions, changed_partitions
@@ -68,7 +68,7 @@ def same_partitions(one: BlockMetadata, other: BlockMetadata) -> bool:
     return len(distinct) == len({a for a, _ in distinct}) == len({b for _, b in distinct})
 
 
-def check(table: KeyedTable, partitions: ChangedPartitions) -> BlockMetadata:
+def check(table: ClusteredTable, partitions: ChangedPartitions) -> BlockMetadata:
     snapshot_id = table.iceberg.snapshot_id
     assert snapshot_id is not None
     mine = read_manifest_blocks(table.iceberg, table.key, snapshot_id, partitions)
@@ -114,7 +114,7 @@ def wide(spark: Any) -> Any:
 @pytest.mark.alike
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_bounds_of_every_type(spark: Any, wide: str, key: Any) -> None:
-    table = KeyedTable(spark, wide, key)
+    table = ClusteredTable(spark, wide, key)
     partitions = ChangedPartitions(({"p": 1}, {"p": None}), {"p": "int"})
     assert len(check(table, partitions)) == 3
 
@@ -134,7 +134,7 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
     )
     spark.sql(f"alter table {name} alter column k type bigint")
     spark.sql(f"alter table {name} alter column x type decimal(9, 1)")
-    since = KeyedTable(spark, name, "k").iceberg.snapshot_id
+    since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
     spark.sql(f"insert into {name} values (3000000000, 12345.5, 'a', date'2026-01-01'), (1, 1, null, null)")
     spark.sql(f"alter table {name} add partition field q")
     spark.sql(f"insert into {name} values (7, 7, 'a', date'2026-01-01'), (8, 8, 'b''c', null)")
@@ -143,7 +143,7 @@ def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
     spark.sql(f"alter table {name} drop partition field p")
     spark.sql(f"insert into {name} values (9, 9, 'a', date'2026-01-01')")
     for key in ("k", "x", ["p", "k"]):
-        table = KeyedTable(spark, name, key)
+        table = ClusteredTable(spark, name, key)
         assert since is not None
         assert table.iceberg.snapshot_id is not None
         partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
@@ -164,13 +164,13 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
         f"create table {name} (k int, `Part` string, ts timestamp) using iceberg partitioned by (`Part`, days(ts))"
     )
     spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-01 01:00:00'), (2, 'b', null)")
-    since = KeyedTable(spark, name, "k").iceberg.snapshot_id
+    since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
     spark.sql(f"insert into {name} values (3, 'a', timestamp'2026-01-01 02:00:00'), (4, 'c', null)")
     spark.sql(f"alter table {name} rename column `Part` to other")
     spark.sql(f"alter table {name} rename column k to key")
     spark.sql(f"alter table {name} replace partition field ts_day with days(ts) as day_of_ts")
     spark.sql(f"insert into {name} values (5, 'a', timestamp'2026-01-01 03:00:00')")
-    table = KeyedTable(spark, name, "key")
+    table = ClusteredTable(spark, name, "key")
     assert since is not None
     assert table.iceberg.snapshot_id is not None
     partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
@@ -185,7 +185,7 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
 
 
 def test_too_many_entries_are_sparks(spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = KeyedTable(spark, wide, "l")
+    table = ClusteredTable(spark, wide, "l")
     partitions = ChangedPartitions(({"p": 1},), {"p": "int"})
     monkeypatch.setattr(manifest_blocks, "MOST_ENTRIES", 1)
     assert read_manifest_blocks(table.iceberg, table.key, table.iceberg.snapshot_id, partitions) is None
@@ -193,7 +193,7 @@ def test_too_many_entries_are_sparks(spark: Any, wide: str, monkeypatch: pytest.
 
 
 def test_snapshots_without_blocks(spark: Any, wide: str) -> None:
-    table = KeyedTable(spark, wide, ["l", "u"])
+    table = ClusteredTable(spark, wide, ["l", "u"])
     partitions = ChangedPartitions(({"p": 77},), {"p": "int"})
     blocks = read_manifest_blocks(table.iceberg, table.key, table.iceberg.snapshot_id, partitions)
     assert blocks is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tables import append, checksum, list_again, make_table, rewrite_manifests
 
-from dbt_recluster.clustering.keyed_table import KeyedTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
 from dbt_recluster.maintenance import clustering_information, recluster
@@ -66,7 +66,7 @@ def test_no_plan_has_it(spark: Any, schema: str, partitioned: str | None, manife
 def test_it_is_seen_in_the_manifests_of_some_partitions(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=2, rows=50, partitioned="bucket(2, id)")
     twice = list_again(spark, name, "id = 1")
-    table = KeyedTable(spark, name, "k")
+    table = ClusteredTable(spark, name, "k")
     snapshots = table.snapshots()
     changed = changed_partitions(table.iceberg, snapshots[0].id, snapshots[-1].id, ())
     assert changed is not None

@@ -22,7 +22,7 @@ from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
+from dbt_recluster.maintenance import clustering_information, recluster, table_maintenance
 
 NOW = datetime.now(timezone.utc)
 TOMORROW = NOW + timedelta(days=1)
@@ -138,7 +138,7 @@ def test_what_might_harm_a_reader_or_another_table_is_refused(spark: Any, schema
 
 def test_the_present_is_that_of_the_call(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
-    maintenance = ClusteredTable(spark, table).maintenance()
+    maintenance = table_maintenance(spark, table)
     append(spark, table, 1000, 10)
     assert maintenance.expire_snapshots(datetime.now(timezone.utc), force=True).snapshots == 1
     assert maintenance.expire_snapshots(parse_moment("older_than", "1 hour")).snapshots == 0
@@ -359,6 +359,6 @@ def test_an_expiry_during_a_merge_loses_nothing(spark: Any, schema: str) -> None
 
 def test_the_table_has_its_housekeeping(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
-    done = ClusteredTable(spark, table).maintenance().expire_snapshots()
+    done = table_maintenance(spark, table).expire_snapshots()
     assert isinstance(done, SnapshotsExpired)
     assert (done.table, done.snapshots, done.kept) == (table, 0, 1)

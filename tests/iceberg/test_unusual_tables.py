@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tables import append, checksum, local_path, make_table, metadata_file
 
-from dbt_recluster.clustering import keyed_table
+from dbt_recluster.clustering import table as clustered_table
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import (
-    ClusteredTable,
     clustering_history,
     clustering_information,
+    clustering_report_data,
     estimate_clustering_cost,
     recluster,
     suggest_cluster_by,
@@ -49,7 +49,7 @@ def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
     recluster(spark, name, key, depth=1, block_rows=50, final=True)
     assert checksum(spark, name) == before
     assert clustering_history(spark, name)[-1].kind == "recluster"
-    assert ClusteredTable(spark, name).report_data().labels
+    assert clustering_report_data(spark, name).labels
 
 
 def test_bounds_are_printed_as_spark_prints_them(spark: Any, schema: str) -> None:
@@ -195,18 +195,18 @@ def test_a_report_reads_the_blocks_once(spark: Any, schema: str, monkeypatch: py
     recluster(spark, name, "k", depth=1, block_rows=100)
     append(spark, name, 1000, 10)  # the snapshot of the recluster has been read
     reads = []
-    read_blocks = keyed_table.read_blocks
+    read_blocks = clustered_table.read_blocks
 
     def counting(*arguments: Any) -> Any:
         reads.append(arguments[2])
         return read_blocks(*arguments)
 
-    monkeypatch.setattr(keyed_table, "read_blocks", counting)
-    ClusteredTable(spark, name).report_data()
+    monkeypatch.setattr(clustered_table, "read_blocks", counting)
+    clustering_report_data(spark, name)
     assert len(reads) == len(set(reads))
     assert reads.count(IcebergTable.load(spark, name).snapshot_id) == 1
     count = len(reads)
-    ClusteredTable(spark, name).report_data()
+    clustering_report_data(spark, name)
     assert len(reads) == count  # nor again, in this process
 
 
