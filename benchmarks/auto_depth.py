@@ -18,7 +18,7 @@ from typing import Any
 import command
 from tpch_reads import KEY, QUERIES, of_table, start
 
-from dbt_recluster.planner.thresholds import THRESHOLDS
+from dbt_recluster.planner.policy import THRESHOLDS
 
 TIMES_A_DAY = (1, 10, 100, 1000)
 LOADS_OF_A_CHOICE = 5

@@ -24,7 +24,7 @@ from frontier_report import OURS, Curves, draw, print_against, print_summary, pr
 from optimum import optimum
 from workloads import BLOCK_ROWS, WORKLOADS, Point, Table, simulate
 
-from dbt_recluster.planner import Policy, block_depths, plan
+from dbt_recluster.planner import Policy, plan
 
 RESULTS = Path(__file__).parent / "results" / "frontier.json"
 THRESHOLDS = [1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 16]
@@ -54,7 +54,7 @@ def full_sort(threshold: float) -> Callable[[Table], None]:
     """Return a step that rewrites the whole table when its average depth is above the threshold."""
 
     def step(table: Table) -> None:
-        if block_depths(table.blocks()).mean() > threshold:
+        if table.blocks().sweep().depths().mean() > threshold:
             table.merge_sets([(list(range(len(table.keys))), 0)])
 
     return step

@@ -39,7 +39,7 @@ from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.maintenance import recluster
-from dbt_recluster.report.text import table as text_table
+from dbt_recluster.text import table as text_table
 
 HERE = Path(__file__).resolve().parent
 KEY = parse_cluster_key("l_shipdate")

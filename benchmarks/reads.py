@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from workloads import BLOCK_ROWS, LOAD_ROWS, Load, Table
 
-from dbt_recluster.planner import Blocks, Policy, Reads, block_depths, plan
+from dbt_recluster.planner import Blocks, Policy, Reads, plan
 
 FloatArray = npt.NDArray[np.float64]
 Ranges = tuple[FloatArray, FloatArray]
@@ -159,7 +159,7 @@ def full_sort(threshold: float) -> Step:
     """Rewrite the whole table when its average depth is above the threshold."""
 
     def step(known: Known) -> None:
-        if block_depths(known.blocks(False)).mean() > threshold:
+        if known.blocks(False).sweep().depths().mean() > threshold:
             known.table.merge_sets([(list(range(len(known.table.keys))), 0)])
 
     return step

@@ -20,8 +20,8 @@ from merge import LOADS, machine, make_source
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.maintenance import recluster
-from dbt_recluster.report.text import size
-from dbt_recluster.report.text import table as text_table
+from dbt_recluster.text import size
+from dbt_recluster.text import table as text_table
 
 MEGABYTE = 2**20
 SIZES = (4, 16, 64, 128)

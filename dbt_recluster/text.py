@@ -12,10 +12,18 @@ def count_noun(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def size(count: int) -> str:
-    """Return a number of bytes in the unit that reads best: ``1.4 GB``."""
+def size(count: int, *, up: bool = False) -> str:
+    """Return a number of bytes in the unit that reads best: ``1.4 GB``.
+
+    Args:
+        count: The bytes.
+        up: Round up, so that as a limit the text suffices.
+    """
     unit, factor = best_unit(count)
-    return f"{count} bytes" if factor == 1 else f"{count / factor:.1f} {unit}"
+    if factor == 1:
+        return f"{count} bytes"
+    tenths = -(-count * 10 // factor) if up else round(count * 10 / factor)
+    return f"{tenths / 10:.1f} {unit}"
 
 
 def best_unit(count: int) -> tuple[str, int]:
@@ -34,6 +42,12 @@ def moment(iso: str) -> str:
 def span(low: str, high: str) -> str:
     """Return ``low to high``, or one of them if they are equal."""
     return low if low == high else f"{low} to {high}"
+
+
+def depth_bucket(name: str) -> str:
+    """Return the name of a bucket of a depth histogram: exact up to 16, above that a range that doubles."""
+    depth = int(name)
+    return str(depth) if depth <= 16 else f"{depth // 2 + 1} to {depth}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

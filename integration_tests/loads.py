@@ -159,7 +159,7 @@ def measure(spark: Any, table: str, seconds: float) -> dict[str, float]:
 
 def show(figures: dict[str, dict[str, float]]) -> None:
     """Print a line for each figure, a column for each table: so it fits a terminal of 80 characters."""
-    from dbt_recluster.report.text import size, table
+    from dbt_recluster.text import size, table
 
     rows: list[tuple[str, str, Callable[[Any], str]]] = [
         ("blocks", "blocks", "{:.0f}".format),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
-from dbt_recluster.report.text import size
+from dbt_recluster.text import size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.table import ClusteredTable

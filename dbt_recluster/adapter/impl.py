@@ -48,7 +48,7 @@ from dbt_recluster.operations.registry import OPERATIONS, operation_named
 from dbt_recluster.operations.runner import Answer
 from dbt_recluster.operations.tables import Choice, Node, choose
 from dbt_recluster.report import maintenance_text
-from dbt_recluster.report.text import few_blocks, recluster_line
+from dbt_recluster.report.recluster_text import few_blocks, recluster_line
 
 if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dbt.adapters.contracts.connection import AdapterResponse
 
-from dbt_recluster.report.text import not_reclustered, summary
+from dbt_recluster.report.recluster_text import not_reclustered, summary
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult

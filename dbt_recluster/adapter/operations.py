@@ -20,7 +20,7 @@ from dbt_recluster.operations.reclustering import recluster_target
 from dbt_recluster.operations.runner import Answer, Call, failure_line, run_operation
 from dbt_recluster.operations.tables import Choice, Target
 from dbt_recluster.report.progress_lines import ProgressLines
-from dbt_recluster.report.text import RESUME_WITH_DBT, not_reclustered, recluster_line
+from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, not_reclustered, recluster_line
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult

@@ -21,7 +21,7 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.planner import Blocks, Reads
-from dbt_recluster.planner.depth import Sweep
+from dbt_recluster.planner.arrays import Sweep
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
 _LABELS = 4

@@ -35,8 +35,9 @@ from dbt_recluster.operations.runner import Answer, Call, failure_line, run_oper
 from dbt_recluster.operations.tables import Choice, Target, choose
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.progress_lines import ProgressLines
-from dbt_recluster.report.text import RESUME_WITHOUT_DBT, count_noun
+from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT
 from dbt_recluster.table_names import NameResolution
+from dbt_recluster.text import count_noun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

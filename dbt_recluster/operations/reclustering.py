@@ -16,7 +16,7 @@ from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.operations.model_options import recorded_key, unknown_properties
 from dbt_recluster.operations.runner import gain_first
 from dbt_recluster.report import operation_text
-from dbt_recluster.report.text import plan_table, recluster_line
+from dbt_recluster.report.recluster_text import plan_table, recluster_line
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult

@@ -1,7 +1,8 @@
-"""Array types of the planner, and array operations that several of its modules share."""
+"""Array types of the planner, and operations on arrays: ranks, range maxima, sweeps over intervals."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -59,18 +60,17 @@ def dense_ranks(keys: IntegerArray) -> tuple[IntegerArray, int]:
     return ranks, int(rank_in_order[-1]) + 1
 
 
-def combined_ranks(codes: list[IntArray], sizes: list[int]) -> tuple[IntArray, int]:
-    """Rank tuples, compared left to right, given one array of codes for each position in the tuple.
+def combined_ranks(columns: list[tuple[IntArray, int]]) -> tuple[IntArray, int]:
+    """Rank tuples, compared left to right.
 
     Args:
-        codes: For each position, int64 (n,), values from 0.
-        sizes: For each position, a number greater than all of its codes.
+        columns: For each position in the tuple its codes, int64 (n,), values from 0, and a number greater than all.
 
     Returns:
         Dense ranks of the tuples, int64 (n,), and the number of distinct tuples.
     """
-    key, size = codes[0], sizes[0]
-    for code, width in zip(codes[1:], sizes[1:], strict=True):
+    key, size = columns[0]
+    for code, width in columns[1:]:
         if size * width >= 2**62:
             key, size = dense_ranks(key)
         key = key * width + code
@@ -123,3 +123,46 @@ def range_max(
         query = by_power[borders[exponent] : borders[exponent + 1]]
         result[query] = np.maximum(row[first[query]], row[last[query] - (1 << exponent) + 1])
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Result of a sweep over closed intervals of ranks. Touching counts as overlap.
+
+    Attributes:
+        lower: First ranks of the intervals, int64 or int32 (n,).
+        upper: Last ranks of the intervals, of the same type, (n,), at least ``lower``.
+        started: Number of intervals that start at each rank or before it, int32 (points,).
+        ended: Number of intervals that end before each rank, int32 (points + 1,).
+    """
+
+    lower: IntArray | Int32Array
+    upper: IntArray | Int32Array
+    started: Int32Array
+    ended: Int32Array
+
+    @classmethod
+    def over(cls, lower: IntArray | Int32Array, upper: IntArray | Int32Array, points: int) -> Sweep:
+        """Sweep over n closed intervals of ranks below ``points``, in O(n + points)."""
+        started = np.cumsum(np.bincount(lower, minlength=points), dtype=np.int32)
+        ended = np.cumsum(np.bincount(upper + 1, minlength=points + 1), dtype=np.int32)
+        return cls(lower, upper, started, ended)
+
+    @classmethod
+    def over_cells(cls, cells: Int32Array) -> Sweep:
+        """Sweep over n closed intervals of numbers that need not be dense: first and then last cells, int32 (2n,)."""
+        ranks, points = dense_ranks(cells)
+        n = len(cells) // 2
+        return cls.over(ranks[:n], ranks[n:], points)
+
+    def point_depth(self) -> IntArray:
+        """Number of intervals that cover each rank: int64 (points,)."""
+        return np.subtract(self.started, self.ended[:-1], dtype=np.int64)
+
+    def overlaps(self) -> Int32Array:
+        """Number of other intervals that share a rank with each interval: int32 (n,)."""
+        return self.started[self.upper] - self.ended[self.lower] - 1
+
+    def depths(self, first: int | None = None) -> Int32Array:
+        """Greatest depth of a rank inside each interval, or each of the ``first`` ones only: int32."""
+        return range_max(self.started - self.ended[:-1], self.lower[:first], self.upper[:first])

@@ -1,4 +1,4 @@
-"""Block sets: selected blocks made fit to be merged, that is connected, within limits and worth a rewrite."""
+"""Block sets: selected blocks, split into connected sets within the limits."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class BlockSets:
         return BlockSets(np.concatenate([self.member, later.member]), start)
 
 
-class Measured(NamedTuple):
-    """What decides whether anything is to be done, in the partition that is furthest from being well clustered.
+class WorstDepth(NamedTuple):
+    """The depth that decides whether anything is to be done, in the partition that exceeds its limit the most.
 
     Attributes:
         depth: Its reducible depth, the mean over its candidates; 0 without candidates.
-        limit: What that may be.
+        limit: The greatest depth allowed.
         by_reads: Whether it is the mean at the ends of reads instead.
     """
 
@@ -81,8 +81,8 @@ class Measured(NamedTuple):
     by_reads: bool = False
 
     @classmethod
-    def worst(cls, depth: FloatArray, limit: FloatArray, by_reads: bool = False) -> Measured:
-        """That of several partitions or levels, float64 (k,) each, k at least 1."""
+    def of(cls, depth: FloatArray, limit: FloatArray, by_reads: bool = False) -> WorstDepth:
+        """Choose among k partitions or levels, float64 (k,) each, k at least 1."""
         place = int(np.argmax(depth / limit))
         return cls(float(depth[place]), float(limit[place]), by_reads)
 
@@ -116,9 +116,8 @@ def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy:
     """
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])
-    limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
-    if limits:
-        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, min(limits)))
+    if policy.max_set_bytes is not None:
+        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, policy.max_set_bytes))
     sets = sets.only(sets.size > 1)
     return sets.only(own_depth(candidates, sets) > 1)
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks
+from dbt_recluster.planner.arrays import BoolArray, IntArray, Sweep, combined_ranks
 from dbt_recluster.planner.extents import block_extents
-from dbt_recluster.planner.input_arrays import key_columns, partition_codes, unbounded_masks, whole_numbers
-from dbt_recluster.planner.ranks import Keys, length, rank_column
-from dbt_recluster.planner.reads import ReadEnds, Reads, end_columns, place_reads, read_ends
+from dbt_recluster.planner.policy import FullBlock
+from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
+from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns, read_ends
 
 # Any number may stand for an unknown run.
 _LEAST_RUN = np.iinfo(np.int64).min
@@ -32,15 +32,15 @@ class Blocks:
         points: Number of ranks: distinct bounds, counted separately in each partition.
         rows: Number of rows, int64 (n,), or None if unknown.
         bytes: Size in bytes, int64 (n,), or None if unknown.
-        level: How much merging is in a block, int64 (n,); 0 for new data, -1 for blocks that are not to be merged.
+        level: How much merging is in a block, int64 (n,); 0 for new data. No plan merges a block of level -1.
         run: int64 (n,). Blocks with the same positive number were written together and are disjoint; 0 or less means
             unknown.
         partition: Codes from 0, int64 (n,).
         unbounded: bool (n,), true where an upper bound is unknown or above every value.
-        extent_lower: ``lower`` as far as planning believes it, int64 (n,); see `extents`.
-        extent_upper: ``upper`` likewise.
-        shown_lower: What ``extent_lower`` would be if no run were known, int64 (n,).
-        shown_upper: ``extent_upper`` likewise.
+        extent_lower: Lower end of the part of the bounds that planning trusts, int64 (n,); see `extents`.
+        extent_upper: Its upper end, int64 (n,).
+        shown_lower: ``extent_lower`` without the knowledge of runs, int64 (n,).
+        shown_upper: ``extent_upper`` without it.
         unnarrowed: bool (n,), true where a merge did not narrow the bounds, so another one would not either.
         deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
         reads: Where reads end, or None if no reads are known.
@@ -72,6 +72,21 @@ class Blocks:
         """Blocks that hold a single key, which reclustering cannot narrow: bool (n,)."""
         constant: BoolArray = self.lower == self.upper
         return constant
+
+    @property
+    def bytes_or_0(self) -> IntArray:
+        """Size in bytes, 0 if unknown: int64 (n,)."""
+        return np.zeros(len(self), np.int64) if self.bytes is None else self.bytes
+
+    def sweep(self) -> Sweep:
+        """Sweep over the bounds: depths, overlaps and the depth at each rank."""
+        return Sweep.over(self.lower, self.upper, self.points)
+
+    def small(self, full_block: FullBlock) -> BoolArray:
+        """Small blocks: bool (n,). Blocks whose rows are unknown count as full."""
+        if self.rows is None:
+            return np.zeros(len(self), np.bool_)
+        return full_block.is_small(self.rows, self.bytes_or_0)
 
     def deleted_at_least(self, share: float) -> BoolArray:
         """Blocks of which this share of the rows, or more, is deleted: bool (n,)."""
@@ -123,7 +138,7 @@ class Blocks:
             BoundsError: Lengths differ, keys cannot be compared, a figure is negative, or lower exceeds upper.
         """
         n, masks, columns = ranked_columns(lower, upper, unbounded, reads)
-        codes, partitions = partition_codes(partition, n)
+        codes, partitions = number_partitions(partition, n)
         runs = np.zeros(n, np.int64) if run is None else whole_numbers("run", run, n, _LEAST_RUN)
         rank_lower, rank_upper, points = _bound_ranks(
             [(column[: 2 * n], size) for column, size in columns], codes, partitions
@@ -152,22 +167,6 @@ class Blocks:
         )
 
 
-def ranked_columns(
-    lower: Keys, upper: Keys, unbounded: Keys | None, reads: Reads | None
-) -> tuple[int, list[BoolArray], list[tuple[IntArray, int]]]:
-    """Rank the bounds of n blocks and of m reads, column by column. Arguments and errors are those of `Blocks.build`.
-
-    Returns:
-        The number n; the mask of unknown upper bounds of each key column, bool (n,); and for each key column the codes
-        of `rank_column`, int64 (2n + 2m,) or (2n,) where reads do not have it, and a number greater than all of them.
-    """
-    lowers, uppers = key_columns(lower, upper)
-    n = length(lowers[0])
-    masks = unbounded_masks(unbounded, n, len(lowers))
-    ends = end_columns(reads, len(lowers))
-    return n, masks, [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
-
-
 def _deleted_rows(deleted: Keys | None, rows: Keys | None, n: int) -> IntArray | None:
     if deleted is None or rows is None:
         return None
@@ -194,7 +193,7 @@ def _bound_ranks(
     """
     n = len(partition)
     parts = columns if partitions == 1 else [(np.concatenate([partition, partition]), partitions), *columns]
-    ranks, points = combined_ranks([codes for codes, _ in parts], [size for _, size in parts])
+    ranks, points = combined_ranks(parts)
     lower, upper = ranks[:n], ranks[n:]
     inverted = np.flatnonzero(lower > upper)
     if len(inverted):

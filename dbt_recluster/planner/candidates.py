@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, narrow, range_max
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, Sweep, narrow, range_max
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import ReadEnds
-from dbt_recluster.planner.small_blocks import equivalent_rows, small_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +96,7 @@ class Candidates:
         return range_max(depth, 2 * self.lower, 2 * self.upper)
 
     def _some_meet(self) -> bool:
-        """Whether two candidates share a bound, or planning does not believe some of a candidate's bounds."""
+        """Whether two candidates share a bound, or planning does not trust all of a candidate's bounds."""
         wide = self.lower < self.upper
         if (self.first != 2 * self.lower + wide).any() or (self.last != 2 * self.upper - wide).any():
             return True
@@ -109,9 +107,9 @@ class Candidates:
 def candidates(blocks: Blocks, policy: Policy) -> Candidates:
     """Find the blocks that a plan may rewrite.
 
-    It excludes levels below 0 and from `Policy.max_level` up. It also excludes blocks that no merge narrows or makes
-    fuller: constant ones, those whose bounds a merge did not narrow, and those with an unknown upper bound after a
-    merge. These are candidates if they have `Policy.deleted_share` of their rows deleted.
+    Levels below 0 and from `Policy.max_level` up are excluded. So are blocks that no merge narrows or makes fuller:
+    constant blocks, those whose bounds a merge did not narrow, and those with an unknown upper bound after a merge;
+    unless `Policy.deleted_share` of their rows are deleted.
     """
     eligible = ~_finished(blocks, policy) & (~blocks.unbounded | (blocks.level == 0))
     eligible |= blocks.deleted_at_least(policy.deleted_share)
@@ -137,7 +135,7 @@ def candidates(blocks: Blocks, policy: Policy) -> Candidates:
         _values(blocks.rows, position, policy.block_rows),
         _values(blocks.bytes, position, 0),
         _values(blocks.deleted, position, 0),
-        # A value that all blocks share takes no memory for each.
+        # One value for all blocks takes no memory.
         narrow(blocks.partition[position])
         if blocks.partition.any()
         else np.broadcast_to(np.int32(0), len(position)),
@@ -164,15 +162,14 @@ def _finished(blocks: Blocks, policy: Policy) -> BoolArray:
     narrowest = blocks.constant | blocks.unnarrowed
     if blocks.rows is None:
         return narrowest
-    finished = narrowest & ~small_in(blocks, policy.block_rows, policy.block_bytes)
+    finished = narrowest & ~blocks.small(policy.full_block)
     place = np.flatnonzero(narrowest & (blocks.level > 0) & (blocks.run > 0))
     if len(place) == 0:
         return finished
     key, run = np.where(blocks.unnarrowed, -1, blocks.lower)[place], blocks.run[place]
     order = np.lexsort((run, key))
     is_first = np.append(True, (np.diff(key[order]) != 0) | (np.diff(run[order]) != 0))
-    size = np.zeros_like(blocks.rows) if blocks.bytes is None else blocks.bytes
-    rows = equivalent_rows(blocks.rows[place], size[place], policy.block_rows, policy.block_bytes)[order]
+    rows = policy.full_block.equivalent_rows(blocks.rows[place], blocks.bytes_or_0[place])[order]
     together = np.add.reduceat(rows, np.flatnonzero(is_first))[np.cumsum(is_first) - 1]
     finished[place[order]] |= together > policy.block_rows
     return finished

@@ -1,7 +1,7 @@
-"""Joins: small blocks side by side along the key, merged into fuller ones.
+"""Compaction: small blocks side by side along the key, merged into fuller ones.
 
-Depth does not see them: a table loaded in order has depth 1 and a block for each load. A join takes neighbours of one
-partition and crosses only gaps that no block covers, so it makes no key deeper than it was, nor deeper than 1.
+Depth does not show them: a table loaded in order has depth 1 and a block for each load. A compaction takes neighbours
+of one partition and crosses only gaps that no block covers, so it makes no key deeper than it was, nor deeper than 1.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from dbt_recluster.planner.block_sets import BlockSets, cut_by_bytes, no_sets
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.small_blocks import equivalent_rows, small_blocks
 
-# The figures of these constants come from trials on sizes alone; docs/planner.md has those of whole tables.
+# The figures of these constants come from trials on sizes alone; docs/design/planner.md has those of whole tables.
 
-# A join that leaves a small block must be this many times its largest member. So a row passes through one tier for
-# each power of 4 between its load and half a block. Ordered loads of a tenth of a block: 1.46 blocks for each full one
-# at most and 1.5 rows rewritten with 4; 1.40 and 1.75 with 3; 1.66 and 1.0 with 5, which leaves four small blocks in
-# every partition that gets no more loads.
+# A compaction that leaves a small block must be this many times its largest member. So a row passes through one tier
+# for each power of 4 between its load and half a block. Ordered loads of a tenth of a block: 1.46 blocks for each full
+# one at most and 1.5 rows rewritten with 4; 1.40 and 1.75 with 3; 1.66 and 1.0 with 5, which leaves four small blocks
+# in every partition that gets no more loads.
 _TIER = 4
-# Any other join must fill its blocks to 3/4 at least. They are not joined again, so what they lack stays. Ordered loads
-# of 1 to 60 % of a block end at 1.30 blocks for each full one with 3/4, at 1.37 with 13/20 and at 1.36 with 17/20,
-# where more wait.
+# Any other compaction must fill its blocks to 3/4 at least. They are not compacted again, so what they lack stays.
+# Ordered loads of 1 to 60 % of a block end at 1.30 blocks for each full one with 3/4, at 1.37 with 13/20 and at 1.36
+# with 17/20, where more wait.
 _FILL = (3, 4)
 # A block filled to less than 2/3 is taken along where that fills it. It is rewritten so only once, because 2/3 is below
 # `_FILL`. Loads of 1 to 60 % of a block have one of more than half among six, and with small blocks alone they end
-# at 1.79 instead of 1.30 blocks for each full one; even joining everything between would leave 1.50.
-_PARTNER = (2, 3)
+# at 1.79 instead of 1.30 blocks for each full one; even compacting everything between would leave 1.50.
+_NEARLY_FULL = (2, 3)
 
 
 def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
-    """Select sets of neighbours to join, along the key.
+    """Select sets of neighbours to merge, along the key.
 
     Args:
         blocks: n blocks.
@@ -46,31 +45,29 @@ def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, 
     Returns:
         The sets. Merging each leaves fewer blocks than it has, so repeating plan and merge ends.
     """
-    sizes = (candidates.rows, candidates.bytes, policy.block_rows, policy.block_bytes)
-    small = small_blocks(*sizes)
+    small = policy.full_block.is_small(candidates.rows, candidates.bytes)
     small[taken] = False
     if not small.any():
         return no_sets()
-    weight = equivalent_rows(*sizes)
-    joinable = weight * _PARTNER[1] < policy.block_rows * _PARTNER[0]
-    joinable[taken] = False
+    weight = policy.full_block.equivalent_rows(candidates.rows, candidates.bytes)
+    eligible = weight * _NEARLY_FULL[1] < policy.block_rows * _NEARLY_FULL[0]
+    eligible[taken] = False
     # Only a merge by depth may give such a block a bound, and only once.
-    joinable &= ~blocks.unbounded[candidates.position]
-    member = np.flatnonzero(joinable)
+    eligible &= ~blocks.unbounded[candidates.position]
+    member = np.flatnonzero(eligible)
     if len(member) < 2:
         return no_sets()
-    chains, anchor = _chains(blocks, candidates, member)
-    limits = [limit for limit in (policy.max_merge_bytes, policy.max_bytes) if limit is not None]
-    if limits:
-        label = cut_by_bytes(BlockSets(member, chains), candidates.bytes, min(limits))
-        chains = np.flatnonzero(np.diff(label, prepend=-1))
+    stretches, anchor = _stretches(blocks, candidates, member)
+    if policy.max_set_bytes is not None:
+        label = cut_by_bytes(BlockSets(member, stretches), candidates.bytes, policy.max_set_bytes)
+        stretches = np.flatnonzero(np.diff(label, prepend=-1))
     line = _Line.of(weight[member], small[member], anchor, policy.block_rows)
-    start, end = line.joins(chains, np.append(chains[1:], len(member)))
+    start, end = line.compactions(stretches, np.append(stretches[1:], len(member)))
     size = end - start
     return BlockSets(member[_places(start, end)[0]], np.cumsum(size) - size)
 
 
-def _chains(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
+def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
     """Split blocks, in the order of their first cells, where a set across would deepen a key.
 
     Args:
@@ -79,7 +76,7 @@ def _chains(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[I
         member: Positions of the blocks in the candidates, int64 (m,), ascending, m at least 2.
 
     Returns:
-        The position in ``member`` at which each chain begins, int64 (chains,). And for each block but the last the
+        The position in ``member`` at which each stretch begins, int64 (stretches,). And for each block but the last the
         latest block with which a set may begin that goes on to the next block, int64 (m - 1,).
     """
     first, last = candidates.first[member], candidates.last[member]
@@ -123,10 +120,10 @@ class _Line:
     """m blocks in the order of the key. A segment is a range of them, from ``start`` up to ``end``.
 
     Attributes:
-        weight: `equivalent_rows`, and 0 after the last block, int64 (m + 1,).
+        weight: `FullBlock.equivalent_rows`, and 0 after the last block, int64 (m + 1,).
         weight_before: Sum of the weights of all blocks before each, int64 (m + 1,).
         small_before: Number of small blocks before each, int64 (m + 1,).
-        anchor: See `_chains`, and 0 for the last block, int64 (m,).
+        anchor: See `_stretches`, and 0 for the last block, int64 (m,).
         full: Weight of a full block.
     """
 
@@ -141,10 +138,10 @@ class _Line:
         before = np.append(0, np.cumsum(weight))
         return cls(np.append(weight, 0), before, np.append(0, np.cumsum(small)), np.append(anchor, 0), full)
 
-    def joins(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
-        """Find segments worth a merge within these ones: int64 (joins,) each, in the order of the key.
+    def compactions(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+        """Find segments worth a merge within these ones: int64 (compactions,) each, in the order of the key.
 
-        A segment is joined as a whole if that is worth it. Otherwise it is parted, and its parts are looked at.
+        A segment is merged as a whole if that is worth it. Otherwise it is parted, and each part is tried likewise.
         """
         starts, ends = [start[:0]], [end[:0]]
         while len(start):
@@ -169,7 +166,7 @@ class _Line:
             start, end = np.sort(np.append(start, last)), np.sort(np.append(end, last))
 
     def _worth(self, start: IntArray, end: IntArray) -> BoolArray:
-        """Whether each segment may be joined, and is worth it: bool (segments,). Segments ascend."""
+        """Whether each segment may be merged, and is worth it: bool (segments,). Segments ascend."""
         worth = np.zeros(len(start), np.bool_)
         several = np.flatnonzero(end - start > 1)
         if len(several) == 0:

@@ -1,14 +1,15 @@
-"""Extents: the part of each block's bounds that planning believes.
+"""Extents: the part of each block's bounds that planning trusts.
 
-Iceberg keeps the least and greatest value of each column separately. So bounds of a compound key tell a range only as
-far as the first column in which they differ; whatever else is in them, a query for one value there opens the block. And
-no merge changes that: of two blocks that share a value of this column only at their ends, it would write two such
-blocks again. An extent therefore leaves out the values at both ends, and all that the columns behind tell of them.
+Iceberg keeps the least and greatest value of each column separately. So the bounds of a compound key describe a range
+only up to the first column in which they differ: a query for a value of that column opens the block, whatever the
+columns after it hold. No merge changes that. Given two blocks that share a value of this column only at their ends, a
+merge would write two such blocks again. An extent therefore leaves out the values at both ends, and everything that the
+later columns say of them.
 
-Bounds may also be wider than the keys in a block because they are cut off, rounded or missing. Runs show where: the
-blocks of one run are disjoint by construction. Where their bounds overlap all the same, no merge makes them disjoint,
-so extents end before such an overlap. And a block that the others of its run cover was not narrowed by the merge that
-wrote it, and would not be by another one.
+Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. Runs show where: the
+blocks of one run are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so
+extents end before such an overlap. A block that the others of its run cover completely was not narrowed by the merge
+that wrote it, and another merge would not narrow it either.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class BlockExtents(NamedTuple):
     Attributes:
         lower: int64 (n,), at least the rank of the lower bound.
         upper: int64 (n,), at most the rank of the upper bound; equal to ``lower`` for a constant block only.
-        shown_lower: What ``lower`` would be if no run were known, int64 (n,).
-        shown_upper: Likewise.
+        shown_lower: ``lower`` without the knowledge of runs, int64 (n,).
+        shown_upper: ``upper`` without it.
         unnarrowed: Blocks whose bounds a merge did not narrow, bool (n,).
     """
 
@@ -87,7 +88,7 @@ def _first_differing_column(
     undecided = np.ones(n, np.bool_)
     for low, high in columns[:-1]:
         codes = np.concatenate([low, high])
-        shared, count = combined_ranks([shared, codes], [count, int(codes.max(initial=0)) + 1])
+        shared, count = combined_ranks([(shared, count), (codes, int(codes.max(initial=0)) + 1)])
         differs = undecided & (low != high)
         undecided &= low == high
         if not differs.any():
@@ -119,7 +120,7 @@ class Segments(NamedTuple):
         """Cut the axis of each group of m half-open intervals: begins, greater ends, and groups, int64 (m,) each."""
         groups, count = dense_ranks(group)
         both, places = np.concatenate([groups, groups]), np.concatenate([lower, upper])
-        ends, segments = combined_ranks([both, places], [count, int(places.max(initial=0)) + 1])
+        ends, segments = combined_ranks([(both, count), (places, int(places.max(initial=0)) + 1)])
         group_of, begins = np.empty(segments, np.int64), np.empty(segments, np.int64)
         group_of[ends], begins[ends] = both, places
         return cls(group_of, begins, ends[: len(group)], ends[len(group) :])

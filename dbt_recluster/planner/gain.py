@@ -1,13 +1,13 @@
-"""Gain: whether merging a set changes anything that a query meets.
+"""Gain: whether merging a set changes anything for a query.
 
 Two kinds of sets are not worth a merge, although their blocks overlap.
 
-Where bounds are wider than the keys in a block, the blocks of a run overlap by their bounds, and planning knows better.
-But a merge takes some of them into another run, and what it knew of the rest is lost. Without `reveals_less`, two
-neighbours would be merged, then one of them with the next, and then again the first two.
+If bounds are wider than the keys in a block, the bounds of a run's blocks overlap, and only the run says that the
+blocks do not. A merge moves some of them to another run, so the others lose that protection. Without `reveals_less`,
+planning would merge two neighbours, then one of them with the next, and then the first two again.
 
-And a set may take away overlap only where none of the blocks is deepest, or where they meet others all the same. Limits
-on bytes make such sets.
+A set may also remove overlap only where none of its blocks is deepest, or where other blocks overlap them anyway.
+Limits on bytes make such sets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, range_max
 from dbt_recluster.planner.block_sets import BlockSets
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.extents import Segments
 from dbt_recluster.planner.written_blocks import written_blocks
 
@@ -39,7 +38,7 @@ def reveals_less(blocks: Blocks, position: IntArray | Int32Array, sets: BlockSet
     segments = Segments.of(blocks.shown_lower[known], blocks.shown_upper[known], blocks.run[known])
     stays = np.ones(len(blocks), np.bool_)
     stays[position] = False
-    # Where several blocks of a run were, and one of them is left.
+    # Several blocks of the run overlap here now, and only one of them stays.
     shown = (segments.depth() > 1) & (segments.depth(stays[known]) == 1)
     of_block = np.zeros(len(blocks), np.int64)
     of_block[known] = segments.total(np.where(shown, segments.length, 0))
@@ -53,10 +52,10 @@ def reveals_less(blocks: Blocks, position: IntArray | Int32Array, sets: BlockSet
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """What merging each set, by itself, would change.
+    """The changes that merging each set, by itself, would make.
 
-    Bounds, and the gaps between them, are cells as in `candidates`; but here blocks cover the cells of their bounds, as
-    queries see them.
+    Bounds, and the gaps between them, are cells as in `candidates`. Here blocks also cover the cells of their bounds,
+    as they do for queries.
 
     Attributes:
         blocks: n blocks.
@@ -76,10 +75,10 @@ class Gain:
 
     @classmethod
     def of(cls, blocks: Blocks, position: IntArray | Int32Array, sets: BlockSets) -> Gain:
-        """Look at sets of blocks at these positions, (m,)."""
+        """Weigh sets of blocks at these positions, (m,)."""
         set_of_member = np.repeat(np.arange(len(sets)), sets.size)
         segments = Segments.of(2 * blocks.lower[position], 2 * blocks.upper[position] + 1, set_of_member)
-        sweep = Sweep.over(blocks.lower, blocks.upper, blocks.points)
+        sweep = blocks.sweep()
         depth = np.column_stack([sweep.started - sweep.ended[:-1], sweep.started - sweep.ended[1:]]).ravel()
         return cls(blocks, sets, position, segments, np.maximum(segments.depth() - 1, 0), depth)
 
@@ -105,7 +104,7 @@ class Gain:
         change = np.bincount(written.block_set, depth, len(sets)).astype(np.int64)
         change -= np.add.reduceat(of_block[self.position], sets.start, dtype=np.int64)
         more = np.bincount(written.block_set, minlength=len(sets)) - sets.size
-        # The average of their partition: what is worth a merge in one does not depend on the others.
+        # Compare with the average of the set's partition, so that no partition depends on another.
         _, partition = np.unique(blocks.partition, return_inverse=True)
         count, total = np.bincount(partition), np.bincount(partition, of_block).astype(np.int64)
         own = partition[self.position[sets.start]]

@@ -10,8 +10,7 @@ import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.depth import Sweep, read_depth
-from dbt_recluster.planner.small_blocks import fragmentation, small_in
+from dbt_recluster.planner.policy import FullBlock
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
 _EXACT_BUCKETS = 16
@@ -83,7 +82,7 @@ def clustering_information(
         block_rows: Rows in a full block, for the metrics of small blocks. Without it they are None.
         block_bytes: Bytes in a full block, or None if unknown.
     """
-    sweep = Sweep.over(blocks.lower, blocks.upper, blocks.points)
+    sweep = blocks.sweep()
     depths, overlaps, constant = sweep.depths(), sweep.overlaps(), blocks.constant
     n = len(blocks)
     counts = np.bincount(depths)
@@ -105,17 +104,54 @@ def clustering_information(
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
         total_bytes=0 if blocks.bytes is None else int(blocks.bytes.sum()),
         read_depth=None if blocks.reads is None else rounded(read_depth(blocks)),
-        **({} if block_rows is None else _small_block_metrics(blocks, block_rows, block_bytes)),
+        **({} if block_rows is None else _small_block_metrics(blocks, FullBlock(block_rows, block_bytes))),
     )
 
 
-def _small_block_metrics(blocks: Blocks, block_rows: int, block_bytes: int | None) -> dict[str, Any]:
-    counts, full = fragmentation(blocks, block_rows, block_bytes)
+def read_depth(blocks: Blocks) -> float:
+    """Weighted mean depth at the ends of reads, touching included; 0 if no read ends within a block.
+
+    A block over the end of a read holds rows beyond it, so the read wastes part of it; it needs the blocks between its
+    ends anyway. An end that no block covers costs nothing, and does not count.
+
+    Raises:
+        ValueError: The blocks have no reads.
+    """
+    if blocks.reads is None:
+        raise ValueError("no reads are known; pass them to Blocks.build")
+    sweep = blocks.sweep()
+    depth = np.concatenate([sweep.point_depth(), sweep.started - sweep.ended[1:]])
+    weight = np.concatenate([blocks.reads.at, blocks.reads.after])[depth > 0]
+    total = float(weight.sum())
+    return float(weight @ depth[depth > 0]) / total if total > 0 else 0.0
+
+
+def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any]:
+    counts, full = _fragmentation(blocks, full_block)
     return {
-        "small_block_count": int(np.count_nonzero(small_in(blocks, block_rows, block_bytes))),
+        "small_block_count": int(np.count_nonzero(blocks.small(full_block))),
         "fragmentation": _average(int(counts.sum()), int(full.sum())),
         "max_fragmentation": rounded(float((counts / full).max())) if len(counts) else 0.0,
     }
+
+
+def _fragmentation(blocks: Blocks, full_block: FullBlock) -> tuple[IntArray, IntArray]:
+    """Count the blocks of each partition, and the full blocks that its rows and bytes would make.
+
+    Blocks whose rows are unknown count as full.
+
+    Returns:
+        int64 (partitions,) each; the second at least 1.
+    """
+    count = np.bincount(blocks.partition)
+    if blocks.rows is None:
+        return count, np.maximum(count, 1)
+    # Sums of bytes stay below 2**53, so floats hold them exactly.
+    rows, size = (
+        np.bincount(blocks.partition, values.astype(np.float64)).astype(np.int64)
+        for values in (blocks.rows, blocks.bytes_or_0)
+    )
+    return count, full_block.count(rows, size)
 
 
 def rounded(value: float | Decimal) -> float:

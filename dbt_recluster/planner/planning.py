@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, Sweep
 from dbt_recluster.planner.block_sets import BlockSets, own_depth
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates, candidates
-from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.reasons import limited_reason, reason_of
-from dbt_recluster.planner.selected_sets import (
+from dbt_recluster.planner.selection import (
     COMPACTION,
+    DELETED,
     MERGE,
-    PURGE,
-    SelectedSets,
-    depth_thresholds,
+    Selection,
     expected_blocks,
+    limited_reason,
+    reason_of,
     select_sets,
 )
 from dbt_recluster.planner.strategies import BY_NAME
@@ -37,7 +38,7 @@ class BlockSet:
         level: Level of the blocks that the merge will write.
         rows: Rows to rewrite; 0 if unknown.
         bytes: Bytes to read; 0 if unknown.
-        depth: Greatest depth of its blocks alone; touching does not count. 1 if they are neighbours to join.
+        depth: Greatest depth of its blocks alone; touching does not count. 1 for a compaction.
         expected_depth: Greatest depth of candidates over its keys after the whole plan; touching does not count.
         expected_blocks: Blocks that the merge will write, one for every `Policy.block_rows` rows, or
             `Policy.block_bytes` bytes if these are more.
@@ -90,7 +91,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     """Plan which block sets to merge now, in O(n log n).
 
     The same blocks give the same plan in any order. Repeating plan and merge ends with an empty plan. A merge raises
-    the depth of no key, except of keys whose rows alone fill a block, and from 0 to 1 between blocks that it joins.
+    the depth of no key, except of keys whose rows alone fill a block, and from 0 to 1 between small neighbours.
     With `payback`, blocks of which many rows are deleted are rewritten too, each alone.
 
     Args:
@@ -100,45 +101,46 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     Raises:
         PolicyError: The policy limits bytes, and the blocks' bytes are unknown.
     """
-    if blocks.bytes is None and policy.limits_bytes:
+    if blocks.bytes is None and policy.max_set_bytes is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
         return Plan((), 0, 0, "no blocks")
     eligible = candidates(blocks, policy)
-    thresholds = depth_thresholds(blocks, policy)
-    selected = select_sets(blocks, eligible, thresholds, policy)
-    reason, limited, needed = reason_of(blocks, eligible, selected, policy), False, None
-    if len(selected.sets) == 0 and policy.limits_bytes:
-        unlimited = select_sets(
-            blocks, eligible, thresholds, replace(policy, max_bytes=None, max_merge_bytes=None)
-        )
+    select = partial(select_sets, blocks, eligible, policy.thresholds(np.bincount(blocks.partition)))
+    selection = select(policy)
+    reason, limited, needed = reason_of(blocks, eligible, selection, policy), False, None
+    limit = policy.max_set_bytes
+    if len(selection.sets) == 0 and limit is not None:
+        unlimited = select(replace(policy, max_bytes=None, max_merge_bytes=None))
         if limited := len(unlimited.sets) > 0:
-            needed = _needed_bytes(blocks, eligible, thresholds, policy, unlimited)
-            reason = limited_reason(reason_of(blocks, eligible, unlimited, policy), needed, policy)
-    block_sets = _block_sets(blocks, eligible, selected, policy)
+            needed = _needed_bytes(
+                lambda budget: len(select(replace(policy, max_bytes=budget, max_merge_bytes=None)).sets) > 0,
+                limit,
+                int(unlimited.sets.total(eligible.bytes).min()),
+            )
+            reason = limited_reason(reason_of(blocks, eligible, unlimited, policy), limit, needed)
+    block_sets = _block_sets(blocks, eligible, selection, policy)
     return Plan(
         block_sets,
         sum(block_set.rows for block_set in block_sets),
         sum(block_set.bytes for block_set in block_sets),
         reason,
         limited,
-        selected.measured.depth,
-        selected.measured.by_reads,
+        selection.worst.depth,
+        selection.worst.by_reads,
         needed,
     )
 
 
-def _needed_bytes(
-    blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy, unlimited: SelectedSets
-) -> int:
-    """Return a budget that suffices for a plan, where the policy's does not: sets are cut to fit into a budget."""
+def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int:
+    """Return a budget that suffices for a plan, where the limit does not: sets are cut to fit into a budget.
 
-    def suffices(budget: int) -> bool:
-        limited = replace(policy, max_bytes=budget, max_merge_bytes=None)
-        return len(select_sets(blocks, eligible, thresholds, limited).sets) > 0
-
-    most = int(unlimited.sets.total(eligible.bytes).min())
-    least = min(limit for limit in (policy.max_bytes, policy.max_merge_bytes, most) if limit is not None)
+    Args:
+        suffices: Whether a budget leaves a set.
+        limit: The limit, in bytes.
+        most: Bytes that suffice.
+    """
+    least = min(limit, most)
     while 2 * least < most and not suffices(max(1, 2 * least)):
         least = max(1, 2 * least)
     most = min(most, max(1, 2 * least))
@@ -149,9 +151,9 @@ def _needed_bytes(
 
 
 def _block_sets(
-    blocks: Blocks, eligible: Candidates, selected: SelectedSets, policy: Policy
+    blocks: Blocks, eligible: Candidates, selection: Selection, policy: Policy
 ) -> tuple[BlockSet, ...]:
-    sets, kind = selected.sets, selected.kind
+    sets, kind = selection.sets, selection.kind
     if len(sets) == 0:
         return ()
     position = eligible.position[sets.member].astype(np.int64)
@@ -159,9 +161,9 @@ def _block_sets(
     least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
     set_of_member = np.repeat(np.arange(len(sets)), sets.size)
     level = np.empty(len(sets), np.int64)
-    level[kind == MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selected.of(MERGE))
-    level[kind == COMPACTION] = compacted_levels(eligible, selected.of(COMPACTION))
-    level[kind == PURGE] = selected.of(PURGE).greatest(eligible.level)
+    level[kind == MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selection.of(MERGE))
+    level[kind == COMPACTION] = compacted_levels(eligible, selection.of(COMPACTION))
+    level[kind == DELETED] = selection.of(DELETED).greatest(eligible.level)
     rows = sets.total(eligible.rows)
     columns = zip(
         np.split(position, sets.start[1:]),

@@ -1,13 +1,67 @@
-"""Policy: the strategy, the threshold and the limits of a plan."""
+"""Policy: the strategy, the threshold and the limits of a plan; and the threshold at which a table costs least.
+
+A lower threshold rewrites more, and reads waste less. The curve of one against the other is measured.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from dbt_recluster.exceptions import PolicyError
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
 
 STRATEGIES = ("payback", "peak", "above_average", "width")
+
+# Of strategy `payback` over 100 sorted loads, by the workloads of benchmarks/results/frontier.json but the one without
+# overlap: thresholds, rows rewritten for each row loaded (geometric mean), and depth of a read of one key (mean).
+THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+REWRITTEN = (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35)
+SCAN = (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23)
+
+# How far a table may lie from the curve. No workload rewrites four times the mean; more is the first clustering of a
+# table, or the backlog of a pause.
+LEAST, MOST = 0.1, 4.0
+# A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
+_LEAST_GAIN = 0.1
+
+
+@dataclass(frozen=True)
+class FullBlock:
+    """What a full block holds.
+
+    Attributes:
+        rows: Rows, at least 1.
+        bytes: Bytes, at least 1, or None if unknown; then rows alone count.
+    """
+
+    rows: int
+    bytes: int | None = None
+
+    def is_small(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> BoolArray:
+        """Blocks with less than half of the rows and of the bytes, given those of n blocks: bool (n,)."""
+        small: BoolArray = rows < self.rows / 2
+        if self.bytes is not None:
+            small &= size < self.bytes / 2
+        return small
+
+    def equivalent_rows(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> IntArray:
+        """Size of n blocks in rows, where a block full in bytes counts as full in rows: int64 (n,), at least 1.
+
+        Whole numbers, so that ten blocks of a tenth are exactly one.
+        """
+        equivalent = np.maximum(rows.astype(np.int64), 1)
+        if self.bytes is not None:
+            by_bytes = np.ceil(size.astype(np.float64) * self.rows / self.bytes)
+            np.maximum(equivalent, by_bytes.astype(np.int64), out=equivalent)
+        return equivalent
+
+    def count(self, rows: IntArray, size: IntArray | Int32Array) -> IntArray:
+        """The fewest full blocks that hold these rows and bytes, (n,): int64 (n,), at least 1."""
+        count = np.maximum(-(-rows // self.rows), 1)
+        return count if self.bytes is None else np.maximum(count, -(-size // self.bytes))
 
 
 @dataclass(frozen=True)
@@ -39,9 +93,22 @@ class Policy:
     deleted_share: float = 0.3
 
     @property
-    def limits_bytes(self) -> bool:
-        """Whether a plan or a block set may have so many bytes only."""
-        return self.max_bytes is not None or self.max_merge_bytes is not None
+    def max_set_bytes(self) -> int | None:
+        """Most bytes that one block set may have, by both limits; None for no limit."""
+        limits = (limit for limit in (self.max_bytes, self.max_merge_bytes) if limit is not None)
+        return min(limits, default=None)
+
+    @property
+    def full_block(self) -> FullBlock:
+        """What a full block holds."""
+        return FullBlock(self.block_rows, self.block_bytes)
+
+    def thresholds(self, count: IntArray) -> FloatArray:
+        """Threshold of each partition's average depth, float64 (partitions,), given its number of blocks."""
+        if self.depth >= 1:
+            return np.full(len(count), float(self.depth))
+        thresholds: FloatArray = np.maximum(1.0, self.depth * count)
+        return thresholds
 
     def __post_init__(self) -> None:
         number = isinstance(self.depth, int | float) and not isinstance(self.depth, bool)
@@ -68,3 +135,45 @@ class Policy:
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PolicyError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def relative_rewriting(loaded: float, rewritten: float, threshold: float) -> float:
+    """Return how much a table rewrites, relative to the curve.
+
+    Args:
+        loaded: Bytes loaded in some time.
+        rewritten: Bytes rewritten in the same time.
+        threshold: The threshold of that time.
+    """
+    usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS), REWRITTEN))
+    return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
+
+
+def costs_by_threshold(loaded: float, rewriting: float, wasted_per_depth: float) -> dict[float, float]:
+    """Estimate the bytes that each threshold costs: bytes rewritten, and bytes that reads waste.
+
+    Args:
+        loaded: Bytes loaded in some time.
+        rewriting: How much the table rewrites, relative to the curve (`relative_rewriting`).
+        wasted_per_depth: Bytes that reads of the same time waste for each unit of read depth above 1.
+
+    Returns:
+        The cost of each of `THRESHOLDS`.
+    """
+    return {
+        threshold: rewriting * loaded * work + wasted_per_depth * (scan - 1)
+        for threshold, work, scan in zip(THRESHOLDS, REWRITTEN, SCAN, strict=True)
+    }
+
+
+def best_threshold(costs: dict[float, float], current: float | None = None) -> float:
+    """Return the threshold of least cost, or the current one where no other is cheaper by a tenth.
+
+    Args:
+        costs: The costs of `costs_by_threshold`.
+        current: The threshold now, or None if there is none to keep.
+    """
+    best = min(costs, key=lambda threshold: (costs[threshold], threshold))
+    if current in costs and costs[best] > (1 - _LEAST_GAIN) * costs[current]:
+        return current
+    return best

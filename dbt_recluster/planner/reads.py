@@ -1,7 +1,7 @@
 """Reads: ranges of keys that queries ask for, and the depth where they end.
 
-A read opens every block in its range, which it needs, and the blocks over the two ends of the range, which hold rows
-beyond it too. Overlap costs only there: the deeper the blocks at the ends of reads, the more are wasted.
+A read opens every block within its range, which it needs, and the blocks over the two ends of the range, which also
+hold rows beyond it. Overlap costs only at these ends: the deeper they are, the more blocks are wasted.
 Source: Liu, Zhou, Yan and Zhang, "Workload-Aware Incremental Reclustering in Cloud Data Warehouses", 2026
 (arXiv 2602.23289), whose boundary partitions are these blocks.
 """
@@ -14,11 +14,18 @@ import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, combined_ranks
-from dbt_recluster.planner.input_arrays import key_columns
-from dbt_recluster.planner.ranks import Keys, length
+from dbt_recluster.planner.ranks import (
+    Keys,
+    key_columns,
+    length,
+    number_partitions,
+    rank_column,
+    unbounded_masks,
+    whole_numbers,
+)
 
-# The share of reads that planning takes as even over the table, whatever is known: without it, keys that no read ends
-# at would overlap without bound.
+# Planning assumes that this share of the reads is spread evenly over the table. Otherwise keys at which no known read
+# ends would overlap without bound.
 EVEN_SHARE = 0.05
 
 
@@ -98,7 +105,23 @@ class ReadEnds:
         )
 
 
-def end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | None]:
+def ranked_columns(
+    lower: Keys, upper: Keys, unbounded: Keys | None, reads: Reads | None
+) -> tuple[int, list[BoolArray], list[tuple[IntArray, int]]]:
+    """Rank the bounds of n blocks and of m reads, column by column. Arguments and errors are those of `Blocks.build`.
+
+    Returns:
+        The number n; the mask of unknown upper bounds of each key column, bool (n,); and for each key column the codes
+        of `rank_column`, int64 (2n + 2m,) or (2n,) where reads do not have it, and a number greater than all of them.
+    """
+    lowers, uppers = key_columns(lower, upper)
+    n = length(lowers[0])
+    masks = unbounded_masks(unbounded, n, len(lowers))
+    ends = _end_columns(reads, len(lowers))
+    return n, masks, [rank_column(*column) for column in zip(lowers, uppers, masks, ends, strict=True)]
+
+
+def _end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | None]:
     """Split the bounds of reads into the columns of a key; None for a column that they do not have.
 
     Raises:
@@ -157,14 +180,16 @@ def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
     ends = [np.resize(codes[2 * n :], 2 * m) for codes, _ in columns]
     beyond = np.zeros(2 * m, np.bool_)
     for codes, (given, size) in zip(ends, columns, strict=True):
-        # What follows a column without a value is open too, and so is a column that reads do not have.
+        # A column without a value leaves the later columns open too; so does a column that reads do not have.
         beyond |= len(given) == 2 * n
         codes[beyond] = np.repeat([0, size - 1], m)[beyond]
         beyond |= (codes == 0) | (codes == size - 1)
-    whole = [
-        np.concatenate([codes[: 2 * n], of_ends]) for (codes, _), of_ends in zip(columns, ends, strict=True)
-    ]
-    keys, _ = combined_ranks(whole, [size for _, size in columns])
+    keys, _ = combined_ranks(
+        [
+            (np.concatenate([codes[: 2 * n], of_ends]), size)
+            for (codes, size), of_ends in zip(columns, ends, strict=True)
+        ]
+    )
     lower, upper = keys[2 * n : 2 * n + m], keys[2 * n + m :]
     inverted = np.flatnonzero(lower > upper)
     if len(inverted):
@@ -225,3 +250,83 @@ def _weights(weight: Keys | None, m: int) -> FloatArray:
     if not np.isfinite(total) or (weights < 0).any():
         raise BoundsError("weights of reads must be at least 0, and their sum finite")
     return weights
+
+
+@dataclass(frozen=True, eq=False)
+class ReadCosts:
+    """The blocks and bytes that m reads open.
+
+    Attributes:
+        opened: Blocks, int64 (m,).
+        wasted: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
+        bytes: Bytes of the blocks, int64 (m,).
+        bytes_wasted: Bytes of the wasted blocks, float64 (m,).
+        bytes_per_depth: Wasted bytes for each unit of depth above 1 at the ends, float64 (m,).
+    """
+
+    opened: IntArray
+    wasted: FloatArray
+    bytes: IntArray
+    bytes_wasted: FloatArray
+    bytes_per_depth: FloatArray
+
+
+def read_costs(
+    lower: Keys,
+    upper: Keys,
+    bytes: Keys,
+    reads: Reads,
+    partition: Keys | None = None,
+    unbounded: Keys | None = None,
+) -> ReadCosts:
+    """Count the blocks that reads open, by their bounds.
+
+    Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
+    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are.
+
+    Args:
+        lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
+        upper: Greatest keys.
+        bytes: Sizes, int (n,).
+        reads: m ranges of the key. Each takes O(n).
+        partition: Values of the blocks' partitions; each partition is sorted for itself.
+        unbounded: Masks of upper bounds that are not known.
+
+    Raises:
+        BoundsError: As `Blocks.build`.
+    """
+    n, _, columns = ranked_columns(lower, upper, unbounded, reads)
+    placed = place_reads(columns, n)
+    codes, _ = number_partitions(partition, n)
+    sizes = whole_numbers("bytes", bytes, n)
+    first, last = placed.blocks[:n], placed.blocks[n:]
+    m = len(placed.lower)
+    costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m), np.zeros(m))
+    for read in range(m):
+        touched = (last >= placed.lower[read]) & (first <= placed.upper[read])
+        costs.opened[read], costs.bytes[read] = np.count_nonzero(touched), sizes[touched].sum()
+        share = 1.0 if placed.single[read] else 0.5
+        for blocks in _over_ends(placed, read, touched, first, last):
+            count = np.count_nonzero(blocks)
+            if count:
+                partitions = len(np.unique(codes[blocks]))
+                mean_size = float(sizes[blocks].mean())
+                costs.wasted[read] += share * (count - partitions)
+                costs.bytes_wasted[read] += share * (count - partitions) * mean_size
+                costs.bytes_per_depth[read] += share * partitions * mean_size
+    return costs
+
+
+def _over_ends(
+    placed: PlacedReads, read: int, touched: BoolArray, first: IntArray, last: IntArray
+) -> list[BoolArray]:
+    """Return the blocks over each end of a read: masks, bool (n,)."""
+    if placed.single[read]:
+        return [touched]
+    # A block that begins or ends where the range does holds no rows beyond it.
+    over = []
+    if placed.has_lower[read]:
+        over.append(touched & (first < placed.lower[read]))
+    if placed.has_upper[read]:
+        over.append(touched & (last > placed.upper[read]))
+    return over

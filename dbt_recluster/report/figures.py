@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dbt_recluster.exceptions import ReportError
-from dbt_recluster.report.text import best_unit, count_noun
+from dbt_recluster.text import best_unit, count_noun, depth_bucket
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.history import HistoryEntry
@@ -56,11 +56,8 @@ def depth_curve(report: ReportData) -> str:
 
     Where known reads end hangs from above.
     """
-    curves = [("before", report.before), ("after", report.after)]
-    if report.after is None:
-        curves = [("now", report.now)]
     figure, axes = _figure()
-    _draw_curves(axes, curves, _COLOURS)
+    _draw_curves(axes, report, _COLOURS)
     if shows_ends(report):
         _draw_ends(axes, report.now)
     _key_axis(axes, report)
@@ -77,8 +74,7 @@ def histogram(information: Mapping[str, Any]) -> str:
     """Draw the number of blocks of each depth."""
     figure, axes = _figure()
     counts = information["block_depth_histogram"]
-    depths = [int(name) for name in counts]
-    names = [str(depth) if depth <= 16 else f"{depth // 2 + 1} to {depth}" for depth in depths]
+    names = list(map(depth_bucket, counts))
     axes.bar(range(len(names)), list(counts.values()), color=_COLOURS["after"], width=0.72)
     axes.set_xticks(range(len(names)), names)
     if len(names) < 4:
@@ -175,8 +171,7 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
             len(drawn), 1, figsize=(8, 0.4 + 1.9 * len(drawn)), layout="constrained", squeeze=False
         )
         for report, place in zip(drawn, axes[:, 0], strict=True):
-            curves = [("before", report.before), ("after", report.after)]
-            _draw_curves(place, curves if report.after else [("now", report.now)], _PNG_COLOURS)
+            _draw_curves(place, report, _PNG_COLOURS)
             _key_axis(place, report)
             info = report.information
             place.set_title(
@@ -185,15 +180,17 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
                 loc="left",
                 fontsize=10,
             )
-            _legend(place)
+            if place.get_legend_handles_labels()[0]:
+                place.legend(loc="lower right", frameon=False, fontsize=9, ncols=2)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=150, facecolor="#ffffff", metadata={"Software": None})
         pyplot.close(figure)
     return buffer.getvalue()
 
 
-def _draw_curves(axes: Any, curves: Sequence[tuple[str, Layout | None]], colours: Mapping[str, str]) -> None:
-    for name, layout in curves:
+def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> None:
+    curves = [("before", report.before), ("after", report.after)]
+    for name, layout in curves if report.after else [("now", report.now)]:
         if layout is None or not len(layout.at):
             continue
         at, depth = _thinned(layout)
@@ -222,11 +219,6 @@ def _draw_ends(axes: Any, layout: Layout) -> None:
         color=_COLOURS["load"],
     )
     axes.set_ylim(0, top)
-
-
-def _legend(axes: Any) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="lower right", frameon=False, fontsize=9, ncols=2)
 
 
 def _thinned(layout: Layout, most: int = 800) -> tuple[Any, Any]:

@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
-from dbt_recluster.report.text import added_and_removed, balance_text, count_noun, depths, size
+from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths
+from dbt_recluster.text import count_noun, size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.history import HistoryEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dbt_recluster.report.text import count_noun, size
+from dbt_recluster.text import count_noun, moment, size
 
 _MOST_FILES = 20
 
@@ -33,13 +33,12 @@ def _expired(values: Mapping[str, Any]) -> str:
         size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
         verb = "free" if values["dry_run"] else "freed"
         what = f"{what} and {verb} {count_noun(values['files'], 'file')}{size_of}"
-    since = values["kept_since"][:19].replace("T", " ")
-    return f"{what}; history begins at {since} UTC, {kept} kept"
+    return f"{what}; history begins at {moment(values['kept_since'])} UTC, {kept} kept"
 
 
 def _orphans(values: Mapping[str, Any]) -> str:
     files = values["files"]
-    before = f"older than {values['older_than'][:19].replace('T', ' ')} UTC"
+    before = f"older than {moment(values['older_than'])} UTC"
     if not files:
         return f"no orphan file {before}"
     verb = "would remove" if values["dry_run"] else "removed"

@@ -6,15 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.text import (
-    RESUME_WITH_DBT,
-    added_and_removed,
-    balance_text,
-    count_noun,
-    depths,
-    size,
-    table,
-)
+from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, added_and_removed, balance_text, depths
+from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
@@ -47,7 +40,7 @@ def information(values: Mapping[str, Any]) -> str:
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
     figures = [
-        ("snapshot", f"{values['snapshot_id']} of {values['snapshot_at'][:19].replace('T', ' ')} UTC"),
+        ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])} UTC"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
@@ -67,7 +60,7 @@ def information(values: Mapping[str, Any]) -> str:
     ]
     width = max(len(name) for name, _ in figures)
     lines = [heading, *(f"  {name.ljust(width)}  {value}" for name, value in figures)]
-    depths = {_depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
+    depths = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
     lines += _bars("depth", depths)
     if list(values["level_histogram"]) != ["0"]:
         lines += _bars("level", values["level_histogram"])
@@ -120,7 +113,7 @@ def cost(values: Mapping[str, Any]) -> str:
         lines.append("  each day          unknown: the snapshots record no load of the past seven days")
     else:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
-        per_day = f"{_range(size(low), size(high))} to stay clustered{_seconds(values['seconds_per_day'])}"
+        per_day = f"{span(size(low), size(high))} to stay clustered{_seconds(values['seconds_per_day'])}"
         rewrites = f" and {count_noun(values['rewrites'], 'rewrite')} of rows" if values["rewrites"] else ""
         loads = f"{count_noun(values['loads'], 'load')}{rewrites} in {days}"
         replayed = f"{loads}, {size(values['loaded_bytes_per_day'])} a day"
@@ -194,7 +187,7 @@ def _shortened(query: str) -> str:
 
 
 def _history_line(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    start = (entry["at"][:19].replace("T", " "), entry["kind"], entry["by"] or "-")
+    start = (moment(entry["at"]), entry["kind"], entry["by"] or "-")
     amplification = f"{entry['write_amplification']:.2f}"
     if entry["kind"] != "recluster":
         blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
@@ -221,24 +214,14 @@ def _depths(entry: Mapping[str, Any]) -> str:
     return depths(entry["depth_before"], entry["depth_after"], expected)
 
 
-def _seconds(span: Sequence[float] | None) -> str:
-    if span is None:
+def _seconds(ends: Sequence[float] | None) -> str:
+    if ends is None:
         return ""
-    return f", {_range(f'{span[0]:.1f}', f'{span[1]:.1f}')} s at the speeds of this table's reclusters"
+    return f", {span(f'{ends[0]:.1f}', f'{ends[1]:.1f}')} s at the speeds of this table's reclusters"
 
 
-def _sizes(span: Sequence[int] | None) -> str:
-    return "unknown" if span is None else _range(size(span[0]), size(span[1]))
-
-
-def _range(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
-
-
-def _depth_bucket(name: str) -> str:
-    """Return the name of a histogram bucket: exact up to 16, above that a range that doubles."""
-    depth = int(name)
-    return str(depth) if depth <= 16 else f"{depth // 2 + 1} to {depth}"
+def _sizes(ends: Sequence[int] | None) -> str:
+    return "unknown" if ends is None else span(size(ends[0]), size(ends[1]))
 
 
 def _bars(title: str, counts: Mapping[str, int]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from dbt_recluster.clustering.progress import Progress
-from dbt_recluster.report.text import size
+from dbt_recluster.text import size
 
 # Seconds between two plain lines of one round.
 _INTERVAL = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.text import count_noun, size, table
+from dbt_recluster.text import count_noun, size, table
 
 _MOST = 20
 _HEADER = ("by", "weight", "blocks", "wasted", "size", "asks for")

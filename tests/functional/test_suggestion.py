@@ -16,7 +16,7 @@ from dbt_recluster.maintenance import (
     recluster,
     suggest_cluster_by,
 )
-from dbt_recluster.report.text import size
+from dbt_recluster.text import size
 
 EVENTS = """
 {{ config(materialized='incremental', block_rows=1000) }}

@@ -23,7 +23,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import is_instance
 from dbt_recluster.iceberg.jvm import java_class
 from dbt_recluster.maintenance import recluster
-from dbt_recluster.report.text import recluster_line
+from dbt_recluster.report.recluster_text import recluster_line
 
 
 def used(spark: Any, name: str) -> set[Path]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, Measured
+from dbt_recluster.planner.block_sets import BlockSets, WorstDepth
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies.levels import written_levels
@@ -25,10 +25,10 @@ class Strategy:
             by level), float64 (partitions,), and the policy, which limits a set. Returns the sets, best first, and what
             was compared with the threshold.
         written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
-        compacts: Whether small blocks are joined too. The strategies of the sources stay as published.
+        compacts: Whether the plan compacts small blocks too. The other strategies stay as published.
     """
 
-    select: Callable[[Candidates, FloatArray, Policy], tuple[BlockSets, Measured]]
+    select: Callable[[Candidates, FloatArray, Policy], tuple[BlockSets, WorstDepth]]
     written_levels: Callable[[Candidates, BlockSets], IntArray]
     compacts: bool = False
 

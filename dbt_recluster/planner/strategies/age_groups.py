@@ -1,7 +1,7 @@
 """Age groups: overlapping blocks grouped by age, and the benefit of merging a group against its cost.
 
-Wide is young: merges make blocks narrow, so a block that holds few of the rows within its bounds has seen few merges.
-This is the measure of US patent 10,817,540, "Incremental clustering maintenance of a table".
+Wide is young: merges make blocks narrow, so a block that holds few of the rows within its bounds has been
+through few merges. This is the measure of US patent 10,817,540, "Incremental clustering maintenance of a table".
 """
 
 from __future__ import annotations

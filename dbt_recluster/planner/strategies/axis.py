@@ -27,7 +27,7 @@ from dbt_recluster.planner.reads import ReadEnds
 
 # Two stretches of the axis differ if chance would make them so in fewer than one of 370 cases.
 _SIGMAS = 3.0
-# A few reads are rather the queries that there are than a sample.
+# Fewer ends than this count as this many: a handful of reads are the workload itself, not a sample of it.
 _FEW_ENDS = 300.0
 # Keeps a quotient finite where there is nothing to divide.
 _LEAST = np.finfo(np.float64).tiny
@@ -128,7 +128,7 @@ def total_over(integral: FloatArray, intervals: Intervals) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """An axis on which n blocks cover stretches that are as long as overlap over them is dear.
+    """An axis on which the length of the stretch that each of n blocks covers is the price of overlap over it.
 
     Attributes:
         intervals: Steps that each block covers.
@@ -157,14 +157,14 @@ class Prices:
     ) -> Prices:
         """Price the axis of some blocks by where reads end; the mean unit in each partition costs 1.
 
-        Steps are the units and, after each, the gap up to the next one. No read ends in what is open.
+        Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free.
 
         Args:
             intervals: Intervals of n blocks.
-            candidates: The candidates that they are among, with what is known of reads.
+            candidates: The candidates, with the ends of known reads.
             member: Their positions in the candidates, (n,), ascending.
-            by_reads: Partitions whose prices follow reads, bool (partitions,), or None for all of them. In others all
-                units cost the same.
+            by_reads: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units
+                cost the same.
         """
         if candidates.reads is None or len(intervals) == 0 or (by_reads is not None and not by_reads.any()):
             return cls.even(intervals)
@@ -178,7 +178,7 @@ class Prices:
             smooth(count, units)
             * np.divide(units, total, out=np.zeros(len(units)), where=total > 0)[partition]
         )
-        # Where the ends lie within a unit, or as if they all lay at its beginning.
+        # The share of the ends in the unit and in the gap after it. Without ends, all of it is the unit's.
         inside = np.divide(
             weight, count[:, None], out=np.tile([1.0, 0.0], (len(count), 1)), where=count[:, None] > 0
         )
@@ -195,7 +195,7 @@ class Prices:
         return np.subtract(self.high, self.low)
 
     @property
-    def step_at_the_dearest(self) -> IntArray | Int32Array:
+    def dearest_step(self) -> IntArray | Int32Array:
         """The step (see `price_steps`) of the dearest unit that each block covers: (n,)."""
         if self.weight is None:
             return np.zeros(len(self.intervals), np.int64)
@@ -214,12 +214,12 @@ def price_steps(rate: FloatArray) -> IntArray:
 
 
 def smooth(count: FloatArray, units: IntArray) -> FloatArray:
-    """Even out what may be chance in the number of ends that fall into each unit.
+    """Smooth the number of ends in each unit where differences may be chance.
 
     Reads are a sample of those to come. Where two neighbouring stretches of a partition differ by no more than samples
     of one rate do, their rates become equal: from the halves of a partition down to single units (Kolaczyk, "Bayesian
-    multiscale models for Poisson processes", 1999). Few reads are rather the queries that there are, and count as seen
-    more often.
+    multiscale models for Poisson processes", 1999). A handful of reads are the workload itself rather than a sample of
+    it, and get the weight of `_FEW_ENDS`.
 
     Args:
         count: How often a read ended in each unit, float64 (u,), partition after partition.

@@ -38,7 +38,7 @@ def level_of_loads(loads: FloatArray, chance: float = 0.5) -> IntArray:
     """The level that stands for this number of loads, int64 (n,): the inverse of `loads_of_level`.
 
     Chance, from 0 to below 1, decides between two levels, so that levels are right on average. The nearest level would
-    never count a single load that joins many: late rows at depth 2 cost 1.6 times the work over 1,000 loads. This is
+    never count a single load merged into many: late rows at depth 2 cost 1.6 times the work over 1,000 loads. This is
     the counter of Morris, "Counting large numbers of events in small registers", 1978.
     """
     # Sums of shares may miss a whole number by a rounding error.
@@ -59,10 +59,10 @@ def written_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
 
 
 def compacted_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
-    """The level of the blocks that joining each set of neighbours writes: int64 (sets,).
+    """The level of the blocks that compacting each set of neighbours writes: int64 (sets,).
 
-    Neighbours of one level keep it: over each key there are as many loads as before, and a join of blocks that were
-    loaded in order is what one larger load would have been. Neighbours of several levels get their mean, but no block
+    Neighbours of one level keep it: over each key there are as many loads as before, and blocks that were loaded in
+    order become what one larger load would have written. Neighbours of several levels get their mean, but no block
     the least level that others of them have: then fewer rows are left at that level after a merge of either kind, or
     as many in fewer blocks, so repeating plan and merge ends.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
-from dbt_recluster.planner.block_sets import BlockSets, Measured, average_depths, form_sets, no_sets
+from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import EVEN_SHARE
@@ -29,7 +29,7 @@ _TOLERANCE = 1.05
 _CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 
-def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, Measured]:
+def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, WorstDepth]:
     """Select block sets that bring the average depth of every partition down to its threshold, for the fewest rows.
 
     A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and
@@ -50,12 +50,12 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
         The sets, most coverage removed for each row first.
     """
     if len(candidates) == 0:
-        return no_sets(), Measured()
+        return no_sets(), WorstDepth()
     depth = candidates.reducible_depths()
-    measured = Measure.of(candidates, depth, candidates.partition, threshold)
-    deep = measured.is_deep
+    depths = PartDepths.of(candidates, depth, candidates.partition, threshold)
+    deep = depths.is_deep
     if not deep.any():
-        return no_sets(), measured.worst
+        return no_sets(), depths.worst
     # The lower and the upper part of each partition, see `split_keys`.
     allowed = np.column_stack([np.ones(len(threshold)), np.maximum(threshold, 2.0)])
     allowed[~deep] = np.inf
@@ -66,21 +66,21 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
         sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), policy)
         if len(sets) or (cut % 1 == 0).all():
             break
-    return sets, measured.worst
+    return sets, depths.worst
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
-    """What the threshold limits in each part of a plan.
+class PartDepths:
+    """The depth that the threshold limits in each part of a plan.
 
-    Where no reads are known, that is the average depth. Otherwise it is the read depth; and the average depth, at a
-    small share of the reads, so that what was never asked for does not overlap without bound.
+    Where no reads are known, that is the average depth. Otherwise it is the read depth; and the average depth against a
+    much higher limit, so that keys that no read asks for do not overlap without bound.
 
     Attributes:
-        depth: The depth that has to fall, float64 (parts,).
-        limit: What it may be, float64 (parts,).
+        depth: The depth, float64 (parts,).
+        limit: The greatest depth allowed, float64 (parts,).
         by_reads: Whether it is the read depth, bool (parts,).
-        read: Read depth and what it may be, float64 (parts,) each, or None if no reads are known.
+        read: Read depths and their limits, float64 (parts,) each, or None if no reads are known.
     """
 
     depth: FloatArray
@@ -90,18 +90,20 @@ class Measure:
 
     @property
     def is_deep(self) -> BoolArray:
-        """Whether something has to go: bool (parts,)."""
+        """Whether the depth exceeds its limit: bool (parts,)."""
         return self.depth > self.limit
 
     @property
-    def worst(self) -> Measured:
-        """What decides: the read depth where it is known, unless only the average depth is too great."""
+    def worst(self) -> WorstDepth:
+        """The read depth if it is known, unless the average depth alone exceeds its limit."""
         if self.read is not None and (self.by_reads.any() or not self.is_deep.any()):
-            return Measured.worst(*self.read, by_reads=True)
-        return Measured.worst(self.depth, self.limit)
+            return WorstDepth.of(*self.read, by_reads=True)
+        return WorstDepth.of(self.depth, self.limit)
 
     @classmethod
-    def of(cls, candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray) -> Measure:
+    def of(
+        cls, candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray
+    ) -> PartDepths:
         """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
         average = average_depths(depth, part, len(allowed))
         if candidates.reads is None:
@@ -159,7 +161,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
             Intervals.of(candidates.first, candidates.last), candidates, np.arange(len(candidates))
         )
         weight = prices.length.astype(np.float64)
-        keys.insert(1, -prices.step_at_the_dearest)
+        keys.insert(1, -prices.dearest_step)
     order = np.lexsort(keys)
     of_place, weight = partition[order], weight[order]
     total = np.bincount(of_place, weight, len(share))
@@ -173,17 +175,17 @@ def _sets_down_to(
     candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray, policy: Policy
 ) -> BlockSets:
     """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
-    measured = Measure.of(candidates, depth, part, allowed)
-    deep = measured.is_deep
+    depths = PartDepths.of(candidates, depth, part, allowed)
+    deep = depths.is_deep
     member = narrow(np.flatnonzero(deep[part] & (depth > 1)))
     if len(member) == 0:
         return no_sets()
     part = part[member]
-    by_reads = measured.by_reads[0::2] | measured.by_reads[1::2]
+    by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
-    merged = merge_to_cutoff(groups, part, surplus_overlap(measured.depth, measured.limit))
+    merged = merge_to_cutoff(groups, part, surplus_overlap(depths.depth, depths.limit))
     sets = rank_sets(candidates, groups, member, merged, policy)
-    # Limits may drop all sets of a part. Then any overlap in it may be merged.
+    # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
     rest = idle[part] & (groups.prices.length > 0)
@@ -191,7 +193,7 @@ def _sets_down_to(
 
 
 def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
-    """Share of the overlap that has to go for the average depth to fall to the allowed one: float64 (parts,)."""
+    """Share of the overlap to remove for the average depth to fall to the allowed one: float64 (parts,)."""
     stays = np.divide(
         _TOLERANCE * (allowed - 1), average - 1, out=np.ones_like(average), where=average > allowed
     )
@@ -200,12 +202,12 @@ def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
 
 
 def merge_to_cutoff(groups: AgeGroups, part: Int32Array, surplus: FloatArray) -> BoolArray:
-    """Lower the cutoff of the benefit-cost ratio until enough coverage goes.
+    """Lower the cutoff of the benefit-cost ratio until merges remove enough coverage.
 
     Args:
         groups: Of n blocks.
         part: Part of each block, int32 (n,).
-        surplus: Share of each part's removable coverage that has to go, float64 (parts,).
+        surplus: Share of each part's removable coverage to remove, float64 (parts,).
 
     Returns:
         The blocks to merge, bool (n,).
@@ -241,12 +243,12 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
     blocks, are above the cutoff at once, and take young runs with them. Levels tell numbers of loads apart only up to
     `LEVEL_GROWTH`, so groups whose ratios differ by less are merged together; exact ratios cost 6 % more work.
     """
-    due = (groups.benefit_cost > 0) & (groups.benefit_cost * LEVEL_GROWTH >= cutoff)
-    return groups.with_younger(due[groups.group] & groups.covered)
+    pays = (groups.benefit_cost > 0) & (groups.benefit_cost * LEVEL_GROWTH >= cutoff)
+    return groups.with_younger(pays[groups.group] & groups.covered)
 
 
 def removed_coverage(groups: AgeGroups, merged: BoolArray, part: Int32Array, parts: int) -> FloatArray:
-    """Units of coverage that merging these blocks removes, at their price: float64 (parts,)."""
+    """Price of the coverage that merging these blocks removes: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
     low, high = groups.prices.low[place], groups.prices.high[place]
     reach = np.maximum.accumulate(high)[:-1]

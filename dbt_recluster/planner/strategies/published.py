@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, Measured, average_depths, form_sets, no_sets
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Sweep
+from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.depth import Sweep
 from dbt_recluster.planner.policy import Policy
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
@@ -24,7 +23,7 @@ _GIVE_UP_LEVEL = 2
 _FAN_OUT = 4
 
 
-def peak(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, Measured]:
+def peak(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
 
     Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
@@ -34,7 +33,7 @@ def peak(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple
 
 def above_average(
     candidates: Candidates, threshold: FloatArray, policy: Policy
-) -> tuple[BlockSets, Measured]:
+) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each range of points deeper than average, at each partition's lowest deep level.
 
     The average is that of the points where at least two blocks meet. These peaks are wider than those of `peak`, so a
@@ -45,7 +44,7 @@ def above_average(
     return _select_peaks(candidates, threshold, policy, _deeper_than_average)
 
 
-def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, Measured]:
+def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, WorstDepth]:
     """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
 
     A block's width is the number of blocks that it would become part of if the table were sorted: the number of
@@ -55,7 +54,7 @@ def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tupl
     Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
     if len(candidates) == 0:
-        return no_sets(), Measured()
+        return no_sets(), WorstDepth()
     sweep = candidates.sweep()
     average = average_depths(sweep.depths(), candidates.partition, len(threshold))
     waiting = average > threshold
@@ -71,7 +70,7 @@ def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tupl
         formed = form_sets(candidates, member, np.zeros(len(member), np.int64), policy)
         sets = sets.then(formed)
         waiting[candidates.partition[formed.member]] = False
-    return sets, Measured.worst(average, threshold)
+    return sets, WorstDepth.of(average, threshold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +120,7 @@ def _select_peaks(
     threshold: FloatArray,
     policy: Policy,
     on_peak: Callable[[_LevelDepths], BoolArray],
-) -> tuple[BlockSets, Measured]:
+) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold.
@@ -135,7 +134,7 @@ def _select_peaks(
     Returns:
         The sets, deepest first.
     """
-    sets, measured = no_sets(), Measured()
+    sets, worst = no_sets(), WorstDepth()
     waiting = np.ones(len(threshold), np.bool_)
     for level in np.unique(candidates.level).tolist():
         member = np.flatnonzero((candidates.level == level) & waiting[candidates.partition])
@@ -145,8 +144,8 @@ def _select_peaks(
         sweep = candidates.sweep(member)
         blocks = np.bincount(partition, minlength=len(threshold))
         average = average_depths(sweep.depths(), partition, len(threshold))
-        of_level = Measured.worst(average, threshold)
-        measured = max(measured, of_level, key=lambda one: one.depth / one.limit)
+        of_level = WorstDepth.of(average, threshold)
+        worst = max(worst, of_level, key=lambda one: one.depth / one.limit)
         deep = (average > threshold) & ~((blocks == 2) & (level >= _GIVE_UP_LEVEL))
         if deep.any():
             depths = _LevelDepths.of(sweep, partition)
@@ -155,7 +154,7 @@ def _select_peaks(
             formed = form_sets(candidates, member[block], peak, policy)
             sets = sets.then(formed)
             waiting[candidates.partition[formed.member]] = False
-    return sets, measured
+    return sets, worst
 
 
 def _blocks_over_peaks(sweep: Sweep, depths: _LevelDepths, on_peak: BoolArray) -> tuple[IntArray, IntArray]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Blocks, Policy, block_depths, plan
+from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.candidates import candidates
 from dbt_recluster.planner.simulation import simulate_final
 from dbt_recluster.planner.strategies.age_groups import AgeGroups
@@ -255,7 +255,7 @@ class TestSelection:
         ]
         final = simulate_final(block_tables.describe(distinct), Policy(depth=depth, block_rows=2)).blocks
         for partition in np.unique(final.partition):
-            assert block_depths(final)[final.partition == partition].mean() <= max(depth, 2.0)
+            assert final.sweep().depths()[final.partition == partition].mean() <= max(depth, 2.0)
 
     def test_null_nan_and_compound_keys(self):
         nan = float("nan")

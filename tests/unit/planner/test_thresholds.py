@@ -14,7 +14,7 @@ from dbt_recluster.planner import (
     plan,
     relative_rewriting,
 )
-from dbt_recluster.planner.thresholds import MOST, REWRITTEN, SCAN, THRESHOLDS
+from dbt_recluster.planner.policy import MOST, REWRITTEN, SCAN, THRESHOLDS
 
 BYTES = st.floats(1, 1e15)
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from dbt_recluster.clustering.result import PlannedSet, ReclusterResult, RewritePlan, Round
-from dbt_recluster.report.text import depths, plan_table, recluster_line, size, summary
+from dbt_recluster.report.recluster_text import depths, plan_table, recluster_line, summary
+from dbt_recluster.text import size
 
 
 def result(rounds: int) -> ReclusterResult:

@@ -1,4 +1,4 @@
-"""The result of a recluster in one line, the plan of a dry run, and what both are written with."""
+"""The result of a recluster in one line, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import orphan_note
-from dbt_recluster.planner.reasons import best_unit as best_unit
-from dbt_recluster.planner.reasons import size as size
+from dbt_recluster.text import count_noun, size, table
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
@@ -109,15 +108,6 @@ def plan_table(result: ReclusterResult) -> str:
     return f"{table(header, rows)}\n{total}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned columns under a header."""
-    lines = [tuple(header), *map(tuple, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-    )
-
-
 def balance_text(rewritten: int, saved: int) -> str:
     """Return the cost and the benefit of a day, and by how much the cost is greater, if it is."""
     text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
@@ -142,8 +132,3 @@ def few_blocks(tables: Sequence[str], least: int) -> str:
 def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
     """Return ``+3``, ``-2`` or ``-2 +3``."""
     return " ".join([*([f"-{text(removed)}"] if removed else []), *([f"+{text(added)}"] if added else [])])
-
-
-def count_noun(count: int, noun: str) -> str:
-    """Return ``1 set`` or ``3 sets``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
