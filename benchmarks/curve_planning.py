@@ -11,7 +11,6 @@ from curve_layout import Curve, IntArray, Table
 from hilbert import hilbert_index, hilbert_range
 
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.candidates import candidates
 
 # A plan is due above this many times the threshold. Where loads cover all keys, the average depth is a whole number,
 # and a border that is off by a hair would have the table merged one load too early.
@@ -122,7 +121,7 @@ def blocks_of(table: Table, curve: Curve, extents: Extents) -> Blocks:
 
 def average_depth(blocks: Blocks, policy: Policy) -> float:
     """Average depth of the blocks that a plan may rewrite; touching does not count."""
-    eligible = candidates(blocks, policy)
+    eligible = policy.candidates(blocks)
     return float(eligible.sweep().depths().mean()) if len(eligible) else 1.0
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from workloads import BLOCK_ROWS, WORKLOADS, Table, simulate
 
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
-from dbt_recluster.planner.candidates import candidates
 from dbt_recluster.planner.strategies.axis import Intervals
 
 RESULTS = Path(__file__).parent / "results" / "overlap.json"
@@ -27,7 +26,7 @@ DEPTHS = [2, 3, 4, 6]
 
 def average_depth(blocks: Blocks, policy: Policy) -> float:
     """Average depth of the candidates, as planning counts it."""
-    return float(candidates(blocks, policy).sweep().depths().mean())
+    return float(policy.candidates(blocks).sweep().depths().mean())
 
 
 def removable(intervals: Intervals, label: np.ndarray) -> int:
@@ -39,7 +38,7 @@ def removable(intervals: Intervals, label: np.ndarray) -> int:
 
 def removed_share(blocks: Blocks, planned: Plan, policy: Policy) -> float:
     """Share of the removable coverage that a plan removes."""
-    eligible = candidates(blocks, policy)
+    eligible = policy.candidates(blocks)
     member = np.flatnonzero(eligible.sweep().depths() > 1)
     intervals = Intervals.of(eligible.first[member], eligible.last[member])
     set_of_block = np.full(len(blocks), -1)

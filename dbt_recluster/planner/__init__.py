@@ -5,13 +5,13 @@ from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information, read_depth
 from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import (
-    STRATEGIES,
     Policy,
     best_threshold,
     costs_by_threshold,
     relative_rewriting,
 )
 from dbt_recluster.planner.reads import ReadCosts, Reads, read_costs
+from dbt_recluster.planner.strategies import STRATEGIES
 
 __all__ = [
     "STRATEGIES",

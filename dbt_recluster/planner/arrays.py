@@ -78,18 +78,11 @@ def combined_ranks(columns: list[tuple[IntArray, int]]) -> tuple[IntArray, int]:
     return dense_ranks(key)
 
 
-def group_starts(keys: IntArray) -> IntArray:
-    """Positions at which a new value begins.
-
-    Args:
-        keys: int64 (n,), equal values next to each other.
-
-    Returns:
-        int64 (groups,): 0 and every i with keys[i] != keys[i - 1]; empty without keys.
-    """
-    if len(keys) == 0:
-        return np.zeros(0, np.int64)
-    return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1]).astype(np.int64)
+def places_within(start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+    """Positions from each start up to its end, one range after another, and the index of the range of each."""
+    size = end - start
+    group = np.repeat(np.arange(len(start)), size)
+    return np.arange(len(group)) + np.repeat(start - (np.cumsum(size) - size), size), group
 
 
 def range_max(

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, places_within
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.policy import Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +48,13 @@ class BlockSets:
 
     def only(self, kept: BoolArray) -> BlockSets:
         """The sets where ``kept``, bool (sets,), is true."""
-        if kept.all():
-            return self
-        size = self.size
-        return BlockSets(self.member[np.repeat(kept, size)], (np.cumsum(size[kept]) - size[kept]))
+        return self if kept.all() else self.in_order(np.flatnonzero(kept))
 
     def in_order(self, order: IntArray) -> BlockSets:
-        """The same sets in another order, given by their positions, int64 (sets,)."""
+        """The sets at these positions, int64 (k,), in their order."""
         size = self.size[order]
-        start = np.cumsum(size) - size
-        place = np.arange(len(self.member)) + np.repeat(self.start[order] - start, size)
-        return BlockSets(self.member[place], start)
+        place, _ = places_within(self.start[order], self.start[order] + size)
+        return BlockSets(self.member[place], np.cumsum(size) - size)
 
     def then(self, later: BlockSets) -> BlockSets:
         """These sets followed by others."""
@@ -98,26 +93,26 @@ def no_sets() -> BlockSets:
     return BlockSets(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def form_sets(candidates: Candidates, member: IntArray, label: IntArray, policy: Policy) -> BlockSets:
+def form_sets(candidates: Candidates, member: IntArray, label: IntArray, max_bytes: int | None) -> BlockSets:
     """Make block sets of the blocks that a strategy selected.
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
-    a gap would add depth in the gap, and one for each part within the policy's limits, cut along the key. Sets of one
+    a gap would add depth in the gap, and one for each part within the limit, cut along the key. Sets of one
     block and sets without overlap are dropped.
 
     Args:
         candidates: c candidates.
         member: Positions in the candidates, int64 (m,), each at most once.
         label: int64 (m,). Sets of lower labels are better and come first.
-        policy: Its `max_merge_bytes` and `max_bytes` both limit a set.
+        max_bytes: Most bytes of one set, or None for no limit.
 
     Returns:
         The sets, in the order of their labels and then along the key.
     """
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])
-    if policy.max_set_bytes is not None:
-        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, policy.max_set_bytes))
+    if max_bytes is not None:
+        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, max_bytes))
     sets = sets.only(sets.size > 1)
     return sets.only(own_depth(candidates, sets) > 1)
 

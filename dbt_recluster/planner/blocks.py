@@ -12,14 +12,49 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, IntArray, Sweep, combined_ranks
-from dbt_recluster.planner.extents import block_extents
-from dbt_recluster.planner.policy import FullBlock
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, Sweep, combined_ranks
+from dbt_recluster.planner.extents import Extents, block_extents
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns, read_ends
 
 # Any number may stand for an unknown run.
 _LEAST_RUN = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class FullBlock:
+    """What a full block holds.
+
+    Attributes:
+        rows: Rows, at least 1.
+        bytes: Bytes, at least 1, or None if unknown; then rows alone count.
+    """
+
+    rows: int
+    bytes: int | None = None
+
+    def is_small(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> BoolArray:
+        """Blocks with less than half of the rows and of the bytes, given those of n blocks: bool (n,)."""
+        small: BoolArray = rows < self.rows / 2
+        if self.bytes is not None:
+            small &= size < self.bytes / 2
+        return small
+
+    def equivalent_rows(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> IntArray:
+        """Size of n blocks in rows, where a block full in bytes counts as full in rows: int64 (n,), at least 1.
+
+        Whole numbers, so that ten blocks of a tenth are exactly one.
+        """
+        equivalent = np.maximum(rows.astype(np.int64), 1)
+        if self.bytes is not None:
+            by_bytes = np.ceil(size.astype(np.float64) * self.rows / self.bytes)
+            np.maximum(equivalent, by_bytes.astype(np.int64), out=equivalent)
+        return equivalent
+
+    def count(self, rows: IntArray, size: IntArray | Int32Array) -> IntArray:
+        """The fewest full blocks that hold these rows and bytes, (n,): int64 (n,), at least 1."""
+        count = np.maximum(-(-rows // self.rows), 1)
+        return count if self.bytes is None else np.maximum(count, -(-size // self.bytes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +72,7 @@ class Blocks:
             unknown.
         partition: Codes from 0, int64 (n,).
         unbounded: bool (n,), true where an upper bound is unknown or above every value.
-        extent_lower: Lower end of the part of the bounds that planning trusts, int64 (n,); see `extents`.
-        extent_upper: Its upper end, int64 (n,).
-        shown_lower: ``extent_lower`` without the knowledge of runs, int64 (n,).
-        shown_upper: ``extent_upper`` without it.
-        unnarrowed: bool (n,), true where a merge did not narrow the bounds, so another one would not either.
+        extents: The part of each block's bounds that planning trusts.
         deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
         reads: Where reads end, or None if no reads are known.
     """
@@ -55,11 +86,7 @@ class Blocks:
     run: IntArray
     partition: IntArray
     unbounded: BoolArray
-    extent_lower: IntArray
-    extent_upper: IntArray
-    shown_lower: IntArray
-    shown_upper: IntArray
-    unnarrowed: BoolArray
+    extents: Extents
     deleted: IntArray | None = None
     reads: ReadEnds | None = None
 
@@ -102,7 +129,7 @@ class Blocks:
             for f in fields(self)
             if isinstance(getattr(self, f.name), np.ndarray)
         }
-        return replace(self, **arrays)
+        return replace(self, extents=self.extents.take(positions), **arrays)
 
     @classmethod
     def build(
@@ -144,7 +171,6 @@ class Blocks:
             [(column[: 2 * n], size) for column, size in columns], codes, partitions
         )
         bounds_by_column = [(column[:n], column[n : 2 * n]) for column, _ in columns]
-        extents = block_extents(rank_lower, rank_upper, bounds_by_column, codes, runs)
         return cls(
             lower=rank_lower,
             upper=rank_upper,
@@ -155,11 +181,7 @@ class Blocks:
             run=runs,
             partition=codes,
             unbounded=np.logical_or.reduce(masks),
-            extent_lower=extents.lower,
-            extent_upper=extents.upper,
-            shown_lower=extents.shown_lower,
-            shown_upper=extents.shown_upper,
-            unnarrowed=extents.unnarrowed,
+            extents=block_extents(rank_lower, rank_upper, bounds_by_column, codes, runs),
             deleted=_deleted_rows(deleted, rows, n),
             reads=None
             if reads is None
@@ -177,13 +199,7 @@ def _deleted_rows(deleted: Keys | None, rows: Keys | None, n: int) -> IntArray |
 def _bound_ranks(
     columns: list[tuple[IntArray, int]], partition: IntArray, partitions: int
 ) -> tuple[IntArray, IntArray, int]:
-    """Rank the bounds of n blocks, partition by partition.
-
-    Args:
-        columns: For each key column the codes of its lower and then of its upper bounds, int64 (2n,), and a number
-            greater than all of them.
-        partition: Codes of the partitions, int64 (n,).
-        partitions: Number of partitions.
+    """Rank the bounds of n blocks, partition by partition, by the codes of each key column (see `combined_ranks`).
 
     Returns:
         Ranks of the lower and of the upper bounds, int64 (n,) each, and the number of ranks.

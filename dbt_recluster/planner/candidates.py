@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, Sweep, narrow, range_max
-from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.policy import Policy
+from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.reads import ReadEnds
 
 
@@ -47,6 +46,43 @@ class Candidates:
     deleted: IntArray | Int32Array
     partition: Int32Array
     reads: ReadEnds | None = None
+
+    @classmethod
+    def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
+        """Find the blocks that a plan may rewrite.
+
+        Levels below 0 and from ``max_level`` up are excluded. So are blocks that no merge narrows or makes fuller:
+        constant blocks, those whose bounds a merge did not narrow, and those with an unknown upper bound after a merge;
+        unless ``deleted_share`` of their rows are deleted.
+        """
+        eligible = ~_finished(blocks, full_block) & (~blocks.unbounded | (blocks.level == 0))
+        eligible |= blocks.deleted_at_least(deleted_share)
+        eligible &= (blocks.level >= 0) & (blocks.level < max_level)
+        position = narrow(np.flatnonzero(eligible))
+        first, last = map(narrow, cells_of(blocks, position))
+        tie_breakers = [
+            array
+            for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run, blocks.deleted)
+            if array is not None
+        ]
+        order = _order(first, last, position, tie_breakers)
+        position = position[order]
+        return cls(
+            position,
+            first[order],
+            last[order],
+            narrow(blocks.lower[position]),
+            narrow(blocks.upper[position]),
+            narrow(blocks.level[position]),
+            _values(blocks.rows, position, full_block.rows),
+            _values(blocks.bytes, position, 0),
+            _values(blocks.deleted, position, 0),
+            # One value for all blocks takes no memory.
+            narrow(blocks.partition[position])
+            if blocks.partition.any()
+            else np.broadcast_to(np.int32(0), len(position)),
+            blocks.reads,
+        )
 
     def __len__(self) -> int:
         """Number of candidates."""
@@ -104,43 +140,11 @@ class Candidates:
         return bool((ends + np.bincount(self.upper[wide], minlength=len(ends)) > 1).any())
 
 
-def candidates(blocks: Blocks, policy: Policy) -> Candidates:
-    """Find the blocks that a plan may rewrite.
-
-    Levels below 0 and from `Policy.max_level` up are excluded. So are blocks that no merge narrows or makes fuller:
-    constant blocks, those whose bounds a merge did not narrow, and those with an unknown upper bound after a merge;
-    unless `Policy.deleted_share` of their rows are deleted.
-    """
-    eligible = ~_finished(blocks, policy) & (~blocks.unbounded | (blocks.level == 0))
-    eligible |= blocks.deleted_at_least(policy.deleted_share)
-    eligible &= (blocks.level >= 0) & (blocks.level < policy.max_level)
-    position = narrow(np.flatnonzero(eligible))
-    wide = (blocks.extent_lower < blocks.extent_upper)[position]
-    first = narrow(2 * blocks.extent_lower[position] + wide)
-    last = narrow(2 * blocks.extent_upper[position] - wide)
-    tie_breakers = [
-        array
-        for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run, blocks.deleted)
-        if array is not None
-    ]
-    order = _order(first, last, position, tie_breakers)
-    position = position[order]
-    return Candidates(
-        position,
-        first[order],
-        last[order],
-        narrow(blocks.lower[position]),
-        narrow(blocks.upper[position]),
-        narrow(blocks.level[position]),
-        _values(blocks.rows, position, policy.block_rows),
-        _values(blocks.bytes, position, 0),
-        _values(blocks.deleted, position, 0),
-        # One value for all blocks takes no memory.
-        narrow(blocks.partition[position])
-        if blocks.partition.any()
-        else np.broadcast_to(np.int32(0), len(position)),
-        blocks.reads,
-    )
+def cells_of(blocks: Blocks, position: IntArray | Int32Array) -> tuple[IntArray, IntArray]:
+    """First and last cells of the blocks at these positions, (m,): int64 (m,) each."""
+    lower, upper = blocks.extents.lower[position], blocks.extents.upper[position]
+    wide = lower < upper
+    return 2 * lower + wide, 2 * upper - wide
 
 
 def _cover(first: Int32Array, last: Int32Array, cells: int) -> Int32Array:
@@ -151,7 +155,7 @@ def _cover(first: Int32Array, last: Int32Array, cells: int) -> Int32Array:
     return np.cumsum(change[:cells], out=change[:cells])
 
 
-def _finished(blocks: Blocks, policy: Policy) -> BoolArray:
+def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
     """Blocks that a merge could neither narrow nor make fuller, bool (n,): Databend's level -1.
 
     Two constant blocks of one key that are at least half full do not fit into one block. A block whose rows are unknown
@@ -159,19 +163,19 @@ def _finished(blocks: Blocks, policy: Policy) -> BoolArray:
     they are is chance where a block has few rows. The same goes for the blocks whose bounds a merge did not narrow.
     Source: Databend's RFC "recluster table" (databend#6905).
     """
-    narrowest = blocks.constant | blocks.unnarrowed
+    narrowest = blocks.constant | blocks.extents.unnarrowed
     if blocks.rows is None:
         return narrowest
-    finished = narrowest & ~blocks.small(policy.full_block)
+    finished = narrowest & ~blocks.small(full_block)
     place = np.flatnonzero(narrowest & (blocks.level > 0) & (blocks.run > 0))
     if len(place) == 0:
         return finished
-    key, run = np.where(blocks.unnarrowed, -1, blocks.lower)[place], blocks.run[place]
+    key, run = np.where(blocks.extents.unnarrowed, -1, blocks.lower)[place], blocks.run[place]
     order = np.lexsort((run, key))
     is_first = np.append(True, (np.diff(key[order]) != 0) | (np.diff(run[order]) != 0))
-    rows = policy.full_block.equivalent_rows(blocks.rows[place], blocks.bytes_or_0[place])[order]
+    rows = full_block.equivalent_rows(blocks.rows[place], blocks.bytes_or_0[place])[order]
     together = np.add.reduceat(rows, np.flatnonzero(is_first))[np.cumsum(is_first) - 1]
-    finished[place[order]] |= together > policy.block_rows
+    finished[place[order]] |= together > full_block.rows
     return finished
 
 
@@ -183,16 +187,9 @@ def _values(values: IntArray | None, position: Int32Array, default: int) -> IntA
 def _order(
     first: Int32Array, last: Int32Array, position: Int32Array, tie_breakers: list[IntArray]
 ) -> IntArray:
-    """Order blocks by first and last cell, then by the tie breakers, which only tied blocks read.
+    """Order candidates by first and last cell, (c,) each, then by the tie breakers, (n,) each: int64 (c,).
 
-    Args:
-        first: int32 (c,).
-        last: int32 (c,).
-        position: Positions of the c candidates in n blocks, int32 (c,).
-        tie_breakers: int64 (n,) each.
-
-    Returns:
-        int64 (c,).
+    Tie breakers are read only for tied blocks, at their positions in all n blocks.
     """
     if len(first) == 0:
         return np.zeros(0, np.int64)

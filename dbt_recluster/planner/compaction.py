@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, places_within
 from dbt_recluster.planner.block_sets import BlockSets, cut_by_bytes, no_sets
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.candidates import Candidates, cells_of
 from dbt_recluster.planner.policy import Policy
 
 # The figures of these constants come from trials on sizes alone; docs/design/planner.md has those of whole tables.
@@ -64,7 +64,7 @@ def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, 
     line = _Line.of(weight[member], small[member], anchor, policy.block_rows)
     start, end = line.compactions(stretches, np.append(stretches[1:], len(member)))
     size = end - start
-    return BlockSets(member[_places(start, end)[0]], np.cumsum(size) - size)
+    return BlockSets(member[places_within(start, end)[0]], np.cumsum(size) - size)
 
 
 def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
@@ -107,10 +107,7 @@ def _other_cells(blocks: Blocks, candidates: Candidates) -> tuple[IntArray, IntA
     """First and last cells of the blocks that are no candidates, in the order of their first cells."""
     other = np.ones(len(blocks), np.bool_)
     other[candidates.position] = False
-    place = np.flatnonzero(other)
-    lower, upper = blocks.extent_lower[place], blocks.extent_upper[place]
-    wide = lower < upper
-    first, last = 2 * lower + wide, 2 * upper - wide
+    first, last = cells_of(blocks, np.flatnonzero(other))
     order = np.argsort(first, kind="stable")
     return first[order], last[order]
 
@@ -159,7 +156,7 @@ class _Line:
         while True:
             several = end - start > 1
             start, end = start[several], end[several]
-            place, segment = _places(start, end - 1)
+            place, segment = places_within(start, end - 1)
             last = place[self.anchor[place] < start[segment]] + 1
             if len(last) == 0:
                 return start, end
@@ -200,7 +197,7 @@ class _Line:
         tail = np.searchsorted(before, before[end] - wanted)
         cut = np.where(self._worth(start, head), head, np.where(self._worth(tail, end), tail, -1))
         whole = cut < 0
-        place, segment = _places(start[whole], end[whole])
+        place, segment = places_within(start[whole], end[whole])
         weight = self.weight[place]
         largest = place[weight == self._greatest(start[whole], end[whole])[segment]]
         starts = [start, cut[~whole], largest + 1]
@@ -216,11 +213,3 @@ class _Line:
         """Greatest weight in each segment: int64 (segments,). Segments ascend and have a block each."""
         greatest: IntArray = np.maximum.reduceat(self.weight, np.column_stack([start, end]).ravel())[::2]
         return greatest
-
-
-def _places(start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
-    """Positions within each segment, one segment after another, and the index of the segment of each."""
-    size = end - start
-    segment = np.repeat(np.arange(len(start)), size)
-    place = np.arange(len(segment)) + np.repeat(start - (np.cumsum(size) - size), size)
-    return place, segment

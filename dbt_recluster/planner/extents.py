@@ -21,7 +21,7 @@ import numpy as np
 from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks, dense_ranks
 
 
-class BlockExtents(NamedTuple):
+class Extents(NamedTuple):
     """Ranges of ranks of n blocks, without their ends unless they are single keys.
 
     Attributes:
@@ -38,6 +38,10 @@ class BlockExtents(NamedTuple):
     shown_upper: IntArray
     unnarrowed: BoolArray
 
+    def take(self, positions: IntArray) -> Extents:
+        """The extents of the blocks at these positions, int64 (m,)."""
+        return Extents(*(array[positions] for array in self))
+
 
 def block_extents(
     lower: IntArray,
@@ -45,7 +49,7 @@ def block_extents(
     columns: list[tuple[IntArray, IntArray]],
     partition: IntArray,
     run: IntArray,
-) -> BlockExtents:
+) -> Extents:
     """Find the extents of blocks.
 
     Args:
@@ -61,14 +65,14 @@ def block_extents(
     segments = Segments.of(lower[known], upper[known], run[known])
     depth = segments.depth()
     if (depth <= 1).all():
-        return BlockExtents(lower, upper, lower, upper, unnarrowed)
+        return Extents(lower, upper, lower, upper, unnarrowed)
     first, last = segments.first_and_last(depth == 1)
     alone = first <= last
     unnarrowed[known[~alone]] = True
     alone_lower, alone_upper = lower.copy(), upper.copy()
     alone_lower[known[alone]] = segments.begins[first[alone]]
     alone_upper[known[alone]] = segments.begins[last[alone] + 1]
-    return BlockExtents(alone_lower, alone_upper, lower, upper, unnarrowed)
+    return Extents(alone_lower, alone_upper, lower, upper, unnarrowed)
 
 
 def _first_differing_column(

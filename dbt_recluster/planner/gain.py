@@ -31,11 +31,12 @@ def reveals_less(blocks: Blocks, position: IntArray | Int32Array, sets: BlockSet
         position: Positions of the sets' members in ``blocks``, (m,).
         sets: The sets.
     """
-    hidden = (blocks.shown_lower != blocks.extent_lower) | (blocks.shown_upper != blocks.extent_upper)
-    if len(sets) == 0 or not (hidden | blocks.unnarrowed).any():
+    extents = blocks.extents
+    hidden = (extents.shown_lower != extents.lower) | (extents.shown_upper != extents.upper)
+    if len(sets) == 0 or not (hidden | extents.unnarrowed).any():
         return np.ones(len(sets), np.bool_)
-    known = np.flatnonzero((blocks.run > 0) & (blocks.shown_lower < blocks.shown_upper))
-    segments = Segments.of(blocks.shown_lower[known], blocks.shown_upper[known], blocks.run[known])
+    known = np.flatnonzero((blocks.run > 0) & (extents.shown_lower < extents.shown_upper))
+    segments = Segments.of(extents.shown_lower[known], extents.shown_upper[known], blocks.run[known])
     stays = np.ones(len(blocks), np.bool_)
     stays[position] = False
     # Several blocks of the run overlap here now, and only one of them stays.
@@ -43,7 +44,7 @@ def reveals_less(blocks: Blocks, position: IntArray | Int32Array, sets: BlockSet
     of_block = np.zeros(len(blocks), np.int64)
     of_block[known] = segments.total(np.where(shown, segments.length, 0))
     revealed = np.add.reduceat(of_block[position], sets.start)
-    lower, upper = blocks.extent_lower[position], blocks.extent_upper[position]
+    lower, upper = extents.lower[position], extents.upper[position]
     hull = np.maximum.reduceat(upper, sets.start) - np.minimum.reduceat(lower, sets.start)
     removed = np.add.reduceat(upper - lower, sets.start) - hull
     less: BoolArray = (revealed == 0) | (revealed < removed)

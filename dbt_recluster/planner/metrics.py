@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
-from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.policy import FullBlock
+from dbt_recluster.planner.blocks import Blocks, FullBlock
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
 _EXACT_BUCKETS = 16

@@ -13,7 +13,7 @@ from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, Sweep
 from dbt_recluster.planner.block_sets import BlockSets, own_depth
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.candidates import Candidates, candidates
+from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.selection import (
     COMPACTION,
@@ -105,7 +105,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
         return Plan((), 0, 0, "no blocks")
-    eligible = candidates(blocks, policy)
+    eligible = policy.candidates(blocks)
     select = partial(select_sets, blocks, eligible, policy.thresholds(np.bincount(blocks.partition)))
     selection = select(policy)
     reason, limited, needed = reason_of(blocks, eligible, selection, policy), False, None

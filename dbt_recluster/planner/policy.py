@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray
-
-STRATEGIES = ("payback", "peak", "above_average", "width")
+from dbt_recluster.planner.arrays import FloatArray, IntArray
+from dbt_recluster.planner.blocks import Blocks, FullBlock
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.strategies import STRATEGIES
 
 # Of strategy `payback` over 100 sorted loads, by the workloads of benchmarks/results/frontier.json but the one without
 # overlap: thresholds, rows rewritten for each row loaded (geometric mean), and depth of a read of one key (mean).
@@ -26,42 +27,6 @@ SCAN = (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23)
 LEAST, MOST = 0.1, 4.0
 # A table keeps its threshold unless another one saves this share, so that it does not move back and forth.
 _LEAST_GAIN = 0.1
-
-
-@dataclass(frozen=True)
-class FullBlock:
-    """What a full block holds.
-
-    Attributes:
-        rows: Rows, at least 1.
-        bytes: Bytes, at least 1, or None if unknown; then rows alone count.
-    """
-
-    rows: int
-    bytes: int | None = None
-
-    def is_small(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> BoolArray:
-        """Blocks with less than half of the rows and of the bytes, given those of n blocks: bool (n,)."""
-        small: BoolArray = rows < self.rows / 2
-        if self.bytes is not None:
-            small &= size < self.bytes / 2
-        return small
-
-    def equivalent_rows(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> IntArray:
-        """Size of n blocks in rows, where a block full in bytes counts as full in rows: int64 (n,), at least 1.
-
-        Whole numbers, so that ten blocks of a tenth are exactly one.
-        """
-        equivalent = np.maximum(rows.astype(np.int64), 1)
-        if self.bytes is not None:
-            by_bytes = np.ceil(size.astype(np.float64) * self.rows / self.bytes)
-            np.maximum(equivalent, by_bytes.astype(np.int64), out=equivalent)
-        return equivalent
-
-    def count(self, rows: IntArray, size: IntArray | Int32Array) -> IntArray:
-        """The fewest full blocks that hold these rows and bytes, (n,): int64 (n,), at least 1."""
-        count = np.maximum(-(-rows // self.rows), 1)
-        return count if self.bytes is None else np.maximum(count, -(-size // self.bytes))
 
 
 @dataclass(frozen=True)
@@ -102,6 +67,10 @@ class Policy:
     def full_block(self) -> FullBlock:
         """What a full block holds."""
         return FullBlock(self.block_rows, self.block_bytes)
+
+    def candidates(self, blocks: Blocks) -> Candidates:
+        """Return the blocks that a plan may rewrite."""
+        return Candidates.of(blocks, self.full_block, self.max_level, self.deleted_share)
 
     def thresholds(self, count: IntArray) -> FloatArray:
         """Threshold of each partition's average depth, float64 (partitions,), given its number of blocks."""

@@ -88,7 +88,7 @@ def length(keys: Keys) -> int:
 
 
 def _column(keys: Keys) -> _Column:
-    if hasattr(keys, "null_count") and hasattr(keys, "to_pylist"):
+    if isinstance(keys, pa.Array | pa.ChunkedArray):
         return _arrow_column(keys)
     if isinstance(keys, np.ma.MaskedArray):
         null = np.ma.getmaskarray(keys).astype(np.bool_)
@@ -285,18 +285,14 @@ def _columns(keys: Keys) -> list[Keys]:
 
 
 def _is_column(item: Any) -> bool:
-    return (
-        isinstance(item, list | tuple | np.ndarray)
-        or hasattr(item, "null_count")
-        or hasattr(item, "to_numpy")
-    )
+    return isinstance(item, list | tuple | np.ndarray) or hasattr(item, "to_numpy")
 
 
 def _as_numpy(values: Keys) -> Any:
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "to_numpy"):
-        return values.to_numpy() if not hasattr(values, "null_count") else np.asarray(values)
+        return np.asarray(values) if isinstance(values, pa.Array | pa.ChunkedArray) else values.to_numpy()
     if not isinstance(values, Sequence):
         raise BoundsError(f"expected a list, a NumPy array or an Arrow array, not {type(values).__name__}")
     objects = np.empty(len(values), np.object_)

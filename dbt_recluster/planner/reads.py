@@ -203,11 +203,11 @@ def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
 
 
 def read_ends(reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
-    """Return the weight of the ends of reads along the key.
+    """Return the weight of the ends of placed reads along the key.
 
     Args:
-        reads: The reads.
-        placed: The same, placed among the bounds of n blocks.
+        reads: The reads, for their weights.
+        placed: Their bounds among those of n blocks.
         ranks: Ranks of the blocks' lower and then upper bounds, int64 (2n,).
         points: Number of ranks.
 

@@ -43,7 +43,7 @@ class Selection:
 def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy) -> Selection:
     """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
     strategy = BY_NAME[policy.strategy]
-    sets, worst = strategy.select(eligible, thresholds, policy)
+    sets, worst = strategy.select(eligible, thresholds, policy.max_set_bytes)
     sets = _worthwhile(blocks, eligible, sets, policy)
     kind = np.full(len(sets), MERGE)
     if strategy.compacts:
@@ -148,7 +148,9 @@ def reason_of(blocks: Blocks, eligible: Candidates, selection: Selection, policy
 
 def _unnarrowed_text(blocks: Blocks) -> str:
     """Describe blocks that merges have not narrowed; nothing if there are none."""
-    count = np.count_nonzero(blocks.unnarrowed & (blocks.level >= 0) | blocks.unbounded & (blocks.level > 0))
+    count = np.count_nonzero(
+        blocks.extents.unnarrowed & (blocks.level >= 0) | blocks.unbounded & (blocks.level > 0)
+    )
     if count == 0:
         return ""
     return f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"

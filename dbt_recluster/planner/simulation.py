@@ -12,6 +12,7 @@ import numpy as np
 
 from dbt_recluster.planner.arrays import IntArray
 from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.extents import Extents
 from dbt_recluster.planner.planning import Plan
 from dbt_recluster.planner.planning import plan as next_plan
 from dbt_recluster.planner.policy import Policy
@@ -85,34 +86,37 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     points = np.unique(np.concatenate([lower, upper]))
 
     # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
-    def lower_ends(old: IntArray) -> IntArray:
-        ends = np.concatenate([old[kept].astype(np.float64), written.lower])
-        return np.searchsorted(points, ends, side="right") - 1
+    def lower_ends(ends: IntArray) -> IntArray:
+        ends_now = np.concatenate([ends[kept].astype(np.float64), written.lower])
+        return np.searchsorted(points, ends_now, side="right") - 1
 
-    def upper_ends(old: IntArray) -> IntArray:
-        return np.searchsorted(points, np.concatenate([old[kept].astype(np.float64), written.upper]))
+    def upper_ends(ends: IntArray) -> IntArray:
+        return np.searchsorted(points, np.concatenate([ends[kept].astype(np.float64), written.upper]))
 
-    def joined(old: IntArray, of_sets: list[int]) -> IntArray:
-        return np.concatenate([old[kept], np.array(of_sets, np.int64)[written.block_set]])
+    def values(kept_from: IntArray, of_sets: list[int]) -> IntArray:
+        return np.concatenate([kept_from[kept], np.array(of_sets, np.int64)[written.block_set]])
 
     counts = np.bincount(written.block_set, minlength=len(plan.block_sets)).tolist()
     sizes = [s.bytes // max(1, n) for s, n in zip(plan.block_sets, counts, strict=True)]
+    old = blocks.extents
     next_run = max(0, int(blocks.run.max())) + 1
     return Blocks(
         lower=np.searchsorted(points, lower),
         upper=np.searchsorted(points, upper),
         points=len(points),
         rows=None if blocks.rows is None else np.concatenate([blocks.rows[kept], written.rows]),
-        bytes=None if blocks.bytes is None else joined(blocks.bytes, sizes),
-        level=joined(blocks.level, [block_set.level for block_set in plan.block_sets]),
-        run=joined(blocks.run, [next_run + block_set.run for block_set in plan.block_sets]),
-        partition=joined(blocks.partition, [block_set.partition for block_set in plan.block_sets]),
+        bytes=None if blocks.bytes is None else values(blocks.bytes, sizes),
+        level=values(blocks.level, [block_set.level for block_set in plan.block_sets]),
+        run=values(blocks.run, [next_run + block_set.run for block_set in plan.block_sets]),
+        partition=values(blocks.partition, [block_set.partition for block_set in plan.block_sets]),
         unbounded=np.concatenate([blocks.unbounded[kept], np.zeros(len(written.rows), np.bool_)]),
-        extent_lower=lower_ends(blocks.extent_lower),
-        extent_upper=upper_ends(blocks.extent_upper),
-        shown_lower=lower_ends(blocks.shown_lower),
-        shown_upper=upper_ends(blocks.shown_upper),
-        unnarrowed=np.concatenate([blocks.unnarrowed[kept], np.zeros(len(written.rows), np.bool_)]),
-        deleted=None if blocks.deleted is None else joined(blocks.deleted, [0] * len(plan.block_sets)),
+        extents=Extents(
+            lower_ends(old.lower),
+            upper_ends(old.upper),
+            lower_ends(old.shown_lower),
+            upper_ends(old.shown_upper),
+            np.concatenate([old.unnarrowed[kept], np.zeros(len(written.rows), np.bool_)]),
+        ),
+        deleted=None if blocks.deleted is None else values(blocks.deleted, [0] * len(plan.block_sets)),
         reads=None if blocks.reads is None else blocks.reads.moved(points),
     )

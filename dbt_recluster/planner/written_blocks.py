@@ -46,7 +46,7 @@ def written_blocks(
     member = np.concatenate(sets)
     set_of_member = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
     offset = set_of_member * float(blocks.points + 1)
-    lower, upper = blocks.extent_lower[member] + offset, blocks.extent_upper[member] + offset
+    lower, upper = blocks.extents.lower[member] + offset, blocks.extents.upper[member] + offset
     rows = np.full(len(member), block_rows) if blocks.rows is None else blocks.rows[member]
     if blocks.deleted is not None:
         rows = rows - blocks.deleted[member]
@@ -134,14 +134,9 @@ class _Distribution:
     def cut(
         self, block_set: IntArray, rows: FloatArray, block_rows: int
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Cut sets where this number of rows lies below.
+        """Cut sets, given by index, int64 (cuts,), where these numbers of rows, float64 (cuts,), lie below.
 
         A cut within a step moves to the nearer side of the step, unless the step alone fills more than a block.
-
-        Args:
-            block_set: Index of the set to cut, int64 (cuts,).
-            rows: Rows below each cut, float64 (cuts,).
-            block_rows: Rows in a full block.
 
         Returns:
             Greatest key below each cut, least key above it, and rows below it, float64 (cuts,) each.

@@ -10,7 +10,6 @@ import numpy as np
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.block_sets import BlockSets, WorstDepth
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies.levels import written_levels
 from dbt_recluster.planner.strategies.payback import payback
 from dbt_recluster.planner.strategies.published import above_average, peak, width
@@ -21,14 +20,13 @@ class Strategy:
     """A way to select block sets.
 
     Attributes:
-        select: Takes candidates, the greatest average depth of a well clustered partition (or level, for those that go
-            by level), float64 (partitions,), and the policy, which limits a set. Returns the sets, best first, and what
-            was compared with the threshold.
+        select: Takes candidates, the threshold of each partition's average depth, float64 (partitions,), and the most
+            bytes of a set, or None. Returns the sets, best first, and the depth that it compared with a threshold.
         written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
         compacts: Whether the plan compacts small blocks too. The other strategies stay as published.
     """
 
-    select: Callable[[Candidates, FloatArray, Policy], tuple[BlockSets, WorstDepth]]
+    select: Callable[[Candidates, FloatArray, int | None], tuple[BlockSets, WorstDepth]]
     written_levels: Callable[[Candidates, BlockSets], IntArray]
     compacts: bool = False
 
@@ -44,3 +42,4 @@ BY_NAME = {
     "above_average": Strategy(above_average, _one_level_up),
     "width": Strategy(width, _one_level_up),
 }
+STRATEGIES = tuple(BY_NAME)

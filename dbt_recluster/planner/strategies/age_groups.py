@@ -17,7 +17,6 @@ from dbt_recluster.planner.arrays import (
     Int32Array,
     IntArray,
     dense_ranks,
-    group_starts,
     narrow,
 )
 from dbt_recluster.planner.candidates import Candidates
@@ -173,18 +172,12 @@ def form_groups(
 
 
 def order_by_age(component: Int32Array, width: FloatArray, group: Int32Array) -> list[Int32Array]:
-    """Order blocks by the width of their group, the widest group of every component first.
+    """Positions of the blocks of each age, int32, the youngest first: the widest group of every component.
 
-    Args:
-        component: Component of each group, int32 (groups,).
-        width: Width of each group, float64 (groups,).
-        group: Code of each block's group, int32 (n,).
-
-    Returns:
-        Positions of the blocks of each age, int32, the youngest age first.
+    ``component`` and ``width`` are those of each group, (groups,), and ``group`` is the code of each block's, (n,).
     """
     order = np.lexsort((-width, component))
-    start = group_starts(component[order].astype(np.int64))
+    start = np.flatnonzero(np.diff(component[order], prepend=-1))
     age = np.empty(len(order), np.int64)
     age[order] = np.arange(len(order)) - np.repeat(start, np.diff(np.append(start, len(order))))
     age_of_block = np.minimum(age, _MOST_AGES - 1).astype(np.int8)[group]
@@ -210,14 +203,9 @@ def younger_loads(prices: Prices, loads: Float32Array, by_age: list[Int32Array])
 
 
 def split_by_price(group: Int32Array, rate: FloatArray) -> Int32Array:
-    """Split groups where prices differ by much, so that part of a run is merged and the rest left.
+    """Split groups where the mean prices of blocks' units, (n,), differ much: codes of the parts, int32 (n,).
 
-    Args:
-        group: Codes of the groups, int32 (n,).
-        rate: Mean price of the units of each block, float64 (n,), positive.
-
-    Returns:
-        Codes of the parts, int32 (n,).
+    So part of a run is merged and the rest left.
     """
     step = price_steps(rate)
     step -= step.min()
@@ -230,15 +218,9 @@ def _pieces(blocks: Int32Array) -> list[Int32Array]:
 
 
 def estimate_loads(intervals: Intervals, width: FloatArray, by_age: list[Int32Array]) -> Float32Array:
-    """Loads in each block if no level is known: how often it would fit into the youngest blocks over its keys.
+    """Loads in each block if no level is known: float32 (n,), whole numbers of at least 1.
 
-    Args:
-        intervals: Intervals of n blocks.
-        width: Width of each block's group, float64 (n,).
-        by_age: Positions of the blocks of each age, int32, the youngest age first.
-
-    Returns:
-        float32 (n,), whole numbers of at least 1.
+    It is how often the block would fit into the youngest blocks over its keys, by the widths of their groups, (n,).
     """
     youngest = np.zeros(2 * len(intervals))
     for blocks in by_age:

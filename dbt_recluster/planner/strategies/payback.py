@@ -13,7 +13,6 @@ import numpy as np
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
 from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.reads import EVEN_SHARE
 from dbt_recluster.planner.strategies.age_groups import AgeGroups
 from dbt_recluster.planner.strategies.axis import Intervals, Prices
@@ -29,7 +28,9 @@ _TOLERANCE = 1.05
 _CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 
-def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, WorstDepth]:
+def payback(
+    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
+) -> tuple[BlockSets, WorstDepth]:
     """Select block sets that bring the average depth of every partition down to its threshold, for the fewest rows.
 
     A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and
@@ -44,7 +45,7 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     Args:
         candidates: c candidates.
         threshold: Greatest average depth of a well clustered partition, float64 (partitions,).
-        policy: Its limits on a set.
+        max_bytes: Most bytes of one set, or None for no limit.
 
     Returns:
         The sets, most coverage removed for each row first.
@@ -63,7 +64,7 @@ def payback(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tu
     sets = no_sets()
     for step in _CUT_STEPS:
         cut = np.where(share > 0, np.minimum(share + step, 1.0), 0.0)
-        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), policy)
+        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), max_bytes)
         if len(sets) or (cut % 1 == 0).all():
             break
     return sets, depths.worst
@@ -172,7 +173,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
 
 
 def _sets_down_to(
-    candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray, policy: Policy
+    candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray, max_bytes: int | None
 ) -> BlockSets:
     """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
     depths = PartDepths.of(candidates, depth, part, allowed)
@@ -184,12 +185,12 @@ def _sets_down_to(
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
     merged = merge_to_cutoff(groups, part, surplus_overlap(depths.depth, depths.limit))
-    sets = rank_sets(candidates, groups, member, merged, policy)
+    sets = rank_sets(candidates, groups, member, merged, max_bytes)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
     rest = idle[part] & (groups.prices.length > 0)
-    return sets.then(rank_sets(candidates, groups, member, rest, policy)) if rest.any() else sets
+    return sets.then(rank_sets(candidates, groups, member, rest, max_bytes)) if rest.any() else sets
 
 
 def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
@@ -259,7 +260,7 @@ def removed_coverage(groups: AgeGroups, merged: BoolArray, part: Int32Array, par
 
 
 def rank_sets(
-    candidates: Candidates, groups: AgeGroups, member: Int32Array, merged: BoolArray, policy: Policy
+    candidates: Candidates, groups: AgeGroups, member: Int32Array, merged: BoolArray, max_bytes: int | None
 ) -> BlockSets:
     """Make one set of every connected range of blocks to merge, most coverage removed for each row first."""
     place = narrow(np.flatnonzero(merged))
@@ -274,4 +275,4 @@ def rank_sets(
     rows = np.add.reduceat(groups.rows[place], start, dtype=np.float64)
     rank = np.empty(len(start), np.int64)
     rank[np.argsort(-removed / rows, kind="stable")] = np.arange(len(start))
-    return form_sets(candidates, member[place].astype(np.int64), rank[label], policy)
+    return form_sets(candidates, member[place].astype(np.int64), rank[label], max_bytes)

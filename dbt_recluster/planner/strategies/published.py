@@ -14,7 +14,6 @@ import numpy as np
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Sweep
 from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
 from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.policy import Policy
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
 # (databend#19151).
@@ -23,16 +22,18 @@ _GIVE_UP_LEVEL = 2
 _FAN_OUT = 4
 
 
-def peak(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, WorstDepth]:
+def peak(
+    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
+) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
 
     Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
     """
-    return _select_peaks(candidates, threshold, policy, lambda depths: depths.is_greatest)
+    return _select_peaks(candidates, threshold, max_bytes, lambda depths: depths.is_greatest)
 
 
 def above_average(
-    candidates: Candidates, threshold: FloatArray, policy: Policy
+    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
 ) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each range of points deeper than average, at each partition's lowest deep level.
 
@@ -41,10 +42,12 @@ def above_average(
 
     Source: sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
     """
-    return _select_peaks(candidates, threshold, policy, _deeper_than_average)
+    return _select_peaks(candidates, threshold, max_bytes, _deeper_than_average)
 
 
-def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tuple[BlockSets, WorstDepth]:
+def width(
+    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
+) -> tuple[BlockSets, WorstDepth]:
     """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
 
     A block's width is the number of blocks that it would become part of if the table were sorted: the number of
@@ -67,7 +70,7 @@ def width(candidates: Candidates, threshold: FloatArray, policy: Policy) -> tupl
     sets = no_sets()
     for narrowest in range(int(bucket.max()), -1, -1):
         member = np.flatnonzero((bucket >= narrowest) & waiting[candidates.partition])
-        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), policy)
+        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), max_bytes)
         sets = sets.then(formed)
         waiting[candidates.partition[formed.member]] = False
     return sets, WorstDepth.of(average, threshold)
@@ -118,21 +121,13 @@ def _deeper_than_average(depths: _LevelDepths) -> BoolArray:
 def _select_peaks(
     candidates: Candidates,
     threshold: FloatArray,
-    policy: Policy,
+    max_bytes: int | None,
     on_peak: Callable[[_LevelDepths], BoolArray],
 ) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
-    A level is well clustered when the average depth of its blocks is at most the threshold.
-
-    Args:
-        candidates: c candidates.
-        threshold: Greatest average depth of a well clustered level, float64 (partitions,).
-        policy: Its limits on a set.
-        on_peak: Returns the points on a peak, bool (points,). Neighbouring points of a partition form one peak.
-
-    Returns:
-        The sets, deepest first.
+    A level is well clustered when the average depth of its blocks is at most the threshold. ``on_peak`` returns the
+    points on a peak, bool (points,); neighbouring points of a partition form one peak. Sets come deepest first.
     """
     sets, worst = no_sets(), WorstDepth()
     waiting = np.ones(len(threshold), np.bool_)
@@ -151,7 +146,7 @@ def _select_peaks(
             depths = _LevelDepths.of(sweep, partition)
             block, peak = _blocks_over_peaks(sweep, depths, on_peak(depths) & deep[depths.partition])
             del depths
-            formed = form_sets(candidates, member[block], peak, policy)
+            formed = form_sets(candidates, member[block], peak, max_bytes)
             sets = sets.then(formed)
             waiting[candidates.partition[formed.member]] = False
     return sets, worst
@@ -185,14 +180,7 @@ def _ranges(where: BoolArray, partition: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def block_widths(sweep: Sweep) -> IntArray:
-    """Number of members of the longest sequence of disjoint intervals that end within each interval.
-
-    Args:
-        sweep: Over n closed intervals.
-
-    Returns:
-        int64 (n,), each at least 1.
-    """
+    """Members of the longest sequence of disjoint intervals that end within each: int64 (n,), at least 1."""
     # The longest sequence always takes next the interval that ends first among those that start after its last member.
     # `following` leads from the end of one member to the end of the next, or to `points`.
     points = len(sweep.started)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.candidates import candidates
 from dbt_recluster.planner.simulation import simulate_final
 from dbt_recluster.planner.strategies.age_groups import AgeGroups
 from dbt_recluster.planner.strategies.levels import level_of_loads, loads_of_level
@@ -16,7 +15,7 @@ from dbt_recluster.planner.strategies.payback import removed_coverage, split_key
 
 def grouped(table, part=None):
     """Candidates of a table and their age groups, or None without candidates."""
-    eligible = candidates(block_tables.describe(table), Policy(block_rows=100))
+    eligible = Policy(block_rows=100).candidates(block_tables.describe(table))
     if len(eligible) == 0:
         return eligible, None
     part = 2 * eligible.partition if part is None else part(eligible)
@@ -123,9 +122,8 @@ class TestAgeGroups:
     def test_without_levels_loads_follow_from_width(self):
         """Eight runs in one, and one load over it: no level says so."""
         old = [(a, b, 0) for a, b, _ in run(64, 0)]
-        eligible = candidates(
-            build(old + [(a + 0.3, b + 0.3, 0) for a, b, _ in run(8, 0)]), Policy(block_rows=100)
-        )
+        blocks = build(old + [(a + 0.3, b + 0.3, 0) for a, b, _ in run(8, 0)])
+        eligible = Policy(block_rows=100).candidates(blocks)
         groups = AgeGroups.of(eligible, np.arange(len(eligible)), 2 * eligible.partition)
         assert [len(blocks) for blocks in groups.by_age] == [8, 64]
 
@@ -215,7 +213,7 @@ class TestSelection:
 
     @given(block_tables.TABLES, st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
     def test_the_lower_part_has_its_share_of_the_blocks(self, table, share):
-        eligible = candidates(block_tables.describe(table), Policy(block_rows=100))
+        eligible = Policy(block_rows=100).candidates(block_tables.describe(table))
         if len(eligible) == 0:
             return
         part = split_keys(eligible, np.array([share, 0.0]))

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, PolicyError, clustering_information, plan
-from dbt_recluster.planner.candidates import candidates
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.simulation import simulate, simulate_final
 from dbt_recluster.planner.strategies.levels import compacted_levels
@@ -279,7 +278,7 @@ class TestLevels:
     @given(table=block_tables.TABLES, policy=POLICIES)
     def test_a_join_never_lowers_all_levels_nor_keeps_the_least_of_several(self, table, policy):
         blocks = block_tables.describe(table)
-        eligible = candidates(blocks, policy)
+        eligible = policy.candidates(blocks)
         sets = select_compactions(blocks, eligible, np.zeros(0, np.int64), policy)
         for members, level in zip(
             np.split(sets.member, sets.start[1:]), compacted_levels(eligible, sets).tolist(), strict=False

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, PolicyError, plan
-from dbt_recluster.planner.candidates import candidates
 from dbt_recluster.planner.strategies.published import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
@@ -104,7 +103,7 @@ class TestWidth:
 
     @given(BOUNDS)
     def test_width_counts_the_longest_sequence_without_overlap(self, bounds):
-        eligible = candidates(build(bounds), Policy())
+        eligible = Policy().candidates(build(bounds))
         if len(eligible) == 0:
             return
         sweep = eligible.sweep()
@@ -125,7 +124,7 @@ class TestPlanningCells:
     def test_only_more_than_a_touch_counts(self, table):
         """Cells overlap exactly where bounds share more than one boundary value."""
         blocks = block_tables.describe(table)
-        eligible = candidates(blocks, Policy())
+        eligible = Policy().candidates(blocks)
         first, last = np.empty(len(table), int), np.empty(len(table), int)
         first[eligible.position], last[eligible.position] = eligible.first, eligible.last
         positions = set(eligible.position.tolist())
@@ -169,8 +168,8 @@ class TestPlanningCells:
 
     def test_levels_at_the_cap_are_left_alone(self):
         blocks = build([(1, 9)] * 4, level=[63, 63, 64, 65], rows=[9] * 4)
-        assert candidates(blocks, Policy()).position.tolist() == [0, 1]
-        assert candidates(blocks, Policy(max_level=63)).position.tolist() == []
+        assert Policy().candidates(blocks).position.tolist() == [0, 1]
+        assert Policy(max_level=63).candidates(blocks).position.tolist() == []
 
     def test_blocks_of_one_run_count_as_disjoint(self):
         bounds = [(0, 10), (5, 20), (15, 30)]
@@ -199,9 +198,9 @@ class TestRuns:
             for run in (5, 0):  # the order in a run is plain from the bounds
                 blocks = Blocks.build(lower, upper, run=[run] * 10, rows=[6] * 10)
                 assert plan(blocks, Policy(depth=1, block_rows=6)).block_sets == ()
-                assert not blocks.unnarrowed.any()
+                assert not blocks.extents.unnarrowed.any()
                 order = np.argsort(shuffled)
-                first, last = blocks.extent_lower[order], blocks.extent_upper[order]
+                first, last = blocks.extents.lower[order], blocks.extents.upper[order]
                 assert (np.diff(first) >= 0).all()
                 assert (last[:-1] <= first[1:]).all()
                 # Extents lie within the bounds, and where the first column is constant they are the bounds.
@@ -214,8 +213,8 @@ class TestRuns:
 
     def test_strings_cut_to_a_common_prefix(self):
         blocks = Blocks.build(["abc"] * 6, ["abd"] * 6, run=[1, 1, 1, 2, 2, 2], rows=[9] * 6)
-        assert blocks.unnarrowed.all()
-        assert len(candidates(blocks, Policy(block_rows=9))) == 0
+        assert blocks.extents.unnarrowed.all()
+        assert len(Policy(block_rows=9).candidates(blocks)) == 0
         # A merge makes fuller blocks, though no narrower ones.
         assert planned_sets(blocks, depth=1, block_rows=100) == [[0, 1, 2, 3, 4, 5]]
 
@@ -294,7 +293,7 @@ def test_the_plan_tells_what_it_expects():
 @given(BOUNDS)
 def test_expected_depth_is_that_of_disjoint_results(bounds):
     blocks, policy = build(bounds, rows=[9] * len(bounds)), Policy(depth=1, block_rows=9)
-    planned, eligible = plan(blocks, policy), candidates(blocks, policy)
+    planned, eligible = plan(blocks, policy), policy.candidates(blocks)
     cells = dict(
         zip(eligible.position.tolist(), zip(eligible.first, eligible.last, strict=True), strict=True)
     )
