@@ -22,8 +22,14 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg import jvm
-from dbt_recluster.iceberg.session.local_spark import iceberg_jar, local_settings
-from dbt_recluster.iceberg.session.starter import start_spark
+from dbt_recluster.iceberg.environment import EXTENSIONS, SESSION_CATALOG
+from dbt_recluster.iceberg.session.local_spark import (
+    iceberg_jar,
+    java_properties,
+    local_settings,
+    log_options,
+)
+from dbt_recluster.iceberg.session.starter import is_running, start_spark
 from dbt_recluster.java import find_java_home, java_version
 
 if TYPE_CHECKING:
@@ -98,15 +104,10 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
         **local_settings(),
-        "spark.app.name": "dbt-recluster",
-        "spark.master": "local[*]",
         "spark.driver.extraClassPath": str(iceberg_jar()),
-        _JAVA_OPTIONS: f"{_as_java_options(derby)} {log_options(logs / 'spark.log', log_level)}",
-        "spark.ui.enabled": "false",
-        # Progress bars are drawn over dbt's own lines.
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.spark_catalog": "org.apache.iceberg.spark.SparkSessionCatalog",
+        _JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
         "spark.sql.catalog.spark_catalog.type": "hive",
         # With the cache on, tables that were dropped and made again keep answering as they were.
         "spark.sql.catalog.spark_catalog.cache-enabled": "false",
@@ -122,28 +123,8 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     }
 
 
-def log_options(file: Path, level: str | None = None) -> str:
-    """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given."""
-    return _as_java_options(
-        {
-            "log4j2.configurationFile": Path(__file__).with_name("log4j2.properties").as_uri(),
-            "recluster.log.file": file,
-            "recluster.log.level": (level or "WARN").lower(),
-            "recluster.log.target": "console" if level else "file",
-        }
-    )
-
-
-def _as_java_options(properties: Mapping[str, object]) -> str:
-    return " ".join(f'"-D{name}={value}"' for name, value in properties.items())
-
-
 def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> Lake:
-    try:
-        from pyspark import SparkContext
-    except ImportError as e:
-        raise SparkEnvironmentError(f"`method: embedded` needs pyspark: {_INSTALL}") from e
-    if SparkContext._active_spark_context is not None:
+    if is_running():
         raise SparkEnvironmentError(
             "A Spark session already runs in this process, so `method: embedded` cannot start its own. "
             "Use `method: session` to work in the running one."

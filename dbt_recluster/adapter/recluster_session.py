@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +18,14 @@ from dbt_recluster.iceberg.environment import (
     check_environment,
     refuse_spark_connect,
 )
-from dbt_recluster.iceberg.jvm import is_stopped
-from dbt_recluster.iceberg.session.local_spark import iceberg_settings, local_settings
-from dbt_recluster.iceberg.session.starter import outside_settings, start_spark
+from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings, local_settings, log_options
+from dbt_recluster.iceberg.session.starter import (
+    is_running,
+    new_session,
+    outside_settings,
+    session_of,
+    start_spark,
+)
 from dbt_recluster.java import find_java_home
 
 if TYPE_CHECKING:
@@ -35,9 +38,6 @@ _DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 logger = AdapterLogger("Recluster")
-# The sessions of this process, by their settings: Spark outlives one invocation of a dbtRunner.
-_running: dict[frozenset[tuple[str, str]], SparkSession] = {}
-_start_lock = threading.Lock()
 
 
 class ReclusterSession:
@@ -65,18 +65,7 @@ class ReclusterSession:
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        key = frozenset({**self._settings, _DEFAULT_CATALOG: self.catalog}.items())
-        with _start_lock:
-            if self._error is not None:
-                raise self._error
-            spark = _running.get(key)
-            if spark is None or is_stopped(spark):
-                try:
-                    spark = _running[key] = self._start()
-                except Exception as e:
-                    self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
-                    raise self._error from e
-            return spark
+        return session_of({**self._settings, _DEFAULT_CATALOG: self.catalog}, self._start_once)
 
     def describe(self) -> str:
         """Return the session's catalog in words, without any value that might be secret."""
@@ -85,35 +74,28 @@ class ReclusterSession:
         kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
         return f"{self.catalog} ({kind.rpartition('.')[2]})"
 
+    def _start_once(self) -> SparkSession:
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._start()
+        except Exception as e:
+            self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
+            raise self._error from e
+
     def _start(self) -> SparkSession:
         began = time.monotonic()
-        try:
-            from pyspark import SparkContext
-        except ImportError as e:
-            raise SparkEnvironmentError("pyspark is missing: pip install 'dbt-recluster[embedded]'") from e
         refuse_spark_connect("run dbt without it")
         settings = session_settings(self._settings, self.catalog, self._log)
         embedded.announce("starting Spark for recluster_session", find_java_home())
-        if SparkContext._active_spark_context is None:
+        if is_running():
+            spark = new_session(settings)
+        else:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             spark = start_spark(settings)
-        else:
-            spark = _session_of_running_spark(settings)
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
-
-
-def _session_of_running_spark(settings: Mapping[str, str]) -> SparkSession:
-    """Return a session of a Spark that somebody else runs in this process; its own settings stay as they are."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.getOrCreate().newSession()
-    for name, value in settings.items():
-        if name.startswith("spark.sql."):
-            with suppress(Exception):  # static settings; check_environment tells whether one is missing
-                spark.conf.set(name, value)
-    return spark
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
@@ -153,22 +135,17 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
         catalog: The catalog of names of two parts.
         log: The file for Spark's warnings and errors.
     """
+    is_local = given.get("spark.master", "local").startswith("local")
     settings = {
-        "spark.app.name": "dbt-recluster",
-        "spark.master": "local[*]",
-        "spark.ui.enabled": "false",
-        # Progress bars are drawn over dbt's own lines.
-        "spark.ui.showConsoleProgress": "false",
+        **(local_settings() if is_local else {**DEFAULTS, "spark.ui.enabled": "false"}),
         _DEFAULT_CATALOG: catalog,
         # A table that was built over the connection is never the one in this session's cache.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
         **given,
     }
-    if settings["spark.master"].startswith("local"):
-        settings = {**local_settings(), **settings}
     if settings.get(f"spark.sql.catalog.{catalog}") == SESSION_CATALOG:
         settings.setdefault("spark.sql.catalogImplementation", "hive")
     settings |= iceberg_settings({**outside_settings(), **settings})
-    options = embedded.log_options(log)
+    options = log_options(log)
     settings[_JAVA_OPTIONS] = f"{options} {settings.get(_JAVA_OPTIONS, '')}".strip()
     return settings

@@ -6,7 +6,6 @@ in a hook, and prints a warning each time. Here the session is configured once.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,16 +19,12 @@ from dbt_recluster.columns import sql_literal
 from dbt_recluster.iceberg.environment import refuse_spark_connect
 from dbt_recluster.iceberg.java_errors import readable_message
 from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
-from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.locks import table_lock, written_tables
 from dbt_recluster.iceberg.session.interruption import Interruptible
-from dbt_recluster.iceberg.session.starter import start_spark
+from dbt_recluster.iceberg.session.starter import session_of, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_session_lock = threading.Lock()
-_configured: dict[frozenset[tuple[str, str]], SparkSession] = {}
 
 
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:
@@ -42,12 +37,7 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     refuse_spark_connect("connect by `method: thrift` and add `recluster_session` to the profile")
     if credentials.method == ConnectionMethod.EMBEDDED:
         return embedded.start(str(credentials.path), parameters, credentials.spark_log_level)
-    with _session_lock:
-        settings = frozenset(parameters.items())
-        session = _configured.get(settings)
-        if session is None or is_stopped(session):
-            session = _configured[settings] = start_spark(parameters, hive=True)
-        return session
+    return session_of(parameters, lambda: start_spark(parameters, hive=True))
 
 
 class SessionCursor(Cursor):

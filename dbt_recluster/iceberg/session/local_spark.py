@@ -1,4 +1,4 @@
-"""What a Spark on this machine is started with where the user says nothing: memory, Iceberg's jar and extensions."""
+"""What Spark is started with where the user says nothing: memory, its log, Iceberg's jar and extensions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 # Of the jar in snowpark-connect-deps-iceberg 1.0.2. A test holds the installed file against it.
 ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
 
+# Spark's progress bars would be drawn over dbt's own lines, and over the progress of a merge.
+DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
+
 _EXTENSIONS = "spark.sql.extensions"
 _JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
@@ -20,12 +23,32 @@ _JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 def local_settings() -> dict[str, str]:
     """Return the settings of a Spark that runs on this machine alone."""
     return {
+        **DEFAULTS,
+        "spark.master": "local[*]",
+        "spark.ui.enabled": "false",
         "spark.driver.memory": f"{_driver_memory_mb()}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # One machine: a few partitions a core; the default of 200 spends its time on starting tasks.
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     }
+
+
+def log_options(file: Path, level: str | None = None) -> str:
+    """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given."""
+    return java_properties(
+        {
+            "log4j2.configurationFile": Path(__file__).with_name("log4j2.properties").as_uri(),
+            "recluster.log.file": file,
+            "recluster.log.level": (level or "WARN").lower(),
+            "recluster.log.target": "console" if level else "file",
+        }
+    )
+
+
+def java_properties(properties: Mapping[str, object]) -> str:
+    """Return the Java options that set system properties."""
+    return " ".join(f'"-D{name}={value}"' for name, value in properties.items())
 
 
 def iceberg_settings(given: Mapping[str, str]) -> dict[str, str]:

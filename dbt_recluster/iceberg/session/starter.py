@@ -8,12 +8,14 @@ import shlex
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
+from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jvm import is_stopped
 from dbt_recluster.iceberg.session.local_spark import spark_home
 from dbt_recluster.iceberg.session.properties_file import property_line, read_properties
 from dbt_recluster.java import find_java_home, java_version
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 # Set by spark-submit for the Python process that it starts.
 GATEWAY = "PYSPARK_GATEWAY_PORT"
-# The system property with a pattern of what Spark's log must not show (adapter/log4j2.properties).
+# The system property with a pattern of what Spark's log must not show (log4j2.properties).
 _LOG_SECRETS = "recluster.log.secrets"
 # What Spark hides by itself.
 _SPARK_REDACTS = "(?i)secret|password|token|access[.]?key"
@@ -41,6 +43,47 @@ _OPTIONS = {
     "--packages": "spark.jars.packages",
 }
 
+# The sessions of this process, by their settings: Spark outlives one invocation of a dbtRunner.
+_sessions: dict[frozenset[tuple[str, str]], SparkSession] = {}
+_start_lock = threading.Lock()
+
+
+def is_running() -> bool:
+    """Whether Spark runs in this process, whoever started it.
+
+    Raises:
+        SparkEnvironmentError: pyspark is missing.
+    """
+    try:
+        from pyspark import SparkContext
+    except ImportError as e:
+        raise SparkEnvironmentError(
+            "pyspark is missing: pip install 'dbt-recluster[embedded]', or run the command through spark-submit"
+        ) from e
+    return SparkContext._active_spark_context is not None
+
+
+def session_of(settings: Mapping[str, str], start: Callable[[], SparkSession]) -> SparkSession:
+    """Return this process's session for these settings; ``start`` it if there is none, or it has stopped."""
+    key = frozenset(settings.items())
+    with _start_lock:
+        spark = _sessions.get(key)
+        if spark is None or is_stopped(spark):
+            spark = _sessions[key] = start()
+        return spark
+
+
+def new_session(settings: Mapping[str, str]) -> SparkSession:
+    """Return a new session of the Spark that runs in this process; its static settings stay as they are."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate().newSession()
+    for name, value in settings.items():
+        if name.startswith("spark.sql."):
+            with suppress(Exception):  # static settings; check_environment tells whether one is missing
+                spark.conf.set(name, value)
+    return spark
+
 
 def start_spark(
     settings: Mapping[str, str], *, hive: bool = False, properties_file: Path | None = None
@@ -54,8 +97,18 @@ def start_spark(
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
-        SparkEnvironmentError: Spark runs already and can read no file.
+        SparkEnvironmentError: pyspark is missing; Spark does not start, or runs already and can read no file.
     """
+    is_running()
+    try:
+        return _start(settings, hive, properties_file)
+    except ReclusterError:
+        raise
+    except Exception as e:
+        raise SparkEnvironmentError(f"Spark does not start: {short_message(e)}") from e
+
+
+def _start(settings: Mapping[str, str], hive: bool, properties_file: Path | None) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
