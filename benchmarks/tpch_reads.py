@@ -4,7 +4,7 @@
 
 Four tables get the same loads: one is never reclustered, one with the defaults, one knows what the queries read, and
 one is sorted as a whole after each load (Iceberg's rewrite_data_files). The queries are those of the specification
-with its validation parameters; none restricts the key by more than it does there. The reads are learned from the
+with its validation parameters; none restricts the key by more than it does there. The reads are imported from the
 queries' SQL, and at the end from the event log of their runs, and both have to be the same.
 """
 
@@ -162,7 +162,6 @@ def start(
 
 def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> dict[str, Any]:
     """Load a table and keep it as its kind says; return what it took."""
-    from dbt_recluster.clustering.learned_reads import is_project_known, learn_from_project
     from dbt_recluster.clustering.options import ReclusterOptions
     from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
@@ -191,8 +190,8 @@ def load(spark: Any, kind: str, options: argparse.Namespace, source: Path) -> di
             growth = sort_all(spark, table, options.block_rows, growth)
         elif kind in ("default", "reads"):
             clustered = ClusteredTable(spark, table, KEY)
-            if kind == "reads" and not is_project_known(clustered, named(kind)):
-                learn_from_project(clustered, named(kind))
+            if kind == "reads" and not clustered.reads.has_recorded(named(kind)):
+                clustered.reads.record_queries(named(kind))
             Recluster(
                 clustered, ReclusterOptions(depth=options.depth, block_rows=options.block_rows, trigger="run")
             ).run()
@@ -247,14 +246,14 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
     """Whether the event log of the queries gives the reads that their SQL gives, each as often as it was run."""
     from datetime import datetime, timezone
 
-    from dbt_recluster.clustering.recorded_reads import RecordedReads
+    from dbt_recluster.clustering.reads.recorded import RecordedReads
     from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
     table = ClusteredTable(spark, "db.default", KEY)
 
     def recorded() -> dict[str, int]:
         reads = RecordedReads.of(table.iceberg.properties).reads
-        return {str(read.box): round(read.weight) for read in reads}
+        return {str(read.columns): round(read.weight) for read in reads}
 
     forget_reads(spark, table)
     import_reads(spark, table, queries=named("default"))

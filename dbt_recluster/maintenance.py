@@ -18,16 +18,16 @@ from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from dbt_recluster.clustering import estimate, learned_reads, report_data, suspension
+from dbt_recluster.clustering import estimate, report_data, suspension
 from dbt_recluster.clustering.cost_model import CostEstimate
 from dbt_recluster.clustering.estimate import ReclusterEstimate
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
-from dbt_recluster.clustering.known_reads import parse_reads
-from dbt_recluster.clustering.learned_reads import LearnedReads
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
 from dbt_recluster.clustering.progress import Progress, ProgressCallback
-from dbt_recluster.clustering.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.reads.declared import parse_reads
+from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData
 from dbt_recluster.clustering.result import ReclusterResult, Round
@@ -125,7 +125,7 @@ def recluster(
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
         max_bytes: The most bytes to rewrite in this call, over all rounds, a number or a size such as ``10 GB``.
         depth: The average depth up to which the table counts as well clustered; below 1, a share of the number of
-            blocks; ``auto`` is the depth at which rewriting and known reads cost least together. None is the planner's
+            blocks; ``auto`` is the depth at which rewriting and reading cost least together. None is the planner's
             default.
         strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
         block_rows: The most rows in a new block.
@@ -300,8 +300,8 @@ def suggest_cluster_by(
     Args:
         spark: A session with Iceberg's extensions.
         table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
-        queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, those
-            of the known reads.
+        queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, its
+            reads.
         depth: The threshold for the costs, as in :func:`recluster`.
         strategy: As in :func:`recluster`.
         block_rows: The most rows in a block of the clustered table.
@@ -318,7 +318,7 @@ def suggest_cluster_by(
 def clustering_reads(
     spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
 ) -> ReadsInformation:
-    """Return the known reads of a table, and the blocks that each opens under a key.
+    """Return the reads of a table, and the blocks that each opens under a key.
 
     Args:
         spark: A session with Iceberg's extensions.
@@ -329,7 +329,8 @@ def clustering_reads(
         NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
     """
     opened = _opened(spark, table, cluster_by)
-    return reads_information(opened, opened.know())
+    opened.reads.follow()
+    return reads_information(opened)
 
 
 @_interruptible
@@ -341,7 +342,7 @@ def import_reads(
     queries: Mapping[str, str] | None = None,
     since: datetime | str | None = None,
     logged_as: str | None = None,
-) -> LearnedReads:
+) -> ImportedReads:
     """Record with a table the ranges that are read of it, by given queries or by queries that Spark has logged.
 
     Args:
@@ -364,8 +365,8 @@ def import_reads(
     full_name, texts = parse_logged_as(logged_as), parse_queries_by_name(queries)
     opened = _opened(spark, table)
     if log is None:
-        return learned_reads.learn_from_project(opened, texts)
-    return learned_reads.import_event_logs(opened, log, start, full_name)
+        return opened.reads.record_queries(texts)
+    return opened.reads.import_event_logs(log, start, full_name)
 
 
 @_interruptible
@@ -375,7 +376,7 @@ def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return learned_reads.forget_reads(_opened(spark, table))
+    return _opened(spark, table).reads.forget()
 
 
 @_interruptible

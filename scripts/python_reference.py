@@ -78,12 +78,13 @@ def figures() -> str:
 
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation, in its order, by the titles of their tables."""
-    from dbt_recluster.clustering import history, maintenance_result, reads_information, result
+    from dbt_recluster.clustering import history, maintenance_result, result
     from dbt_recluster.clustering.cost_model import CostEstimate
     from dbt_recluster.clustering.estimate import ReclusterEstimate
     from dbt_recluster.clustering.information import table_information
     from dbt_recluster.clustering.key_trial import KeyCandidate
-    from dbt_recluster.clustering.learned_reads import LearnedReads
+    from dbt_recluster.clustering.reads import reads_information
+    from dbt_recluster.clustering.reads.table_reads import ImportedReads
     from dbt_recluster.clustering.suggest import Suggestion
     from dbt_recluster.operations.registry import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation
@@ -111,7 +112,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "suggest_cluster_by: each of its candidates": entries(KeyCandidate),
         "clustering_reads": entries(reads_information.ReadsInformation),
         "clustering_reads: each of its reads": entries(reads_information.ReadInformation),
-        "import_reads": entries(LearnedReads),
+        "import_reads": entries(ImportedReads),
         "forget_reads": returned("forget_reads"),
         "maintain": entries(maintenance_result.Maintained),
         "expire_snapshots": entries(maintenance_result.SnapshotsExpired),

@@ -31,7 +31,7 @@ class ReclusterResponse(AdapterResponse):
         recluster_reason: Why it ended.
         recluster_condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``.
         recluster_suspended: Since when reclustering is suspended, if that ended it.
-        recluster_loss: Bytes a day by which the past week's reclustering cost more than it saved known reads.
+        recluster_loss: Bytes a day by which the past week's reclustering cost more than it saved reads.
     """
 
     blocks_rewritten: int | None = None

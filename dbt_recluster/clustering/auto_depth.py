@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads_information import daily_wasted_bytes
+from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.replay import DAYS, Week
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
@@ -51,8 +51,8 @@ class AutoDepth:
 def auto_depth(table: ClusteredTable) -> AutoDepth:
     """Return the threshold that a table records, or a new one if that is a day old.
 
-    The week's history has the bytes of new blocks each day, and the known reads the bytes that they waste for
-    each unit of depth. Without known reads of the key the threshold is the default; without new blocks it stays.
+    The week's history has the bytes of new blocks each day, and the reads the bytes that they waste for
+    each unit of depth. Without reads of the key the threshold is the default; without new blocks it stays.
     """
     recorded = recorded_depth(table)
     if recorded is not None and recorded.is_fresh:

@@ -161,7 +161,7 @@ class Checkpoint:
             "version": _version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
-            "reads": repr(self._table.reads),
+            "reads": repr(self._table.key_reads),
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dbt_recluster.clustering.conditions import After, Conditions, When
-from dbt_recluster.clustering.reads_information import reads_information
+from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.recorded_changes import known_changes
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import PredicateError
@@ -63,11 +63,11 @@ def _after(table: ClusteredTable, after: After) -> list[tuple[bool, str]]:
 
 def _when(table: ClusteredTable, when: When) -> list[tuple[bool, str]]:
     if when.skipped is not None:
-        known = reads_information(table)
-        if known.share_skipped is None:
+        reads = reads_information(table)
+        if reads.share_skipped is None:
             return [(False, "no reads of the key are known")]
-        text = f"known reads skip {known.share_skipped:.1%} of the blocks, {when.skipped:.1%} wanted"
-        return [(known.share_skipped < when.skipped, text)]
+        text = f"reads skip {reads.share_skipped:.1%} of the blocks, {when.skipped:.1%} wanted"
+        return [(reads.share_skipped < when.skipped, text)]
     assert when.query is not None
     checks = []
     snapshot_id = table.iceberg.snapshot_id

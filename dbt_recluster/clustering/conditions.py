@@ -38,7 +38,7 @@ class When:
         query: An example query.
         opens: Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
         seconds: Time that it takes, more of which is too much. The query is run.
-        skipped: Share of the table's blocks that known reads skip, less of which is too little.
+        skipped: Share of the table's blocks that reads skip, less of which is too little.
     """
 
     query: str | None = None

@@ -1,4 +1,4 @@
-"""The cost of keeping a table clustered, and its benefit for known reads.
+"""The cost of keeping a table clustered, and its benefit for reads.
 
 The planner replays the commits of the past week (`replay.py`). Nothing is changed.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.reads_information import daily_wasted_bytes
+from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.replay import Replay, Week
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.sort_order import is_cluster_key
@@ -30,7 +30,7 @@ class Balance:
 
     Attributes:
         rewritten: Bytes that reclustering read.
-        saved: Bytes that known reads did not open because of it.
+        saved: Bytes that reads did not open because of it.
     """
 
     rewritten: int
@@ -63,7 +63,7 @@ class CostEstimate:
             each, most with rounds until nothing is left to do.
         seconds_per_day: Likewise, by the least and the greatest speed.
         actual_bytes_per_day: Bytes that reclustering read in these days; None under another key than the table's own.
-        saved_bytes_per_day: Bytes that known reads did not open because of it; None also without known reads, or if
+        saved_bytes_per_day: Bytes that reads did not open because of it; None also without reads, or if
             nothing was loaded.
     """
 
@@ -133,7 +133,7 @@ class CostModel:
     def balance(self) -> Balance | None:
         """Return the cost and the benefit of the week's reclustering under the table's own key.
 
-        Known reads were saved what they would waste if no block of the week had been merged, less what they
+        Reads were saved what they would waste if no block of the week had been merged, less what they
         waste now: nothing of it at the start of the week and all at its end, a half on average. What the merges save
         in later weeks does not count.
 
@@ -142,7 +142,7 @@ class CostModel:
             recluster but nothing was loaded.
         """
         week, replay = self._week, self._replay
-        if not is_cluster_key(self._table.iceberg, self._table.key) or self._table.reads is None:
+        if not is_cluster_key(self._table.iceberg, self._table.key) or self._table.key_reads is None:
             return None
         if not week.rounds:
             return Balance(0, 0)

@@ -65,7 +65,7 @@ def estimate_recluster(table: ClusteredTable, options: ReclusterOptions) -> Recl
     Raises:
         ClusterKeyError, PredicateError: Bad input.
     """
-    table.know(options.reads)
+    table.reads.follow(options.reads)
     options = with_depth(table, options)[0]
     snapshot = table.blocks(options.where)
     blocks = snapshot.blocks
@@ -99,5 +99,5 @@ def estimate_cost(
     Raises:
         ClusterKeyError, OptionError: Bad input.
     """
-    table.know(options.reads)
+    table.reads.follow(options.reads)
     return CostModel(table, with_depth(table, options)[0].policy, now).estimate()

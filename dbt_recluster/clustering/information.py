@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.reads_information import reads_information
+from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.scan import file_paths
@@ -43,7 +43,7 @@ def table_information(
     block_rows = option.read("block_rows", block_rows)
     measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
     snapshot = table.iceberg.current_snapshot()
-    if table.reads is not None and where is None:
+    if table.key_reads is not None and where is None:
         measured["share_wasted"] = reads_information(table).share_wasted
     return {
         "table": table.name,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster.clustering.cost_model import CostModel
-from dbt_recluster.clustering.demands import Demand
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.sampled_rows import SampledRows, SortedBlocks
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.block_metadata import BoolArray
@@ -73,7 +73,7 @@ class KeyTrial:
 
     Args:
         table: The table under the key of all columns that may be part of a key.
-        demands: Queries; without any, a few for single values of a key's first column.
+        reads: Predicates of queries; without any, a few for single values of a key's first column.
         options: The block size, and what the costs depend on.
 
     Attributes:
@@ -81,10 +81,12 @@ class KeyTrial:
         opened_now: Blocks that each query opens today.
     """
 
-    def __init__(self, table: ClusteredTable, demands: Sequence[Demand], options: ReclusterOptions) -> None:
+    def __init__(
+        self, table: ClusteredTable, reads: Sequence[DeclaredRead], options: ReclusterOptions
+    ) -> None:
         self._table, self._names = table, [field.column for field in table.key.fields]
         self._metadata = table.metadata()
-        self._queries = [self._query(demand) for demand in demands]
+        self._queries = [self._query(read) for read in reads]
         named: dict[str, list[Any]] = {name: [] for name in self._names}
         for query in self._queries:
             for term, values in literals(query.expression):
@@ -95,10 +97,10 @@ class KeyTrial:
         self.sampled = len(self._rows)
         self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
 
-    def _query(self, demand: Demand) -> _Query:
-        iceberg, predicate = self._table.iceberg, self._table.predicate(demand.predicate)
+    def _query(self, read: DeclaredRead) -> _Query:
+        iceberg, predicate = self._table.iceberg, self._table.predicate(read.text)
         opened = predicate.may_match(iceberg, self._metadata)
-        return _Query(expression_json(iceberg, predicate), demand.weight, opened)
+        return _Query(expression_json(iceberg, predicate), read.weight, opened)
 
     def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
         """Try the key of the columns at these positions.
@@ -128,7 +130,9 @@ class KeyTrial:
     def _single_values(self, name: str) -> list[_Query]:
         examples = self._rows.columns[name].examples(_SINGLE_VALUES)
         texts = [ranges_predicate(self._table.columns.types, {name: (value, value)}) for value in examples]
-        return [self._query(Demand(text, text, count)) for text, count in Counter(texts).items()]
+        return [
+            self._query(DeclaredRead(text, count, is_query=False)) for text, count in Counter(texts).items()
+        ]
 
     def _opened(self, blocks: SortedBlocks, query: _Query) -> int:
         """Return how many blocks of a full sort a query opens.

@@ -8,8 +8,8 @@ from typing import Any
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.conditions import After, Conditions, When, parse_after, parse_when
-from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.clustering.reads.declared import DeclaredRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.values import (
     AUTO,
     Depth,
@@ -164,7 +164,7 @@ class ReclusterOptions:
         example="500000",
         config="block_rows",
     )
-    reads: tuple[KnownRead, ...] | None = option(
+    reads: tuple[DeclaredRead, ...] | None = option(
         parse_reads,
         "What queries read: project, even, or queries or predicates, each with a weight for how often; blocks are "
         "merged where reads end.",

@@ -98,8 +98,8 @@ class Recluster:
             self._result.plan = rewrite_plan(self._table, planned.blocks, planned.plan, self._policy)
 
     def _loss(self) -> int | None:
-        """Bytes a day by which reclustering costs more than it saves known reads, or None."""
-        if self._table.reads is None:
+        """Bytes a day by which reclustering costs more than it saves reads, or None."""
+        if self._table.key_reads is None:
             return None
         try:
             balance = CostModel(self._table, self._options.policy).balance()
@@ -111,7 +111,7 @@ class Recluster:
         """Check what has not been checked. Nothing is changed before the first merge can be committed too."""
         if self._options.where is not None:
             self._table.predicate(self._options.where)
-        self._result.warnings += self._table.know(self._options.reads)
+        self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
         self._change = TableChange(key, depth.as_properties() if depth else {})

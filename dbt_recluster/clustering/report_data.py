@@ -38,7 +38,7 @@ class Layout:
         level: Their levels, int64 (n,).
         at: Positions where the depth changes, ascending, float64 (p,).
         depth: How many blocks cover each of them, int64 (p,).
-        ends: How often a known read ends at each of them or up to the next, float64 (p,), or None if none are known.
+        ends: How often a read ends at each of them or up to the next, float64 (p,), or None if none are known.
     """
 
     lower: Any
@@ -98,7 +98,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     edges = _last_recluster(table.snapshots())
     if edges is not None:
         moments += [table.blocks(snapshot_id=snapshot) for snapshot in edges]
-    layouts = _layouts(moments, table.reads)
+    layouts = _layouts(moments, table.key_reads)
     partitions = len(np.unique(moments[0].blocks.partition))
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),

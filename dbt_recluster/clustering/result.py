@@ -142,7 +142,7 @@ class ReclusterResult:
         condition_met: The condition that was met, of ``recluster_after`` and ``recluster_when``, or None.
         limited: Whether the table is not well clustered and a limit such as ``max_bytes`` kept it from being.
         suspended: When reclustering was suspended, if that ended it.
-        loss: Bytes a day by which the past week's reclustering cost more than it saved known reads, or None.
+        loss: Bytes a day by which the past week's reclustering cost more than it saved reads, or None.
         plan: With ``dry_run``, the plan of the next round; JSON has it only if there is one.
         orphans: Files written for blocks that another writer then changed, which could not be deleted.
         warnings: What the user should know although everything went well.

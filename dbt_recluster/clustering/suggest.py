@@ -13,9 +13,9 @@ from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.auto_depth import recorded_depth
-from dbt_recluster.clustering.demands import demands_of
 from dbt_recluster.clustering.key_trial import KeyCandidate, KeyTrial
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.reads.tried_queries import tried_queries
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO
 from dbt_recluster.exceptions import ClusterKeyError
@@ -71,7 +71,7 @@ def suggest_key(
     Args:
         table: The table; its own key does not matter.
         queries: Predicates or whole queries that read the table, or queries by name; without any, the most frequent
-            known reads.
+            reads of the table.
         options: The threshold, strategy and block size that the costs are estimated for; ``auto`` stands for the
             threshold that the table records.
 
@@ -82,10 +82,10 @@ def suggest_key(
     recorded = recorded_depth(table)
     if options.depth == AUTO and recorded is not None:
         options = replace(options, depth=recorded.depth)
-    demands, left_out = demands_of(table, queries)
-    named = [table.predicate(demand.predicate).columns(table.iceberg) for demand in demands]
-    columns, not_tried = _key_columns(table, set[str]().union(*named) if demands else None)
-    names = tuple(demand.name for demand in demands)
+    tried, left_out = tried_queries(table, queries)
+    named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
+    columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)
+    names = tuple(tried)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     metadata = table.metadata()
     rows = int(metadata.rows.sum())
@@ -95,10 +95,10 @@ def suggest_key(
         return Suggestion(
             table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried, left_out=tuple(left_out)
         )
-    trial = KeyTrial(table, demands, options)
+    trial = KeyTrial(table, tuple(tried.values()), options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
-    pairs = [trial.candidate(items) for items in permutations(best, 2)] if demands else []
+    pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
     candidates = sorted([*singles.values(), *pairs], key=lambda key: (-key.gain, len(key.cluster_by)))
     return Suggestion(
         table.name,
@@ -107,7 +107,7 @@ def suggest_key(
         trial.opened_now,
         trial.sampled,
         tuple(candidates),
-        _advice(candidates[0], has_queries=bool(demands)),
+        _advice(candidates[0], has_queries=bool(tried)),
         _dissent(candidates, names),
         not_tried,
         tuple(left_out),

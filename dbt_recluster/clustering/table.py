@@ -11,14 +11,8 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.block_cache import BlockCache
-from dbt_recluster.clustering.known_reads import (
-    KnownRead,
-    Read,
-    declared_reads,
-    reads_of_key,
-    reads_on_record,
-)
-from dbt_recluster.clustering.options import KEY_PROPERTY, RECLUSTER_OPTIONS
+from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import require_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
@@ -92,14 +86,14 @@ class ClusteredTable:
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
-        self._known_reads: list[Read] | None = None
-        self._reads: Reads | None = None
+        # Of the table, under whatever key.
+        self.reads = TableReads(iceberg, lambda: self.columns)
 
     def under(self, cluster_by: ClusterBy) -> ClusteredTable:
         """Return the same loaded table under another key."""
         other = ClusteredTable.__new__(ClusteredTable)
         other._attach(self.iceberg, cluster_by)
-        other._known_reads = self._known_reads
+        other.reads = self.reads
         return other
 
     @property
@@ -168,45 +162,10 @@ class ClusteredTable:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]
 
-    def know(self, reads: Sequence[KnownRead] | None = None) -> list[str]:
-        """Have plans and metrics follow these reads.
-
-        Args:
-            reads: None stands for the reads that the table's model declares, or else for those that the table records.
-
-        Returns:
-            Warnings about reads that are left out.
-
-        Raises:
-            OptionError: The property that records the model's reads is no list of reads.
-        """
-        left_out: list[str] = []
-        if reads is None:
-            reads = RECLUSTER_OPTIONS["reads"].recorded(self.iceberg.properties)
-        if reads is None:
-            known = reads_on_record(self)
-        else:
-            known, left_out = declared_reads(self, reads)
-        self._known_reads, self._reads = known, None
-        return left_out
-
-    def reads_changed(self) -> None:
-        """Read the table's reads anew when they are needed next."""
-        self._known_reads = self._reads = None
-
     @property
-    def known_reads(self) -> list[Read]:
-        """The queries that are known to read the table: those of the last :meth:`know`."""
-        if self._known_reads is None:
-            self.know()
-        return self._known_reads or []
-
-    @property
-    def reads(self) -> Reads | None:
-        """Their ranges of the key, for the planner, or None if no known read restricts the key."""
-        if self._reads is None:
-            _, self._reads = reads_of_key(self, self.known_reads)
-        return self._reads
+    def key_reads(self) -> Reads | None:
+        """The ranges of the key that reads ask for, for the planner, or None if no read restricts the key."""
+        return self.reads.of_key(self.key)
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""
@@ -293,5 +252,5 @@ class ClusteredTable:
             partition=metadata.partition,
             unbounded=metadata.unbounded,
             deleted=metadata.deleted_rows,
-            reads=self.reads,
+            reads=self.key_reads,
         )

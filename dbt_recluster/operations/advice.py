@@ -29,8 +29,8 @@ ESTIMATE = Operation(
     "estimate",
     "Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering, "
     "and of each day of loads like those of the past seven days, played through by the planner on the bounds of the "
-    "blocks. With known reads also the balance: bytes that reclustering has rewritten each day, and bytes that the "
-    "reads did not open because of it. Changes nothing.",
+    "blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did "
+    "not open because of it. Changes nothing.",
     _estimate,
     lambda cost, _: operation_text.cost(cost.as_dict()),
     (key_argument("The key to estimate for; the table keeps its own"), *PLANNING),
@@ -49,8 +49,8 @@ SUGGEST = Operation(
             lambda _, value: parse_queries(value),
             "Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict "
             "are tried, and pairs of them.",
-            otherwise="the compiled SQL of the project that reads the table, else the most frequent known reads, else "
-            "every column with queries for one value of it",
+            otherwise="the compiled SQL of the project that reads the table, else its most frequent reads, else every "
+            "column with queries for one value of it",
             metavar="SQL",
             is_list=True,
         ),

@@ -50,7 +50,7 @@ class ModelOptions:
 
     Attributes:
         recluster: How its table is reclustered.
-        learns_reads: Whether the reads of the model's project are recorded after a build.
+        records_reads: Whether the reads of the model's project are recorded after a build.
         columns: The model's columns, once they are known.
     """
 
@@ -85,7 +85,7 @@ class ModelOptions:
         is_recorded=False,
     )
     recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
-    learns_reads: bool = False
+    records_reads: bool = False
     columns: Columns | None = None
 
     @classmethod
@@ -133,15 +133,15 @@ class ModelOptions:
     @classmethod
     def _of_values(cls, values: Mapping[str, tuple[str, Any]], reads: Any = None) -> ModelOptions:
         """Read values, each with the name that an error mentions."""
-        learns_reads = isinstance(reads, str) and reads.strip().lower() == "project"
+        records_reads = isinstance(reads, str) and reads.strip().lower() == "project"
         given = {
             name: MODEL_OPTIONS[name].read(*value)
             for name, value in values.items()
-            if not (name == "reads" and learns_reads)
+            if not (name == "reads" and records_reads)
         }
         own = {name: value for name, value in given.items() if name not in RECLUSTER_OPTIONS}
         recluster = {name: value for name, value in given.items() if name in RECLUSTER_OPTIONS}
-        return cls(**own, recluster=ReclusterOptions(**recluster), learns_reads=learns_reads)
+        return cls(**own, recluster=ReclusterOptions(**recluster), records_reads=records_reads)
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with their key checked against the model's columns and spelled like them.

@@ -1,16 +1,11 @@
-"""The operations on the known reads of tables."""
+"""The operations on the reads of tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.learned_reads import (
-    LearnedReads,
-    forget_reads,
-    import_event_logs,
-    learn_from_project,
-)
-from dbt_recluster.clustering.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.arguments import SINCE, key_argument
@@ -23,13 +18,14 @@ if TYPE_CHECKING:
 
 def _reads(call: Call) -> ReadsInformation:
     own = call.target.options
-    return reads_information(call.table, call.table.know(own.recluster.reads if own else None))
+    call.table.reads.follow(own.recluster.reads if own else None)
+    return reads_information(call.table)
 
 
-def _import(call: Call) -> LearnedReads:
+def _import(call: Call) -> ImportedReads:
     event_log, since, logged_as = (call.arguments[name] for name in ("event_log", "since", "logged_as"))
     if event_log is not None:
-        return import_event_logs(call.opened, event_log, since, logged_as)
+        return call.opened.reads.import_event_logs(event_log, since, logged_as)
     if since is not None or logged_as is not None:
         raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
     if not call.queries:
@@ -42,7 +38,7 @@ def _import(call: Call) -> LearnedReads:
         raise OptionError(
             f"{relation}: nothing of this project that reads it is compiled; {advice} Spark's event logs with event_log"
         )
-    return learn_from_project(call.opened, call.queries)
+    return call.opened.reads.record_queries(call.queries)
 
 
 def _forget(call: Call) -> dict[str, Any]:
@@ -52,14 +48,14 @@ def _forget(call: Call) -> dict[str, Any]:
         table: The table.
         forgotten: Ranges that it recorded.
     """
-    return {"table": call.target.relation, "forgotten": forget_reads(call.opened)}
+    return {"table": call.target.relation, "forgotten": call.opened.reads.forget()}
 
 
 READS = Operation(
     "clustering_reads",
     "reads",
-    "Print the known reads of tables: the range of each, its source, how often it is read, the blocks that it opens, "
-    "and how many of them are wasted. Changes nothing.",
+    "Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it "
+    "opens, and how many of them are wasted. Changes nothing.",
     _reads,
     lambda reads, _: reads_text.reads(reads.as_dict()),
     (key_argument("The key to measure by; the table keeps its own"),),
@@ -71,7 +67,7 @@ IMPORT = Operation(
     "They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run; analyses "
     "are compiled by dbt compile alone), or from the event logs of any Spark application.",
     _import,
-    lambda learned, _: reads_text.learned(learned.as_dict()),
+    lambda imported, _: reads_text.imported(imported.as_dict()),
     (
         Argument(
             "event_log",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.learned_reads import is_project_known, learn_from_project
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.suspension import resume, suspend
@@ -34,7 +33,7 @@ def recluster_target(call: Call) -> ReclusterResult:
     budget = call.context.budget
     with budget.limit(options.max_bytes) as max_bytes:
         try:
-            warnings = [] if options.dry_run else _learn(call)
+            warnings = [] if options.dry_run else _record_reads(call)
             result = Recluster(call.table, replace(options, max_bytes=max_bytes)).run()
         except ReclusterError as e:
             budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
@@ -44,15 +43,15 @@ def recluster_target(call: Call) -> ReclusterResult:
     return result
 
 
-def _learn(call: Call) -> list[str]:
+def _record_reads(call: Call) -> list[str]:
     """Record the project's reads of a table if its model says so, unless they are recorded; return warnings."""
-    if call.target.options is None or not call.target.options.learns_reads or not call.queries:
+    if call.target.options is None or not call.target.options.records_reads or not call.queries:
         return []
     try:
-        if not is_project_known(call.table, call.queries):
-            learn_from_project(call.table, call.queries)
+        if not call.table.reads.has_recorded(call.queries):
+            call.table.reads.record_queries(call.queries)
     except Exception as e:  # the recluster follows the reads that were recorded before
-        return [f"the project's reads were not learned: {call.context.explain(e)}"]
+        return [f"the project's reads were not recorded: {call.context.explain(e)}"]
     return []
 
 

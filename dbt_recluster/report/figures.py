@@ -54,7 +54,7 @@ _PNG_COLOURS = {
 def depth_curve(report: ReportData) -> str:
     """Draw how many blocks cover each key: before and after the last recluster, or now if there was none.
 
-    Where known reads end hangs from above.
+    Where reads end hangs from above.
     """
     figure, axes = _figure()
     _draw_curves(axes, report, _COLOURS)

@@ -1,4 +1,4 @@
-"""The known reads of a table, as text for people."""
+"""The reads of a table, as text for people."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from dbt_recluster.text import count_noun, size, table
 
 _MOST = 20
-_HEADER = ("by", "weight", "blocks", "wasted", "size", "asks for")
+_HEADER = ("source", "weight", "blocks", "wasted", "size", "asks for")
 
 
 def reads(values: Mapping[str, Any]) -> str:
-    """Write the known reads, the most frequent first, and the blocks that each opens."""
+    """Write the reads of a table, the most frequent first, and the blocks that each opens."""
     heading = f"{values['table']} by {values['cluster_key']}: {count_noun(values['blocks'], 'block')}"
     notes = [f"  {line}" for line in values["left_out"]]
     if not values["reads"]:
@@ -26,12 +26,14 @@ def reads(values: Mapping[str, Any]) -> str:
     return "\n".join([heading, lines, *notes])
 
 
-def learned(values: Mapping[str, Any]) -> str:
+def imported(values: Mapping[str, Any]) -> str:
     """Write the result of an import."""
-    counts = f"{count_noun(values['scans'], 'scan')} in the {values['source']}, {count_noun(values['ranges'], 'range')}"
-    lines = [
-        f"{values['table']}: {counts}; {count_noun(values['recorded'], 'range')} recorded with the table"
-    ]
+    scans, ranges, recorded = (
+        count_noun(values[name], noun)
+        for name, noun in (("scans", "scan"), ("ranges", "range"), ("recorded", "range"))
+    )
+    origin = values["imported_from"]
+    lines = [f"{values['table']}: {scans} in the {origin}, {ranges}; {recorded} recorded with the table"]
     lines += [f"  left out: {line}" for line in values["left_out"][:_MOST]]
     more = len(values["left_out"]) - _MOST
     return "\n".join([*lines, *([f"  and {more:,} more"] if more > 0 else [])])
@@ -46,10 +48,12 @@ def forgotten(values: Mapping[str, Any]) -> str:
 def _line(read: Mapping[str, Any]) -> tuple[str, ...]:
     asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
     weight = f"{read['weight']:.3g}"
+    origin = read["imported_from"]
+    source = read["source"] if origin is None else f"{read['source']} ({origin})"
     if read["blocks"] is None:
-        return (read["source"], weight, "-", "-", "-", f"{asked} (not of the key)")
+        return (source, weight, "-", "-", "-", f"{asked} (not of the key)")
     return (
-        read["source"],
+        source,
         weight,
         f"{read['blocks']:,}",
         f"{read['blocks_wasted']:,.1f}",

@@ -68,15 +68,17 @@ class TestReadsOfProjects:
         # Three loads, over 5, 310 and 750. What stays is as deep as before.
         assert response["blocks_rewritten"] == 9
         reads = as_json("clustering_reads", table="events")
-        assert sorted((read["source"], *read["columns"].get("k", [])) for read in reads["reads"]) == [
-            ("project",),
-            ("project", 5, 5),
-            ("project", 310, 750),
+        assert sorted(
+            (read["source"], read["imported_from"], *read["columns"].get("k", [])) for read in reads["reads"]
+        ) == [
+            ("recorded", "project"),
+            ("recorded", "project", 5, 5),
+            ("recorded", "project", 310, 750),
         ]
         assert reads["share_wasted"] == 0
         text = operation("clustering_reads", table="events")
         assert re.search(r"events`? by k: \d+ blocks; of the blocks that reads open, 0% are wasted", text)
-        assert re.search(r"project +1 +\d+ +0\.0 +[\d.]+ KB +k from 310 to 750\n", text)
+        assert re.search(r"recorded \(project\) +1 +\d+ +0\.0 +[\d.]+ KB +k from 310 to 750\n", text)
         assert "load from 2 (not of the key)" in text
         # Whoever reclusters by hand follows them too; `even` does not.
         assert "nothing to do, reducible read depth 1 is at most 2" in operation("recluster", table="events")
@@ -85,8 +87,8 @@ class TestReadsOfProjects:
         assert "no reads are known" in operation("clustering_reads", table="events")
 
     def test_by_hand(self, project: Any) -> None:
-        learned = as_json("import_reads", table="events")
-        assert (learned["source"], learned["recorded"], learned["left_out"]) == ("project", 3, [])
+        imported = as_json("import_reads", table="events")
+        assert (imported["imported_from"], imported["recorded"], imported["left_out"]) == ("project", 3, [])
         text = operation("import_reads", table="events")
         assert re.search(
             r"events`?: 3 scans in the project, 3 ranges; 3 ranges recorded with the table", text

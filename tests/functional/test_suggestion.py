@@ -78,7 +78,7 @@ class TestSuggestion(Operations):
         assert "give the predicates" in found.advice
         (line,) = found.left_out
         assert line.startswith("broken: a query cannot be planned")
-        # The known reads count then.
+        # The recorded reads count then.
         import_reads(spark, table, queries={"of a dashboard": f"select * from {table} where shop = 7"})
         assert suggest_cluster_by(spark, table, nothing, block_rows=500).queries == (
             "`shop` = cast('7' as int)",

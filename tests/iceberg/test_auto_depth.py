@@ -70,7 +70,7 @@ def test_it_holds_for_a_day(spark: Any, table: str) -> None:
         spark.sql(f"alter table {table} set tblproperties ('{DEPTH_PROPERTY}' = '{text}')")
 
     keyed = ClusteredTable(spark, table, "k")
-    keyed.know(ReclusterOptions(reads=reads(1000)).reads)
+    keyed.reads.follow(ReclusterOptions(reads=reads(1000)).reads)
     record(recorded(12, "2026-01-01", "2999-01-01T00:00:00+00:00"))
     keyed.refresh()
     assert auto_depth(keyed).depth == 12
@@ -96,7 +96,7 @@ def test_it_holds_for_a_day(spark: Any, table: str) -> None:
     keyed.refresh()
     assert auto_depth(keyed).rewriting == 2
     # Reads that are forgotten ask for nothing.
-    keyed.know(())
+    keyed.reads.follow(())
     assert auto_depth(keyed).depth == Policy().depth
 
 
@@ -140,7 +140,7 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     assert "Reclustering: " in page.read_text()
     # Reads that are asked a thousand times as often pay for it.
     keyed = ClusteredTable(spark, table)
-    keyed.know(ReclusterOptions(reads=reads(2000)).reads)
+    keyed.reads.follow(ReclusterOptions(reads=reads(2000)).reads)
     balance = CostModel(keyed, Policy()).balance()
     assert balance is not None
     assert balance.saved == pytest.approx(1000 * found.saved_bytes_per_day, rel=1e-3)
@@ -150,7 +150,7 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
 def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) -> None:
     def saved() -> int:
         keyed = ClusteredTable(spark, table, "k")
-        keyed.know(ReclusterOptions(reads=reads(2)).reads)
+        keyed.reads.follow(ReclusterOptions(reads=reads(2)).reads)
         balance = CostModel(keyed, Policy()).balance()
         assert balance is not None
         return balance.saved

@@ -55,8 +55,8 @@ def test_the_page_has_the_names_of_the_json(
 ) -> None:
     table = make_table(spark, schema, files=12, rows=200, properties={"recluster.cluster_by": "k"})
     answers: dict[str, set[str]] = defaultdict(set)
-    learned = import_reads(spark, table, queries={"q": f"select * from {table} where k between 10 and 20"})
-    answers["import_reads"] |= set(learned.as_dict())
+    imported = import_reads(spark, table, queries={"q": f"select * from {table} where k between 10 and 20"})
+    answers["import_reads"] |= set(imported.as_dict())
 
     def ask(name: str, *arguments: str) -> dict[str, Any]:
         done = answer(name, table, *arguments)

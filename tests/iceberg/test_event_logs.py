@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+from dbt_recluster.clustering.reads.recorded import READS_PROPERTY, RecordedReads
 from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs
 from dbt_recluster.iceberg.reads.logged_filters import logged_ranges, scans
 from dbt_recluster.iceberg.value_types import value_types
@@ -78,10 +78,10 @@ def test_a_genuine_log_gives_the_reads_of_its_queries(
         for query in queries:
             spark.sql(query).collect()
     logged = import_reads(spark, table, str(tmp_path))
-    boxes = {json.dumps(read.box) for read in recorded(spark, table)}
+    boxes = {json.dumps(read.columns) for read in recorded(spark, table)}
     forget_reads(spark, table)
     planned = import_reads(spark, table, queries={str(place): query for place, query in enumerate(queries)})
-    assert {json.dumps(read.box) for read in recorded(spark, table)} == boxes
+    assert {json.dumps(read.columns) for read in recorded(spark, table)} == boxes
     assert (logged.left_out, logged.scans, logged.ranges) == ([], planned.scans, planned.ranges) == ([], 6, 8)
 
 

@@ -172,7 +172,7 @@ def test_names_selectors_and_other_operations(
     assert "did you mean daily?" in answer["error"]
 
 
-def test_queries_of_the_manifest_are_learned(spark: Any, project: Project, run: Any) -> None:
+def test_queries_of_the_manifest_are_recorded(spark: Any, project: Project, run: Any) -> None:
     orders = table(spark, project, "orders")
     project.add("orders", cluster_by="k")
     for name, sql in {
@@ -183,9 +183,9 @@ def test_queries_of_the_manifest_are_learned(spark: Any, project: Project, run: 
         reader |= {"compiled_code": sql, "depends_on": {"nodes": ["model.shop.orders"]}, "language": "sql"}
     chosen = (*project.write(), "--catalog", project.catalog)
     code, answer, _ = run("import-reads", *chosen, "orders")
-    (learned,) = answer["tables"]
-    assert (code, learned["recorded"]) == (0, 1)
-    assert any("model.shop.foreign" in line for line in learned["left_out"])
+    (imported,) = answer["tables"]
+    assert (code, imported["recorded"]) == (0, 1)
+    assert any("model.shop.foreign" in line for line in imported["left_out"])
     assert run("clustering-reads", *chosen, "orders")[1]["tables"][0]["reads"][0]["columns"] == {
         "k": [10, 20]
     }

@@ -14,7 +14,12 @@ from tables import checksum
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.reads import query_scans
-from dbt_recluster.iceberg.reads.column_ranges import MOST_RANGES, key_ranges, predicate_ranges
+from dbt_recluster.iceberg.reads.column_ranges import (
+    MOST_RANGES,
+    key_ranges,
+    predicate_ranges,
+    ranges_of_json,
+)
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
@@ -109,7 +114,7 @@ def test_ranges_are_compared_with_bounds_of_every_type(spark: Any, wide: str) ->
     }
     for key, where in keys.items():
         table = ClusteredTable(spark, wide, key)
-        assert table.know(ReclusterOptions(reads=[where]).reads) == []
+        assert table.reads.follow(ReclusterOptions(reads=[where]).reads) == []
         assert clustering_information(spark, table)["read_depth"] == 1, key
 
 
@@ -183,10 +188,11 @@ def test_queries_are_planned_and_not_run(spark: Any, schema: str, wide: str) -> 
     }
     for query, expected in cases.items():
         table = ClusteredTable(spark, wide, "d")
-        left_out = table.know(ReclusterOptions(reads=[query]).reads)
+        left_out = table.reads.follow(ReclusterOptions(reads=[query]).reads)
         assert left_out == []
         kinds = value_types(table.columns.types)
-        assert key_ranges(kinds, table.key, [read.box for read in table.known_reads]) == expected, query
+        ranges = [ranges_of_json(kinds, read.columns) for read in table.reads.ranges]
+        assert key_ranges(kinds, table.key, ranges) == expected, query
 
 
 def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str) -> None:
@@ -195,9 +201,9 @@ def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str
     spark.sql(f"alter table {table} drop column p")
     reads = [f"select * from {table} version as of {snapshot} where p = 5", {"where": "k in (1, 2)"}]
     keyed = ClusteredTable(spark, table, "k")
-    (left_out,) = keyed.know(ReclusterOptions(reads=reads).reads)
+    (left_out,) = keyed.reads.follow(ReclusterOptions(reads=reads).reads)
     assert "Cannot find field 'p'" in left_out
-    assert len(keyed.known_reads) == 2
+    assert len(keyed.reads.ranges) == 2
 
 
 def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:
@@ -206,26 +212,26 @@ def test_other_reads_are_other_rules_of_a_look(spark: Any, schema: str) -> None:
     options = ReclusterOptions(depth=2, block_rows=100)
     policy = replace(options.policy, block_bytes=keyed.block_bytes)
     for known, other in ((None, ["k = 1"]), (["k = 1"], ["k = 2"])):
-        keyed.know(ReclusterOptions(reads=known).reads)
+        keyed.reads.follow(ReclusterOptions(reads=known).reads)
         look = Checkpoint(keyed, policy)
         look.remember(keyed.iceberg.snapshot_id)
         assert Checkpoint(keyed, policy).changed(keyed.iceberg.snapshot_id) is not None
-        keyed.know(ReclusterOptions(reads=other).reads)
+        keyed.reads.follow(ReclusterOptions(reads=other).reads)
         assert Checkpoint(keyed, policy).changed(keyed.iceberg.snapshot_id) is None
 
 
 def test_a_read_in_a_subquery_is_a_read(spark: Any, schema: str, wide: str) -> None:
     table = ClusteredTable(spark, wide, "d")
     query = f"select (select max(n) from {wide} where d = date'2026-02-01')"
-    assert table.know(ReclusterOptions(reads=[query]).reads) == []
-    assert [read.box["d"] for read in table.known_reads] == [(FEB, FEB)]
+    assert table.reads.follow(ReclusterOptions(reads=[query]).reads) == []
+    assert [read.columns["d"] for read in table.reads.ranges] == [[FEB.isoformat()] * 2]
 
 
 def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_scans, "_FILTERS", "renamed")
-    (left_out,) = ClusteredTable(spark, wide, "d").know(
+    (left_out,) = ClusteredTable(spark, wide, "d").reads.follow(
         ReclusterOptions(reads=[f"select d from {wide}"]).reads
     )
     assert left_out == (

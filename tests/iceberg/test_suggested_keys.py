@@ -9,9 +9,9 @@ import pytest
 
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering import sampled_rows
-from dbt_recluster.clustering.demands import Demand
 from dbt_recluster.clustering.key_trial import KeyTrial
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster, suggest_cluster_by
 
 ROWS, BLOCK_ROWS = 6_000, 400
@@ -132,8 +132,8 @@ class Trial:
         names = [name for name in keyed.columns.names if name not in ("flag", "s")]
         self._names = names
         options = ReclusterOptions(depth=1, block_rows=BLOCK_ROWS)
-        demands = [Demand(query, query) for query in QUERIES]
-        self._trial = KeyTrial(keyed.under(parse_cluster_key(names)), demands, options)
+        reads = [DeclaredRead(query) for query in QUERIES]
+        self._trial = KeyTrial(keyed.under(parse_cluster_key(names)), reads, options)
         self.now = list(self._trial.opened_now)
 
     def candidate(self, key: tuple[str, ...]) -> Any:

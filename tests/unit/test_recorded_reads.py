@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.recorded_reads import EVENT_LOG, PROJECT, RecordedRead, RecordedReads, compact
+from dbt_recluster.clustering.reads.recorded import EVENT_LOG, PROJECT, ReadRange, RecordedReads, compact
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 ENDS = st.one_of(st.none(), st.integers(-50, 50))
 READS = st.lists(
     st.builds(
-        RecordedRead,
-        st.sampled_from([PROJECT, EVENT_LOG]),
+        ReadRange,
         st.fixed_dictionaries({"k": st.lists(ENDS, min_size=2, max_size=2)}),
         st.floats(0.01, 100),
+        st.sampled_from([PROJECT, EVENT_LOG]),
     ),
     max_size=60,
 )
@@ -33,24 +33,23 @@ def total(reads: Any) -> float:
 
 
 @given(READS, st.integers(1, 20))
-def test_a_sample_is_small_and_has_the_same_weight(reads: list[RecordedRead], most: int) -> None:
+def test_a_sample_is_small_and_has_the_same_weight(reads: list[ReadRange], most: int) -> None:
     exact = compact(reads, 1000)
     sample = compact(reads, most)
     assert len(sample) <= most
     assert total(exact) == pytest.approx(total(reads))
     assert total(sample) == pytest.approx(total(reads)) or not reads
-    boxes = [read.box for read in exact]
-    assert all(read.box in boxes for read in sample)
+    exact_columns = [read.columns for read in exact]
+    assert all(read.columns in exact_columns for read in sample)
 
 
 @given(READS)
-def test_the_text_is_read_again(reads: list[RecordedRead]) -> None:
-    recorded = RecordedReads().learned(
-        EVENT_LOG, [(read.box, read.weight) for read in reads], {"x": "y"}, NOW
-    )
+def test_the_text_is_read_again(reads: list[ReadRange]) -> None:
+    logged = [replace(read, imported_from=EVENT_LOG) for read in reads]
+    recorded = RecordedReads().with_import(EVENT_LOG, logged, {"x": "y"}, NOW)
     again = RecordedReads.parse(recorded.text())
-    assert [(read.source, read.box) for read in again.reads] == [
-        (read.source, read.box) for read in recorded.reads
+    assert [(read.imported_from, read.columns) for read in again.reads] == [
+        (read.imported_from, read.columns) for read in recorded.reads
     ]
     assert total(again.reads) == pytest.approx(total(recorded.reads), rel=1e-3)
     assert (again.at, again.state) == ({EVENT_LOG: NOW}, {"x": "y"})
@@ -58,35 +57,41 @@ def test_the_text_is_read_again(reads: list[RecordedRead]) -> None:
 
 @pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.exhaustive)])
 def test_a_million_reads_become_a_few_hundred(count: int) -> None:
-    boxes = [({"user": [f"user {n % (count // 14):06}" * 3] * 2}, 1.0) for n in range(count)]
-    boxes += [({"user": ["hot", "hot"]}, 1.0)] * (count // 10)
-    recorded = RecordedReads().learned(EVENT_LOG, boxes, {}, NOW)
+    users = (f"user {n % (count // 14):06}" * 3 for n in range(count))
+    reads = [ReadRange({"user": [user, user]}, 1.0, EVENT_LOG) for user in users]
+    reads += [ReadRange({"user": ["hot", "hot"]}, 1.0, EVENT_LOG)] * (count // 10)
+    recorded = RecordedReads().with_import(EVENT_LOG, reads, {}, NOW)
     assert len(recorded.reads) <= 300
     assert len(recorded.text()) <= 3_500
     assert total(recorded.reads) == pytest.approx(1.1 * count)
-    assert max(recorded.reads, key=lambda read: read.weight) == RecordedRead(
-        EVENT_LOG, {"user": ["hot", "hot"]}, count / 10
+    assert max(recorded.reads, key=lambda read: read.weight) == ReadRange(
+        {"user": ["hot", "hot"]}, count / 10, EVENT_LOG
     )
 
 
 def test_the_project_is_replaced_and_logs_fade() -> None:
-    box = {"k": [1, 1]}
-    known = RecordedReads().learned(PROJECT, [(box, 1.0)], {}, NOW).learned(EVENT_LOG, [(box, 8.0)], {}, NOW)
+    one = ReadRange({"k": [1, 1]}, 1.0, PROJECT)
+    eight = replace(one, weight=8.0, imported_from=EVENT_LOG)
+    recorded = RecordedReads().with_import(PROJECT, [one], {}, NOW).with_import(EVENT_LOG, [eight], {}, NOW)
     later = NOW + timedelta(days=14)
-    assert [(read.source, read.weight) for read in known.learned(EVENT_LOG, [], {}, later).reads] == [
+    assert [
+        (read.imported_from, read.weight) for read in recorded.with_import(EVENT_LOG, [], {}, later).reads
+    ] == [
         (EVENT_LOG, 4.0),
         (PROJECT, 1.0),
     ]
-    assert [(read.source, read.weight) for read in known.learned(PROJECT, [], {}, later).reads] == [
-        (EVENT_LOG, 8.0)
-    ]
+    assert [
+        (read.imported_from, read.weight) for read in recorded.with_import(PROJECT, [], {}, later).reads
+    ] == [(EVENT_LOG, 8.0)]
 
 
 def test_many_logs_leave_room_for_reads() -> None:
     recorded = RecordedReads()
     for number in range(100):
         state = {f"{EVENT_LOG} {number:016}": NOW.isoformat(), EVENT_LOG: NOW.isoformat()}
-        recorded = recorded.learned(EVENT_LOG, [({"k": [number, number]}, 1.0)], state, NOW)
+        recorded = recorded.with_import(
+            EVENT_LOG, [ReadRange({"k": [number, number]}, 1.0, EVENT_LOG)], state, NOW
+        )
     assert len(recorded.text()) <= 3_500
     again = RecordedReads.parse(recorded.text())
     assert {EVENT_LOG, f"{EVENT_LOG} {99:016}", f"{EVENT_LOG} {80:016}"} <= again.state.keys()
@@ -109,16 +114,18 @@ def test_no_property_is_too_long_to_be_written() -> None:
 
 
 def test_a_read_of_a_log_has_the_rate_of_the_days_that_were_logged() -> None:
-    box, now, recorded = {"k": [1, 1]}, NOW, RecordedReads()
+    logged, now, recorded = ReadRange({"k": [1, 1]}, 3.0, EVENT_LOG), NOW, RecordedReads()
     first = (NOW - timedelta(days=1)).isoformat()
     for _ in range(60):  # three reads on each day, imported daily
-        recorded = recorded.learned(EVENT_LOG, [(box, 3.0)], {EVENT_LOG: first}, now)
+        recorded = recorded.with_import(EVENT_LOG, [logged], {EVENT_LOG: first}, now)
         assert recorded.daily(recorded.reads[0]) == pytest.approx(3, rel=0.05)
         now += timedelta(days=1)
     in_the_future = replace(recorded, state={EVENT_LOG: "9999-12-31T00:00:00"})
     assert in_the_future.daily(recorded.reads[0]) == recorded.reads[0].weight
-    of_project = recorded.learned(PROJECT, [(box, 2.0)], {}, now).reads[1]
-    assert (of_project.source, recorded.daily(of_project)) == (PROJECT, 2.0)
+    of_project = recorded.with_import(
+        PROJECT, [replace(logged, weight=2.0, imported_from=PROJECT)], {}, now
+    ).reads[1]
+    assert (of_project.imported_from, recorded.daily(of_project)) == (PROJECT, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +153,11 @@ def test_reads_are_added_up_as_they_come() -> None:
     alive: set[int] = set()
     most_alive = 0
 
-    def reads() -> Iterator[RecordedRead]:
+    def reads() -> Iterator[ReadRange]:
         nonlocal most_alive
         for number in range(40_000):
             # Half of them are the same, which no sample may replace.
-            read = RecordedRead(EVENT_LOG, {"k": [number % 2 and number, number % 2 and number + 5]}, 1.0)
+            read = ReadRange({"k": [number % 2 and number, number % 2 and number + 5]}, 1.0, EVENT_LOG)
             alive.add(number)
             weakref.finalize(read, alive.discard, number)
             most_alive = max(most_alive, len(alive))
@@ -159,7 +166,7 @@ def test_reads_are_added_up_as_they_come() -> None:
     found = compact(reads(), 300)
     assert len(found) <= 300
     assert math.fsum(read.weight for read in found) == pytest.approx(40_000)
-    assert next(read for read in found if read.box == {"k": [0, 0]}).weight == 20_000
+    assert next(read for read in found if read.columns == {"k": [0, 0]}).weight == 20_000
     assert most_alive < 6_000
-    ends = sorted(read.box["k"][0] for read in found)
+    ends = sorted(read.columns["k"][0] for read in found)
     assert max(np.diff(ends)) < 2_000

@@ -6,8 +6,8 @@ import pytest
 
 from dbt_recluster.adapter.run_vars import clustering_turned_off
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.known_reads import KnownRead
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.values import parse_bytes
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
@@ -61,7 +61,7 @@ def test_every_key() -> None:
             strategy="peak",
             max_bytes=1536 * 2**20,
             where="id > 3",
-            reads=(KnownRead("id > 5"), KnownRead("id = 7", 3.0)),
+            reads=(DeclaredRead("id > 5"), DeclaredRead("id = 7", 3.0)),
             block_rows=1000,
         ),
     )
@@ -81,7 +81,7 @@ def test_meta_means_the_same() -> None:
     )
     assert parse(meta={"recluster": options}, **config) == parse(meta={"recluster": options})
     assert parse(meta={"owner": "sales"}) == parse(meta=None) == ModelOptions()
-    assert parse(meta={"recluster": {"reads": "project"}}).learns_reads
+    assert parse(meta={"recluster": {"reads": "project"}}).records_reads
 
 
 @pytest.mark.parametrize(

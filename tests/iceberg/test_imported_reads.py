@@ -1,4 +1,4 @@
-"""Reads that are learned: from queries, from Spark's event logs, and kept with the table."""
+"""Reads that are imported, from queries and from Spark's event logs, and recorded with the table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from tables import checksum
 
-from dbt_recluster.clustering.learned_reads import is_project_known, learn_from_project
-from dbt_recluster.clustering.recorded_reads import READS_PROPERTY, RecordedReads
+from dbt_recluster.clustering.reads.recorded import READS_PROPERTY, RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.reads.column_ranges import predicate_ranges, ranges_predicate
 from dbt_recluster.iceberg.reads.event_logs import EventLogs
@@ -111,15 +110,15 @@ def test_event_logs_give_the_same_reads_as_the_queries(spark: Any, wide: str, tm
     queries = [f"select n, d from {wide} where {where}" for where in PREDICATES]
     for query in queries:
         by_query, by_log = (ClusteredTable(spark, wide, "n") for _ in range(2))
-        learn_from_project(by_query, {"q": query})
+        by_query.reads.record_queries({"q": query})
         expected = RecordedReads.parse(by_query.iceberg.properties[READS_PROPERTY]).reads
         forget_reads(spark, by_query)
         directory = tmp_path / str(abs(hash(query)))
         write_log(directory, "app-1", events(spark, [query], now() - timedelta(hours=1)))
-        learned = import_reads(spark, by_log, str(directory))
-        assert (learned.scans, learned.left_out) == (1, []), query
+        imported = import_reads(spark, by_log, str(directory))
+        assert (imported.scans, imported.left_out) == (1, []), query
         found = RecordedReads.parse(by_log.iceberg.properties[READS_PROPERTY]).reads
-        assert [read.box for read in found] == [read.box for read in expected], query
+        assert [read.columns for read in found] == [read.columns for read in expected], query
         forget_reads(spark, by_log)
 
 
@@ -130,7 +129,7 @@ def test_a_log_is_counted_once_and_fades(spark: Any, wide: str, tmp_path: Path) 
     assert import_reads(spark, wide, str(log)).scans == 0  # of the past seven days
     assert import_reads(spark, wide, str(log), since=now() - timedelta(days=30)).scans == 2
     (read,) = clustering_reads(spark, wide, "n").reads
-    assert (read.source, read.columns) == ("event log", {"n": [1, 1]})
+    assert (read.source, read.imported_from, read.columns) == ("recorded", "event log", {"n": [1, 1]})
     assert read.weight == pytest.approx(1.0, rel=0.01)  # two, two weeks ago
     again = import_reads(spark, wide, str(log), since=now() - timedelta(days=30))
     assert (again.scans, again.recorded) == (0, 1)
@@ -146,9 +145,9 @@ def test_logs_of_other_tables_and_clusters(spark: Any, wide: str, tmp_path: Path
     lines = events(spark, [f"select * from {wide} where n = 1"], now())
     name = ".".join([spark.catalog.currentCatalog(), wide])
     write_log(log, "app-1", [line.replace(name, f"prod.{wide}") for line in lines])
-    learned = import_reads(spark, wide, str(log))
-    assert learned.scans == 0
-    assert f"in 1 logs; prod.{wide} is: name it with logged_as" in learned.left_out[0]
+    imported = import_reads(spark, wide, str(log))
+    assert imported.scans == 0
+    assert f"in 1 logs; prod.{wide} is: name it with logged_as" in imported.left_out[0]
     assert READS_PROPERTY not in ClusteredTable(spark, wide).iceberg.properties
     assert import_reads(spark, wide, str(log), logged_as=f"prod.{wide}").scans == 1
     with pytest.raises(EventLogError, match="cannot be listed"):
@@ -182,9 +181,9 @@ def test_compressed_and_rolled_logs(spark: Any, wide: str, tmp_path: Path) -> No
     ):
         start = '{"Event": "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"'
         (log / f"app-{number}").write_text(f'{start}, "time": {time}, "physicalPlanDescription": {plan}}}')
-    learned = import_reads(spark, wide, str(log))
-    assert learned.scans == 3
-    assert learned.left_out == ["app-3.zstd: could not be read to its end"]
+    imported = import_reads(spark, wide, str(log))
+    assert imported.scans == 3
+    assert imported.left_out == ["app-3.zstd: could not be read to its end"]
 
 
 @pytest.fixture
@@ -198,8 +197,8 @@ def loaded(spark: Any, schema: str) -> str:
     return table
 
 
-def test_what_was_learned_is_followed_by_everybody_until_it_is_forgotten(spark: Any, loaded: str) -> None:
-    learned = import_reads(
+def test_what_was_recorded_is_followed_by_everybody_until_it_is_forgotten(spark: Any, loaded: str) -> None:
+    imported = import_reads(
         spark,
         loaded,
         queries={
@@ -208,8 +207,8 @@ def test_what_was_learned_is_followed_by_everybody_until_it_is_forgotten(spark: 
             "model.c": "select * from nowhere",
         },
     )
-    assert (learned.scans, learned.ranges, learned.recorded) == (2, 2, 2)
-    assert learned.left_out[0].startswith("model.c: a query cannot be planned")
+    assert (imported.scans, imported.ranges, imported.recorded) == (2, 2, 2)
+    assert imported.left_out[0].startswith("model.c: a query cannot be planned")
     before = checksum(spark, loaded)
     information = clustering_reads(spark, loaded, "k")
     assert information.share_wasted == round(3 / 20, 4)
@@ -230,12 +229,12 @@ def test_what_was_learned_is_followed_by_everybody_until_it_is_forgotten(spark: 
 def test_a_project_replaces_what_it_read_before(spark: Any, loaded: str) -> None:
     first = {"model.a": f"select * from {loaded} where k = 1"}
     table = ClusteredTable(spark, loaded, "k")
-    assert not is_project_known(table, first)
-    learn_from_project(table, first)
-    assert is_project_known(ClusteredTable(spark, loaded), first)
+    assert not table.reads.has_recorded(first)
+    table.reads.record_queries(first)
+    assert ClusteredTable(spark, loaded).reads.has_recorded(first)
     second = {"model.a": f"select * from {loaded} where k = 2"}
-    assert not is_project_known(table, second)
-    learn_from_project(table, second)
+    assert not table.reads.has_recorded(second)
+    table.reads.record_queries(second)
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [2, 2]}]
 
 
@@ -336,5 +335,5 @@ def test_places_of_logs_are_imported_one_by_one(spark: Any, wide: str, tmp_path:
 
 def test_a_project_compiled_for_another_schema_takes_nothing_away(spark: Any, loaded: str) -> None:
     table = ClusteredTable(spark, loaded, "k")
-    learn_from_project(table, {"a": f"select * from {loaded} where k = 1"})
-    assert learn_from_project(table, {"a": "select 1"}).recorded == 1
+    table.reads.record_queries({"a": f"select * from {loaded} where k = 1"})
+    assert table.reads.record_queries({"a": "select 1"}).recorded == 1

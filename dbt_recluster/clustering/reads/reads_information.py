@@ -1,4 +1,4 @@
-"""The known reads of a table, and the blocks that each opens."""
+"""The blocks that each read of a table opens."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.known_reads import Read, reads_of_key
+from dbt_recluster.clustering.reads.recorded import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
-from dbt_recluster.iceberg.reads.column_ranges import ranges_as_json
 from dbt_recluster.planner import ReadCosts, Reads, read_costs
 
 
 @dataclass(frozen=True)
 class ReadInformation:
-    """A known read.
+    """A read.
 
     Attributes:
-        source: Where it is known from: ``declared``, ``project`` or ``event log``.
+        source: ``declared`` or ``recorded``.
+        imported_from: Where a recorded read was imported from, ``project`` or ``event log``; None for a declared one.
         weight: How often the query runs, relative to the others.
         columns: The least and the greatest value that it reads of each column; None where the range is open.
         blocks: Blocks that its range of the key opens, or None if it does not restrict the key.
@@ -30,6 +30,7 @@ class ReadInformation:
     """
 
     source: str
+    imported_from: str | None
     weight: float
     columns: dict[str, list[Any]]
     blocks: int | None = None
@@ -40,7 +41,7 @@ class ReadInformation:
 
 @dataclass(frozen=True)
 class ReadsInformation:
-    """All known reads, the most frequent first.
+    """All reads of a table, the most frequent first.
 
     Attributes:
         table: The table.
@@ -65,22 +66,13 @@ class ReadsInformation:
         return asdict(self)
 
 
-def reads_information(table: ClusteredTable, left_out: Sequence[str] = ()) -> ReadsInformation:
-    """Return the known reads of a table, by its blocks' bounds of the key; partitions are not pruned.
-
-    Args:
-        table: The table, whose reads are those of :meth:`ClusteredTable.know`.
-        left_out: The warnings of that call.
-    """
-    metadata = table.current_blocks().metadata
-    of_key, ranges = reads_of_key(table, table.known_reads)
-    opened = [] if ranges is None else _opened(metadata, of_key, ranges)
+def reads_information(table: ClusteredTable) -> ReadsInformation:
+    """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned."""
+    metadata, key_reads = table.current_blocks().metadata, table.key_reads
+    of_key = table.reads.ranges_of_key(table.key)
+    opened = [] if key_reads is None else _opened(metadata, of_key, key_reads)
     with_ends = set(map(id, of_key))
-    others = [
-        ReadInformation(read.source, read.weight, ranges_as_json(read.box))
-        for read in table.known_reads
-        if id(read) not in with_ends
-    ]
+    others = [_information(read) for read in table.reads.ranges if id(read) not in with_ends]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
@@ -91,44 +83,48 @@ def reads_information(table: ClusteredTable, left_out: Sequence[str] = ()) -> Re
         round(wasted / total, 4) if total else None,
         round(1 - total / possible, 4) if possible else None,
         sorted([*opened, *others], key=lambda read: -read.weight),
-        list(left_out),
+        list(table.reads.left_out),
     )
 
 
 def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[float, float]:
-    """Return the bytes that known reads waste each day.
+    """Return the bytes that the reads of a table waste each day.
 
     Args:
-        table: The table, whose reads are those of :meth:`ClusteredTable.know`.
+        table: The table.
         metadata: The blocks that they open.
 
     Returns:
         The bytes, and the bytes for each unit of depth above 1.
     """
-    of_key, ranges = reads_of_key(table, table.known_reads)
-    if ranges is None or not len(metadata):
+    key_reads, recorded = table.key_reads, table.reads.recorded
+    if key_reads is None or not len(metadata):
         return 0.0, 0.0
-    costs, daily = _costs(metadata, ranges), np.array([read.daily for read in of_key])
+    daily = np.array([recorded.daily(read) for read in table.reads.ranges_of_key(table.key)])
+    costs = _costs(metadata, key_reads)
     return float(daily @ costs.bytes_wasted), float(daily @ costs.bytes_per_depth)
 
 
-def _costs(metadata: BlockMetadata, ranges: Reads) -> ReadCosts:
+def _costs(metadata: BlockMetadata, reads: Reads) -> ReadCosts:
     return read_costs(
-        metadata.lower, metadata.upper, metadata.bytes, ranges, metadata.partition, metadata.unbounded
+        metadata.lower, metadata.upper, metadata.bytes, reads, metadata.partition, metadata.unbounded
     )
 
 
-def _opened(metadata: BlockMetadata, reads: Sequence[Read], ranges: Reads) -> list[ReadInformation]:
-    costs = _costs(metadata, ranges)
+def _opened(metadata: BlockMetadata, ranges: Sequence[ReadRange], reads: Reads) -> list[ReadInformation]:
+    costs = _costs(metadata, reads)
     return [
-        ReadInformation(
-            read.source,
-            read.weight,
-            ranges_as_json(read.box),
-            int(costs.opened[place]),
-            round(float(costs.wasted[place]), 2),
-            int(costs.bytes[place]),
-            round(float(costs.bytes_wasted[place])),
+        _information(
+            read,
+            blocks=int(costs.opened[place]),
+            blocks_wasted=round(float(costs.wasted[place]), 2),
+            bytes=int(costs.bytes[place]),
+            bytes_wasted=round(float(costs.bytes_wasted[place])),
         )
-        for place, read in enumerate(reads)
+        for place, read in enumerate(ranges)
     ]
+
+
+def _information(read: ReadRange, **opened: Any) -> ReadInformation:
+    columns = {column: list(ends) for column, ends in read.columns.items()}
+    return ReadInformation(read.source, read.imported_from, read.weight, columns, **opened)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.known_reads import KnownRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
+from dbt_recluster.clustering.reads.declared import DeclaredRead, parse_reads, reads_as_text
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.reads.query_scans import is_query
 
@@ -18,13 +18,15 @@ DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"
     [
         ([], ()),
         ("even", ()),
-        (DAY, (KnownRead(DAY),)),
-        ([DAY, {"where": USER, "weight": 2.5}], (KnownRead(DAY), KnownRead(USER, 2.5))),
-        ({"where": DAY, "weight": "3"}, (KnownRead(DAY, 3.0),)),
-        ([QUERY, {"query": QUERY, "weight": 3}], (KnownRead(QUERY), KnownRead(QUERY, 3.0))),
+        (DAY, (DeclaredRead(DAY),)),
+        ([DAY, {"where": USER, "weight": 2.5}], (DeclaredRead(DAY), DeclaredRead(USER, 2.5))),
+        ({"where": DAY, "weight": "3"}, (DeclaredRead(DAY, 3.0),)),
+        ([QUERY, {"query": QUERY, "weight": 3}], (DeclaredRead(QUERY), DeclaredRead(QUERY, 3.0))),
     ],
 )
-def test_reads_are_the_same_after_they_were_kept_as_text(value: Any, expected: tuple[KnownRead, ...]) -> None:
+def test_reads_are_the_same_after_they_were_kept_as_text(
+    value: Any, expected: tuple[DeclaredRead, ...]
+) -> None:
     reads = parse_reads("reads", value)
     assert reads == expected
     assert parse_reads("reads", reads_as_text(reads)) == reads

@@ -1,32 +1,18 @@
-"""The known reads of a table: those that users declare, and those that the table records."""
+"""Reads that a model declares, or a caller names, and their text in the table's property."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dbt_recluster.clustering.recorded_reads import RecordedReads
 from dbt_recluster.clustering.values import parse_number
-from dbt_recluster.exceptions import OptionError, PredicateError
-from dbt_recluster.iceberg.reads.column_ranges import (
-    ColumnRanges,
-    key_ranges,
-    predicate_ranges,
-    ranges_of_json,
-)
-from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
-from dbt_recluster.iceberg.value_types import value_types
-from dbt_recluster.planner import Reads
-
-if TYPE_CHECKING:
-    from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.reads.query_scans import is_query
 
 # Stands for no reads at all, whatever the table records.
 EVEN = "even"
-# The source of a read that the user names; the others are in `recorded_reads`.
-DECLARED = "declared"
 
 # Characters in a table's property; a Hive metastore may hold 4,000.
 _LONGEST = 3_500
@@ -36,8 +22,8 @@ _EXAMPLE = "\"event_date >= date'2026-01-01'\""
 
 
 @dataclass(frozen=True)
-class KnownRead:
-    """A query, or a predicate of queries, that a user names.
+class DeclaredRead:
+    """A query, or a predicate of queries, and how often it runs.
 
     Attributes:
         text: A whole query, or a predicate on the table's columns.
@@ -54,24 +40,7 @@ class KnownRead:
             object.__setattr__(self, "is_query", is_query(self.text))
 
 
-@dataclass(frozen=True)
-class Read:
-    """The ranges of columns that a query reads.
-
-    Attributes:
-        source: Where the read is known from: `DECLARED`, or a source in `recorded_reads`.
-        box: The range of each column, see `iceberg.reads.column_ranges`.
-        weight: How often the query runs, relative to the others.
-        daily: How often it runs in a day.
-    """
-
-    source: str
-    box: ColumnRanges
-    weight: float
-    daily: float
-
-
-def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
+def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...] | None:
     """Parse the reads that a user declares.
 
     Accepted are a query or a predicate, a list of them, and a list of mappings with ``query`` or ``where`` and with
@@ -90,7 +59,7 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
             value = json.loads(value)
         except (ValueError, RecursionError):
             raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
-    items = [value] if isinstance(value, (str, Mapping, KnownRead)) else value
+    items = [value] if isinstance(value, (str, Mapping, DeclaredRead)) else value
     if not isinstance(items, Sequence):
         raise OptionError(
             f"{name} must be a list of queries, or of SQL predicates such as {_EXAMPLE}, not {value!r:.40}"
@@ -109,8 +78,8 @@ def parse_reads(name: str, value: Any) -> tuple[KnownRead, ...] | None:
     return reads
 
 
-def _parse_read(name: str, item: Any) -> KnownRead:
-    if isinstance(item, KnownRead):
+def _parse_read(name: str, item: Any) -> DeclaredRead:
+    if isinstance(item, DeclaredRead):
         item = {"query" if item.is_query else "where": item.text, "weight": item.weight}
     given = item
     if not isinstance(given, Mapping):
@@ -132,10 +101,10 @@ def _parse_read(name: str, item: Any) -> KnownRead:
             f"{name}: a weight must be a number above 0, at most {_GREATEST_WEIGHT:,.0f}, "
             f"not {given.get('weight')!r:.40}"
         )
-    return KnownRead(text, weight, "query" in given)
+    return DeclaredRead(text, weight, "query" in given)
 
 
-def reads_as_text(reads: Sequence[KnownRead]) -> str:
+def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
     """Write reads as a text that :func:`parse_reads` reads."""
     if not reads:
         return EVEN
@@ -146,49 +115,3 @@ def reads_as_text(reads: Sequence[KnownRead]) -> str:
         for read in reads
     ]
     return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
-
-
-def declared_reads(table: ClusteredTable, reads: Iterable[KnownRead]) -> tuple[list[Read], list[str]]:
-    """Return the ranges that declared reads restrict columns to, and warnings about reads that are left out.
-
-    A read that restricts no column reads the whole table and ends nowhere, so it is left out without a warning.
-    """
-    kinds = value_types(table.columns.types)
-    bound, left_out = [], []
-    for read in reads:
-        try:
-            if read.is_query:
-                scans, boxes = query_ranges(table.iceberg, kinds, read.text)
-                if not scans:
-                    beginning = " ".join(read.text.split())[:60]
-                    left_out.append(f"reads: left out, {beginning!r} does not read {table.name}")
-            else:
-                boxes = predicate_ranges(table.iceberg, kinds, table.predicate(read.text))
-        except PredicateError as e:
-            left_out.append(f"reads: left out, {e}")
-            continue
-        bound += [Read(DECLARED, box, read.weight, read.weight) for box in boxes]
-    return bound, left_out
-
-
-def reads_on_record(table: ClusteredTable) -> list[Read]:
-    """Return the reads that the table records, as far as it has their columns."""
-    kinds = value_types(table.columns.types)
-    recorded = RecordedReads.of(table.iceberg.properties)
-    boxes = ((read, ranges_of_json(kinds, read.box)) for read in recorded.reads)
-    return [Read(read.source, box, read.weight, recorded.daily(read)) for read, box in boxes if box]
-
-
-def reads_of_key(table: ClusteredTable, reads: Iterable[Read]) -> tuple[list[Read], Reads | None]:
-    """Return the reads that restrict the table's key, and the range of the key of each, or None if there are none."""
-    kinds, key = value_types(table.columns.types), table.key
-    ranges = [(read, ends) for read in reads for ends in key_ranges(kinds, key, [read.box])]
-    if not ranges:
-        return [], None
-    columns = range(len(key.fields))
-    reads_of_planner = Reads(
-        [[lower[column] for _, (lower, _) in ranges] for column in columns],
-        [[upper[column] for _, (_, upper) in ranges] for column in columns],
-        [read.weight for read, _ in ranges],
-    )
-    return [read for read, _ in ranges], reads_of_planner

@@ -1,7 +1,4 @@
-"""Learned reads in a property of the table, so that every recluster follows them.
-
-The property holds ranges and counts, never the text of a query.
-"""
+"""Reads on record: a property of the table with ranges and counts, never the text of a query."""
 
 from __future__ import annotations
 
@@ -16,7 +13,10 @@ from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time, parse_number
 
 READS_PROPERTY = table_properties.READS
+# Where reads on record were imported from.
 PROJECT, EVENT_LOG = "project", "event log"
+# Where a read is from.
+DECLARED, RECORDED = "declared", "recorded"
 
 # A read of this age counts half.
 _HALF_LIFE = timedelta(days=14)
@@ -28,7 +28,7 @@ _MOST_HELD = 5_000
 _MOST_CHARACTERS = 3_500
 # Of one read. Longer ones hold a long text or conditions on many columns.
 _MOST_CHARACTERS_OF_READ = 400
-_MOST_CHARACTERS_OF_SOURCE = 40
+_MOST_CHARACTERS_OF_ORIGIN = 40
 # Of an entry of the state; longer ones are not ours.
 _MOST_CHARACTERS_OF_STATE = 100
 # Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
@@ -36,20 +36,27 @@ _MOST_LOGS = 20
 # The sum of many must stay finite.
 _GREATEST_WEIGHT = 1e12
 
+_Key = tuple[str | None, str]
+
 
 @dataclass(frozen=True)
-class RecordedRead:
-    """A range that queries read.
+class ReadRange:
+    """The ranges of columns that a read asks for.
 
     Attributes:
-        source: Where it was learned, `PROJECT` or `EVENT_LOG`.
-        box: The least and the greatest value of each column, as `column_ranges.ranges_as_json` writes them.
-        weight: How often queries read it.
+        columns: The least and the greatest value of each column, as `column_ranges.ranges_as_json` writes them.
+        weight: How often it is read.
+        imported_from: `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
     """
 
-    source: str
-    box: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Sequence[Any]]
     weight: float
+    imported_from: str | None = None
+
+    @property
+    def source(self) -> str:
+        """`DECLARED` or `RECORDED`."""
+        return DECLARED if self.imported_from is None else RECORDED
 
 
 @dataclass(frozen=True)
@@ -57,13 +64,13 @@ class RecordedReads:
     """The content of the property.
 
     Attributes:
-        reads: The reads.
+        reads: The ranges.
         at: The time of the last import from each source.
         state: What the next import needs: a digest of the project's queries, for each log the time after its last
             imported query, and under `EVENT_LOG` the time of the first query of any log.
     """
 
-    reads: tuple[RecordedRead, ...] = ()
+    reads: tuple[ReadRange, ...] = ()
     at: Mapping[str, datetime] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,34 +107,30 @@ class RecordedReads:
         value = {
             "at": {source: when.isoformat(timespec="seconds") for source, when in self.at.items()},
             "state": self.state,
-            "reads": [[read.source, float(f"{read.weight:.4g}"), read.box] for read in self.reads],
+            "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in self.reads],
         }
         return json.dumps(value, separators=(",", ":"))
 
-    def learned(
-        self,
-        source: str,
-        boxes: Iterable[tuple[Mapping[str, Sequence[Any]], float]],
-        state: Mapping[str, str],
-        now: datetime,
+    def with_import(
+        self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime
     ) -> RecordedReads:
-        """Return these reads with those of a source. The project's replace its earlier ones, others are added."""
-        left = 0.0 if source == PROJECT else faded(self.at.get(source, now), now)
+        """Return these reads with those of an import. The project's replace its earlier ones, others are added."""
+        left = 0.0 if imported_from == PROJECT else faded(self.at.get(imported_from, now), now)
         kept = [
-            read if read.source != source else replace(read, weight=left * read.weight) for read in self.reads
+            read if read.imported_from != imported_from else replace(read, weight=left * read.weight)
+            for read in self.reads
         ]
-        new = [RecordedRead(source, box, weight) for box, weight in boxes]
         newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
         forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
         return RecordedReads(
             compact([*kept, *new], MOST_READS),
-            {**self.at, source: now},
+            {**self.at, imported_from: now},
             {name: value for name, value in newest_last.items() if name not in forgotten},
         )
 
-    def daily(self, read: RecordedRead) -> float:
-        """Return how often a read happens in a day. A project runs once a day."""
-        if read.source != EVENT_LOG or EVENT_LOG not in self.at:
+    def daily(self, read: ReadRange) -> float:
+        """Return how often a read happens in a day. A project runs once a day, and a declared weight is for a day."""
+        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at:
             return read.weight
         try:
             logged = max(timedelta(), self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG]))
@@ -143,7 +146,7 @@ def faded(when: datetime, now: datetime) -> float:
     return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
 
 
-def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...]:
+def compact(reads: Iterable[ReadRange], most: int) -> tuple[ReadRange, ...]:
     """Add up equal reads, and replace more than ``most`` by a sample in which every read has its weight on average.
 
     Reads that have more than their share stay as they are. The others are taken at even steps of their total weight, in
@@ -153,24 +156,28 @@ def compact(reads: Iterable[RecordedRead], most: int) -> tuple[RecordedRead, ...
     """
     if most < 1:
         return ()
-    weights: dict[tuple[str, str], float] = {}
+    weights: dict[_Key, float] = {}
     for read in reads:
-        box = _box_text(read)
-        if len(box) > _MOST_CHARACTERS_OF_READ or read.weight <= 0:
+        key = _key(read)
+        if len(key[1]) > _MOST_CHARACTERS_OF_READ or read.weight <= 0:
             continue
-        weights[read.source, box] = weights.get((read.source, box), 0.0) + read.weight
+        weights[key] = weights.get(key, 0.0) + read.weight
         if len(weights) > max(_MOST_HELD, 2 * most):
-            weights = {(kept.source, _box_text(kept)): kept.weight for kept in _sampled(weights, most)}
+            weights = {_key(kept): kept.weight for kept in _sampled(weights, most)}
     return _sampled(weights, most)
 
 
-def _sampled(weights: Mapping[tuple[str, str], float], most: int) -> tuple[RecordedRead, ...]:
-    """Return reads, given the weight of each source and box."""
+def _key(read: ReadRange) -> _Key:
+    """Return what equal reads have in common: where they were imported from, and their columns as text."""
+    return read.imported_from, json.dumps(read.columns, ensure_ascii=False, sort_keys=True)
+
+
+def _sampled(weights: Mapping[_Key, float], most: int) -> tuple[ReadRange, ...]:
     all_reads = sorted(
-        (RecordedRead(source, json.loads(box), weight) for (source, box), weight in weights.items()),
+        (ReadRange(json.loads(text), weight, origin) for (origin, text), weight in weights.items()),
         key=_order,
     )
-    taken: list[RecordedRead] = []
+    taken: list[ReadRange] = []
     rest = all_reads
     while len(taken) + len(rest) > most:
         step = math.fsum(read.weight for read in rest) / (most - len(taken))
@@ -183,11 +190,7 @@ def _sampled(weights: Mapping[tuple[str, str], float], most: int) -> tuple[Recor
     return tuple(sorted((*taken, *rest), key=_order))
 
 
-def _box_text(read: RecordedRead) -> str:
-    return json.dumps(read.box, ensure_ascii=False, sort_keys=True)
-
-
-def _sample(reads: Sequence[RecordedRead], step: float) -> list[RecordedRead]:
+def _sample(reads: Sequence[ReadRange], step: float) -> list[ReadRange]:
     """Return the reads at the middle of every step of their cumulated weight."""
     sample, passed = [], 0.0
     for read in reads:
@@ -197,21 +200,21 @@ def _sample(reads: Sequence[RecordedRead], step: float) -> list[RecordedRead]:
     return sample
 
 
-def _order(read: RecordedRead) -> Any:
+def _order(read: ReadRange) -> Any:
     values = [
         (column, *((type(end).__name__, end) if end is not None else ("", 0) for end in ends))
-        for column, ends in sorted(read.box.items())
+        for column, ends in sorted(read.columns.items())
     ]
-    return read.source, values
+    return read.imported_from, values
 
 
-def _parse_read(value: Any) -> RecordedRead:
-    source, weight, box = value
+def _parse_read(value: Any) -> ReadRange:
+    origin, weight, columns = value
     number = parse_number(weight)
-    if number is None or number <= 0 or not isinstance(box, dict):
+    if number is None or number <= 0 or not isinstance(columns, dict):
         raise ValueError
-    ends = {str(column): _ends(ends) for column, ends in box.items()}
-    return RecordedRead(str(source)[:_MOST_CHARACTERS_OF_SOURCE], ends, min(number, _GREATEST_WEIGHT))
+    ends = {str(column): _ends(ends) for column, ends in columns.items()}
+    return ReadRange(ends, min(number, _GREATEST_WEIGHT), str(origin)[:_MOST_CHARACTERS_OF_ORIGIN])
 
 
 def _ends(value: Any) -> list[Any]:

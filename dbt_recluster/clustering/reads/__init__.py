@@ -1,0 +1,1 @@
+"""The reads of a table: declared by its model, or recorded with it."""

@@ -1,0 +1,345 @@
+"""The reads of a table: followed by plans and metrics, and recorded from queries and from Spark's event logs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import Any
+
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
+from dbt_recluster.clustering.reads.declared import DeclaredRead
+from dbt_recluster.clustering.reads.recorded import (
+    EVENT_LOG,
+    MOST_READS,
+    PROJECT,
+    READS_PROPERTY,
+    ReadRange,
+    RecordedReads,
+    compact,
+    faded,
+)
+from dbt_recluster.clustering.values import parse_iso_time
+from dbt_recluster.columns import Columns
+from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.reads.column_ranges import (
+    ColumnRanges,
+    key_ranges,
+    predicate_ranges,
+    ranges_as_json,
+    ranges_of_json,
+    ranges_predicate,
+)
+from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan
+from dbt_recluster.iceberg.reads.logged_filters import logged_ranges
+from dbt_recluster.iceberg.reads.predicates import Predicate
+from dbt_recluster.iceberg.reads.query_scans import query_ranges
+from dbt_recluster.iceberg.value_types import ValueType, value_types
+from dbt_recluster.planner import Reads
+from dbt_recluster.table_names import name_parts
+
+DEFAULT_SPAN = timedelta(days=7)
+
+# A query with `current_date` reads another range every day.
+_PROJECT_HOLDS = timedelta(days=1)
+# Tables of the same name in other catalogs.
+_MOST_NAMED = 10
+_START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class ImportedReads:
+    """The result of an import of reads.
+
+    Attributes:
+        table: The table.
+        imported_from: Where they come from, ``project`` or ``event log``.
+        scans: Scans of the table in the queries.
+        ranges: Ranges that they restrict columns to.
+        recorded: Ranges that the table records now, of all imports.
+        left_out: Queries and logs that could not be read, a line for each.
+    """
+
+    table: str
+    imported_from: str
+    scans: int
+    ranges: int
+    recorded: int
+    left_out: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+class TableReads:
+    """The reads of a table, which plans and metrics follow: those declared, or else those that the table records.
+
+    Args:
+        iceberg: The table.
+        columns: Returns its columns.
+
+    Attributes:
+        left_out: Warnings about declared reads that are left out.
+    """
+
+    def __init__(self, iceberg: IcebergTable, columns: Callable[[], Columns]) -> None:
+        self._iceberg, self._columns = iceberg, columns
+        self._ranges: list[ReadRange] | None = None
+        self._of_key: dict[str, tuple[list[ReadRange], Reads | None]] = {}
+        self.left_out: list[str] = []
+
+    @property
+    def declared(self) -> tuple[DeclaredRead, ...] | None:
+        """The reads that the table's model declares; None if it declares none.
+
+        Raises:
+            OptionError: The property that records them is no list of reads.
+        """
+        reads: tuple[DeclaredRead, ...] | None = RECLUSTER_OPTIONS["reads"].recorded(self._iceberg.properties)
+        return reads
+
+    @property
+    def recorded(self) -> RecordedReads:
+        """The reads that the table records."""
+        return RecordedReads.of(self._iceberg.properties)
+
+    def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
+        """Have plans and metrics follow these reads.
+
+        Args:
+            declared: None stands for the reads that the table's model declares, or else for those that the table
+                records.
+
+        Returns:
+            Warnings about reads that are left out.
+
+        Raises:
+            OptionError: As :attr:`declared`.
+        """
+        self._of_key.clear()
+        self.left_out = []
+        if declared is None:
+            declared = self.declared
+        if declared is None:
+            on_record = [(read, ranges_of_json(self._kinds, read.columns)) for read in self.recorded.reads]
+            self._ranges = [
+                replace(read, columns=ranges_as_json(ranges)) for read, ranges in on_record if ranges
+            ]
+        else:
+            self._ranges = [
+                ReadRange(ranges_as_json(ranges), read.weight)
+                for read in declared
+                for ranges in self._ranges_of(read)
+            ]
+        return self.left_out
+
+    @property
+    def ranges(self) -> list[ReadRange]:
+        """The ranges of the reads that are followed, as far as the table has their columns."""
+        if self._ranges is None:
+            self.follow()
+        return self._ranges or []
+
+    def ranges_of_key(self, key: ClusterKey) -> list[ReadRange]:
+        """Return the ranges that restrict a key of the table, in the order of :meth:`of_key`."""
+        return self._restricting(key)[0]
+
+    def of_key(self, key: ClusterKey) -> Reads | None:
+        """Return the ranges of a key of the table for the planner, or None if no read restricts the key."""
+        return self._restricting(key)[1]
+
+    def predicate(self, read: ReadRange) -> str:
+        """Return the SQL predicate of a read."""
+        return ranges_predicate(self._columns().types, ranges_of_json(self._kinds, read.columns))
+
+    def has_recorded(self, queries: Mapping[str, str]) -> bool:
+        """Whether the table records the reads of these queries of a project, as of today."""
+        recorded = self.recorded
+        imported = recorded.at.get(PROJECT)
+        is_fresh = imported is not None and datetime.now(timezone.utc) - imported < _PROJECT_HOLDS
+        return is_fresh and recorded.state.get(PROJECT) == _digest(queries)
+
+    def record_queries(self, queries: Mapping[str, str]) -> ImportedReads:
+        """Record the ranges that the queries of a project read, in place of those recorded before.
+
+        Args:
+            queries: The compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
+        """
+        new: list[ReadRange] = []
+        scans, left_out = 0, []
+        for name, query in queries.items():
+            try:
+                of_query, alternatives = query_ranges(self._iceberg, self._kinds, query)
+            except PredicateError as e:
+                left_out.append(f"{name}: {e}")
+                continue
+            scans += of_query
+            new += [ReadRange(ranges_as_json(ranges), 1.0, PROJECT) for ranges in alternatives]
+        state = {PROJECT: _digest(queries)}
+        recorded = self._record(PROJECT, new if scans else None, state, datetime.now(timezone.utc))
+        return ImportedReads(self._iceberg.name, PROJECT, scans, len(new), len(recorded.reads), left_out)
+
+    def import_event_logs(
+        self, directory: str, since: datetime | None = None, logged_as: str | None = None
+    ) -> ImportedReads:
+        """Record the ranges that the queries in Spark's event logs read, beside those recorded before.
+
+        Queries up to the last one of an earlier import from this place are not counted again.
+
+        Args:
+            directory: Where the logs are, or a single log.
+            since: Leave out earlier queries; by default those of more than a week ago.
+            logged_as: The table's full name in the logs, where other applications give its catalog another name.
+
+        Raises:
+            EventLogError: There are no logs there.
+        """
+        now = datetime.now(timezone.utc)
+        name = logged_as or ".".join(name_parts(self._iceberg.identifier))
+        log = f"{EVENT_LOG} {_digest({'directory': directory, 'name': name})}"
+        recorded = self.recorded
+        logs = EventLogs(self._iceberg.spark, directory)
+        start = max(since or now - DEFAULT_SPAN, _time_of_state(recorded, log, _START_OF_TIME))
+        logged = _LoggedReads(name, self._kinds, now)
+        new = compact(logged.ranges_of(logs.scans(start)), MOST_READS)
+        left_out = list(logs.faults)
+        if logged.last is None:
+            when = start.isoformat(sep=" ", timespec="seconds")[:19]
+            left_out.append(
+                f"{name} is read by no query since {when} UTC in {logs.count} logs{logged.advice}"
+            )
+            return ImportedReads(self._iceberg.name, EVENT_LOG, 0, 0, len(recorded.reads), left_out)
+        first = min(logged.first, _time_of_state(recorded, EVENT_LOG, now))
+        state = {
+            log: (logged.last + timedelta(milliseconds=1)).isoformat(),
+            EVENT_LOG: first.isoformat(timespec="seconds"),
+        }
+        recorded = self._record(EVENT_LOG, new, state, now)
+        return ImportedReads(
+            self._iceberg.name, EVENT_LOG, logged.scans, logged.ranges, len(recorded.reads), left_out
+        )
+
+    def forget(self) -> int:
+        """Drop the reads that the table records; return the number of their ranges."""
+        recorded = self.recorded
+        if READS_PROPERTY in self._iceberg.properties:
+            self._write(None)
+        return len(recorded.reads)
+
+    @cached_property
+    def _kinds(self) -> dict[str, ValueType]:
+        return value_types(self._columns().types)
+
+    def _ranges_of(self, read: DeclaredRead) -> list[ColumnRanges]:
+        """Return the ranges of a declared read; none, with a warning, if they cannot be had.
+
+        A read that restricts no column reads the whole table and ends nowhere, so it needs no warning.
+        """
+        try:
+            if not read.is_query:
+                return predicate_ranges(self._iceberg, self._kinds, Predicate.parse(self._iceberg, read.text))
+            scans, ranges = query_ranges(self._iceberg, self._kinds, read.text)
+        except PredicateError as e:
+            self.left_out.append(f"reads: left out, {e}")
+            return []
+        if not scans:
+            beginning = " ".join(read.text.split())[:60]
+            self.left_out.append(f"reads: left out, {beginning!r} does not read {self._iceberg.name}")
+        return ranges
+
+    def _restricting(self, key: ClusterKey) -> tuple[list[ReadRange], Reads | None]:
+        if str(key) not in self._of_key:
+            bounded = [
+                (read, ends)
+                for read in self.ranges
+                for ends in key_ranges(self._kinds, key, [ranges_of_json(self._kinds, read.columns)])
+            ]
+            columns = range(len(key.fields))
+            reads = Reads(
+                [[lower[column] for _, (lower, _) in bounded] for column in columns],
+                [[upper[column] for _, (_, upper) in bounded] for column in columns],
+                [read.weight for read, _ in bounded],
+            )
+            self._of_key[str(key)] = [read for read, _ in bounded], reads if bounded else None
+        return self._of_key[str(key)]
+
+    def _record(
+        self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime
+    ) -> RecordedReads:
+        """Record the reads of an import; None stands for those of the last one, as of now."""
+        self._iceberg.refresh()  # another process may have recorded reads since
+        recorded = self.recorded
+        if new is None:
+            new = [read for read in recorded.reads if read.imported_from == imported_from]
+        result = recorded.with_import(imported_from, new, state, now)
+        self._write(result.text())
+        return result
+
+    def _write(self, text: str | None) -> None:
+        self._iceberg.set_property(READS_PROPERTY, text)
+        self._ranges = None
+        self._of_key.clear()
+
+
+class _LoggedReads:
+    """The reads of a table among logged scans, one after the other: logs may hold millions.
+
+    Args:
+        name: The table's full name in the logs.
+        kinds: The types of its columns.
+        now: The time at which a read has its whole weight.
+
+    Attributes:
+        scans: Scans of the table so far.
+        ranges: Ranges that they restrict columns to.
+        first: When the first query of any table began.
+        last: When the last query of this table began, or None.
+    """
+
+    def __init__(self, name: str, kinds: Mapping[str, ValueType], now: datetime) -> None:
+        self._name, self._kinds, self._now = name.lower(), kinds, now
+        self._elsewhere: set[str] = set()
+        self.scans = self.ranges = 0
+        self.first = now
+        self.last: datetime | None = None
+
+    def ranges_of(self, scans: Iterable[LoggedScan]) -> Iterator[ReadRange]:
+        """Yield the ranges that scans of the table read."""
+        for scan in scans:
+            self.first = min(self.first, scan.at)
+            if scan.table.lower() != self._name:
+                self._look_elsewhere(scan.table)
+                continue
+            self.scans += 1
+            self.last = scan.at if self.last is None else max(self.last, scan.at)
+            for ranges in logged_ranges(self._kinds, scan.filters):
+                self.ranges += 1
+                yield ReadRange(ranges_as_json(ranges), faded(scan.at, self._now), EVENT_LOG)
+
+    def _look_elsewhere(self, table: str) -> None:
+        is_alike = table.lower().split(".")[-2:] == self._name.split(".")[-2:]
+        if is_alike and len(self._elsewhere) < _MOST_NAMED:
+            self._elsewhere.add(table)
+
+    @property
+    def advice(self) -> str:
+        """What to do if there was no scan of the table but of one in another catalog."""
+        names = ", ".join(sorted(self._elsewhere))
+        return f"; {names} is: name it with logged_as" if names else ""
+
+
+def _time_of_state(recorded: RecordedReads, name: str, default: datetime) -> datetime:
+    try:
+        return parse_iso_time(recorded.state[name])
+    except (KeyError, ValueError):
+        return default
+
+
+def _digest(queries: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(queries, sort_keys=True).encode()).hexdigest()[:16]
