@@ -24,9 +24,9 @@ from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.jobs import job_group
 from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.iceberg.sort_order import table_cluster_key
-from dbt_recluster.job.command_line import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.job.node_selection import selected_nodes
+from dbt_recluster.job.request import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.job.start import spark_session, standard_error
 from dbt_recluster.operations.budget import RunBudget
 from dbt_recluster.operations.declaration import Operation
