@@ -16,6 +16,7 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, interrupted_operation
+from dbt_recluster.adapter.dbt_manifest import queries_of_manifest, selected_ids
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
 from dbt_recluster.adapter.limits import broken_limits, check_names, parse_limits
 from dbt_recluster.adapter.model_methods import ModelMethods
@@ -30,9 +31,7 @@ from dbt_recluster.adapter.operations import (
     recluster_after_build,
 )
 from dbt_recluster.adapter.patterns import names_like
-from dbt_recluster.adapter.project_reads import queries_of_manifest
 from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
-from dbt_recluster.adapter.selectors import selected_ids
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.information import table_information

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.exceptions import ManifestError
-from dbt_recluster.operations.project_queries import project_queries
-from dbt_recluster.operations.tables import Node, has_table, relation_of
+from dbt_recluster.operations.tables import Node, has_table, project_queries, relation_of
 from dbt_recluster.table_names import Parts, join_parts
 
 # dbt 1.5 and later. What is read here has been the same since.
