@@ -64,8 +64,10 @@ def predicate(table: Any, query: str) -> str:
     from dbt_recluster.iceberg.value_types import value_types
 
     types = table.columns.types
-    _, boxes = query_ranges(table.iceberg, value_types(types), query)
-    return " or ".join(f"({ranges_predicate(types, {KEY: box[KEY]})})" for box in boxes if KEY in box)
+    _, alternatives = query_ranges(table.iceberg, value_types(types), query)
+    return " or ".join(
+        f"({ranges_predicate(types, {KEY: ranges[KEY]})})" for ranges in alternatives if KEY in ranges
+    )
 
 
 def load(

@@ -257,7 +257,7 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
 
     forget_reads(spark, table)
     import_reads(spark, table, queries=named("default"))
-    by_query = {box: weight * rounds for box, weight in recorded().items()}
+    by_query = {columns: weight * rounds for columns, weight in recorded().items()}
     forget_reads(spark, table)
     import_reads(spark, table, log.as_uri(), since=datetime.fromtimestamp(begin, timezone.utc))
     return recorded() == by_query

@@ -134,7 +134,7 @@ def test_an_example_query(spark: Any, table: str) -> None:
     assert spark.table(table).count() == 3000
 
 
-def test_pruning_by_known_reads(spark: Any, table: str) -> None:
+def test_pruning_by_reads(spark: Any, table: str) -> None:
     load(spark, table, 3)
     when = {"skipped": 0.9}
     assert after_build(spark, table, when=when).reason == "no condition met: no reads of the key are known"

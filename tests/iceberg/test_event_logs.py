@@ -78,10 +78,10 @@ def test_a_genuine_log_gives_the_reads_of_its_queries(
         for query in queries:
             spark.sql(query).collect()
     logged = import_reads(spark, table, str(tmp_path))
-    boxes = {json.dumps(read.columns) for read in recorded(spark, table)}
+    ranges = {json.dumps(read.columns) for read in recorded(spark, table)}
     forget_reads(spark, table)
     planned = import_reads(spark, table, queries={str(place): query for place, query in enumerate(queries)})
-    assert {json.dumps(read.columns) for read in recorded(spark, table)} == boxes
+    assert {json.dumps(read.columns) for read in recorded(spark, table)} == ranges
     assert (logged.left_out, logged.scans, logged.ranges) == ([], planned.scans, planned.ranges) == ([], 6, 8)
 
 
@@ -184,7 +184,9 @@ def test_plans_of_any_shape_take_time_by_their_length() -> None:
     unlike = ", ".join(f"v != '{number}'" for number in range(many // 10))
     assert logged_ranges(kinds, f"{unlike}, k = 3") == [{"k": (3, 3)}]
     nested = "(" * 150 + "k = 0" + "".join(f" OR k = {number})" for number in range(1, 151))
-    assert [box["k"] for box in logged_ranges(kinds, nested)] == [(number, number) for number in range(151)]
+    assert [of_row["k"] for of_row in logged_ranges(kinds, nested)] == [
+        (number, number) for number in range(151)
+    ]
     assert logged_ranges(kinds, "(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
     for wrong in ("(k = 1 OR k = 2 AND k = 3)", "(k = 1", "k = 1)", "(k = 1 k = 2)", "()", ""):
         assert logged_ranges(kinds, wrong) == []

@@ -18,6 +18,7 @@ from dbt_recluster.iceberg.reads.event_logs import EventLogs
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import (
     ClusteredTable,
+    ReclusterOptions,
     clustering_information,
     clustering_reads,
     clustering_report_data,
@@ -238,12 +239,24 @@ def test_a_project_replaces_what_it_read_before(spark: Any, loaded: str) -> None
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [2, 2]}]
 
 
+def test_reads_are_of_the_table_under_every_key(spark: Any, loaded: str) -> None:
+    table = ClusteredTable(spark, loaded, "k")
+    by_p = table.under("p")
+    assert (table.key_reads, by_p.key_reads) == (None, None)
+    table.reads.record_queries({"a": f"select * from {loaded} where p = 3"})
+    assert (table.key_reads, by_p.key_reads.lower) == (None, [[3]])
+    by_p.reads.follow(ReclusterOptions(reads=["k = 1"]).reads)
+    assert (table.key_reads.lower, by_p.key_reads) == ([[1]], None)
+    assert table.reads.forget() == 1
+    assert by_p.reads.ranges == []
+
+
 def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: str) -> None:
     for text in ("{", "[]", '{"reads": [["project", 1, {"k": ["a", "b"]}]]}', '{"reads": 7}', "7"):
         spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
         assert clustering_reads(spark, loaded, "k").share_wasted is None
         assert recluster(spark, loaded, "k", dry_run=True).plan
-    text = '{"reads": [["x", 2, {"k": [3, 3], "gone": [1, 2]}]]}'
+    text = '{"reads": [["x", 2, {"k": [3, 3], "gone": [1, 2]}], ["x", 1, {"gone": [1, 2]}]]}'
     spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [3, 3]}]
 
@@ -270,9 +283,9 @@ def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str)
     table = ClusteredTable(spark, wide, "n")
     kinds, types = value_types(table.columns.types), table.columns.types
     for where in PREDICATES:
-        for box in predicate_ranges(table.iceberg, kinds, table.predicate(where)):
-            text = ranges_predicate(types, box)
-            assert predicate_ranges(table.iceberg, kinds, table.predicate(text)) == [box], (where, text)
+        for ranges in predicate_ranges(table.iceberg, kinds, table.predicate(where)):
+            text = ranges_predicate(types, ranges)
+            assert predicate_ranges(table.iceberg, kinds, table.predicate(text)) == [ranges], (where, text)
 
 
 def test_information_says_what_is_wasted(spark: Any, loaded: str) -> None:

@@ -128,6 +128,20 @@ def test_a_read_of_a_log_has_the_rate_of_the_days_that_were_logged() -> None:
     assert (of_project.imported_from, recorded.daily(of_project)) == (PROJECT, 2.0)
 
 
+def test_a_property_of_an_earlier_version_is_read() -> None:
+    text = (
+        '{"at":{"event log":"2026-11-22T00:00:00+00:00"},"state":{"project":"abc"},'
+        '"reads":[["event log",2.5,{"k":[null,5]}],["project",1.0,{"k":[1,1]}]]}'
+    )
+    recorded = RecordedReads.parse(text)
+    assert recorded.reads == (
+        ReadRange({"k": [None, 5]}, 2.5, "event log"),
+        ReadRange({"k": [1, 1]}, 1.0, "project"),
+    )
+    assert {read.source for read in recorded.reads} == {"recorded"}
+    assert recorded.text() == text
+
+
 @pytest.mark.parametrize(
     "text",
     [
