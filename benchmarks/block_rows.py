@@ -6,7 +6,7 @@
 A load is eight files of 64 rows, whatever the blocks that a merge writes. Row groups stay as they are, so in each block
 over its key a read of one key opens one row group: `scan` is that number, the mean over all loads and workloads. After
 each load there is one round of payback at the threshold. `instead` is the scan that today's blocks, 1 x, come to with
-as many rows rewritten, interpolated between thresholds.
+as as many rows rewritten, interpolated between thresholds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from command import parser, save
 from workloads import BLOCK_ROWS, WORKLOADS, FloatArray, Table, simulate_by_load
 
 from dbt_recluster.planner import Policy, plan
-from dbt_recluster.report.text import table as text_table
+from dbt_recluster.text import table as text_table
 
 SIZES = (1, 2, 4, 8)
 

@@ -23,7 +23,7 @@ from sessions import of_directory, open_session
 from tables import local_path
 
 from dbt_recluster.maintenance import clustering_information, recluster
-from dbt_recluster.report.text import table as text_table
+from dbt_recluster.text import table as text_table
 
 READS = 20
 # A row is 8 bytes of key and 32 of random payload, which nothing compresses.

@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_since
 from dbt_recluster.exceptions import ReclusterError
@@ -40,6 +41,8 @@ class HistoryEntry:
         rows_loaded: Rows of another writer's commit that are new: those that it added, less those of the blocks that it
             replaced, which a merge, an update or a delete by copy-on-write writes again. Only a commit that replaces
             partitions says of itself that all its rows are new.
+        rows_undone: Rows of blocks that reclustering had written, and that another writer's rewrite merged
+            (:mod:`dbt_recluster.clustering.foreign_rewrites`).
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         depth_before: Average depth when the round was planned.
@@ -64,6 +67,7 @@ class HistoryEntry:
     rows_in: int = 0
     rows_out: int = 0
     rows_loaded: int = 0
+    rows_undone: int = 0
     seconds: float | None = None
     conflicts: int | None = None
     depth_before: float | None = None
@@ -143,6 +147,8 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     """
     snapshots = table.snapshots()
     entries = _with_amplification(_entries(snapshots), _rows_before(snapshots))
+    undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
+    entries = [replace(entry, rows_undone=undone.get(entry.snapshot_ids[0], 0)) for entry in entries]
     start = parse_since(since)
     return [entry for entry in _with_depths(table, entries) if start is None or entry.at >= start]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.suspension import suspended_since
@@ -27,6 +28,8 @@ def table_information(
         cluster_key: The key that it is measured by, as users write it.
         where: The predicate, or None.
         suspended: Since when reclustering is suspended, or None.
+        rows_undone: Rows of blocks that reclustering had written, and that other writers' rewrites merged, as far back
+            as snapshots are kept.
         snapshot_id: The snapshot that is measured; None for a table that was never written.
         snapshot_at: When it was committed, ISO 8601 in UTC, or None.
         share_wasted: As in ``clustering_reads``; only where reads of the key are known and there is no ``where``.
@@ -50,6 +53,7 @@ def table_information(
         "cluster_key": str(table.key),
         "where": where,
         "suspended": suspended_since(table.iceberg),
+        "rows_undone": sum(rewrite.rows for rewrite in foreign_rewrites(table)),
         "snapshot_id": snapshot.id if snapshot else None,
         "snapshot_at": snapshot.at.isoformat() if snapshot else None,
         **measured,

@@ -11,6 +11,12 @@ from dbt_recluster.clustering.auto_depth import with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
 from dbt_recluster.clustering.condition_checks import block_count, check_conditions
 from dbt_recluster.clustering.cost_model import CostModel
+from dbt_recluster.clustering.foreign_rewrites import (
+    ForeignRewrite,
+    foreign_rewrites,
+    record_warning,
+    warnings,
+)
 from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
@@ -62,6 +68,7 @@ class Recluster:
         self._options = options
         self._result = ReclusterResult(table.name, str(table.key), suspended=suspended_since(table.iceberg))
         self._change = TableChange()
+        self._rewrites: list[ForeignRewrite] = []
         self._conflicts_in_a_row = 0
 
     def run(self) -> ReclusterResult:
@@ -79,6 +86,7 @@ class Recluster:
             self._repeat_rounds()
         if not (self._result.rounds or self._options.dry_run or self._result.suspended):
             self._change.commit(self._table.iceberg)
+            record_warning(self._table, self._rewrites)
         if self._result.rounds:
             self._result.loss = self._loss()
         self._result.seconds = time.monotonic() - started
@@ -121,6 +129,8 @@ class Recluster:
         iceberg.check_writes_reach_main()
         if loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
+        self._rewrites = foreign_rewrites(self._table, only_new=True)
+        self._result.warnings += warnings(self._rewrites)
 
     def _conditions_met(self) -> bool:
         """Whether a build is followed by a recluster; the result says why or why not."""

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
-from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths
+from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths, undone_text
 from dbt_recluster.text import count_noun, size
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def _table(number: int, report: ReportData) -> dict[str, Any]:
         "loss": balance_text(balance.rewritten, balance.saved)
         if balance and balance.rewritten > balance.saved
         else "",
+        "undone": undone_text(information["rows_undone"]) if information["rows_undone"] else "",
         "compared": report.after is not None,
         "ends": figures.shows_ends(report),
         "reclustered": bool(rounds),
@@ -165,7 +166,7 @@ def _commit(entry: HistoryEntry) -> dict[str, str]:
         of_depth = depths(entry.depth_before, entry.depth_after, about).replace("->", "→")
     return {
         "at": entry.at.strftime("%Y-%m-%d %H:%M"),
-        "kind": f"load ({entry.kind})" if entry.rows_loaded else entry.kind,
+        "kind": _kind(entry),
         "recluster": "yes" if recluster else "",
         "blocks": f"{entry.blocks_in:,} → {entry.blocks_out:,}"
         if recluster
@@ -176,6 +177,12 @@ def _commit(entry: HistoryEntry) -> dict[str, str]:
         "depths": of_depth,
         "seconds": "" if entry.seconds is None else f"{entry.seconds:.1f}",
     }
+
+
+def _kind(entry: HistoryEntry) -> str:
+    if entry.rows_undone:
+        return f"{entry.kind}, {entry.rows_undone:,} rows undone"
+    return f"load ({entry.kind})" if entry.rows_loaded else entry.kind
 
 
 def _number(value: float) -> str:

@@ -6,7 +6,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, added_and_removed, balance_text, depths
+from dbt_recluster.report.recluster_text import (
+    RESUME_WITH_DBT,
+    added_and_removed,
+    balance_text,
+    depths,
+    undone_text,
+)
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
 _BAR_WIDTH = 40
@@ -32,6 +38,10 @@ _HISTORY_NOTE = (
     "~: expected by the planner; another commit came before it was measured."
 )
 
+_UNDONE_NOTE = (
+    "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
+)
+
 
 def information(values: Mapping[str, Any]) -> str:
     """Write a table's metrics: figures, then the number of blocks of each depth and level."""
@@ -49,6 +59,7 @@ def information(values: Mapping[str, Any]) -> str:
             f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
             f"{values['max_fragmentation']:g} in the worst partition",
         ),
+        *([("rows undone", undone_text(values["rows_undone"]))] if values["rows_undone"] else []),
         ("average depth", f"{values['average_depth']:g}"),
         *([("read depth", f"{values['read_depth']:g}")] if "read_depth" in values else []),
         *([("wasted", f"{values['share_wasted']:.1%}")] if "share_wasted" in values else []),
@@ -96,7 +107,8 @@ def history(values: Mapping[str, Any]) -> str:
     if not entries:
         return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
     lines = table(_HISTORY_HEADER, [_history_line(entry) for entry in entries])
-    return "\n".join((values["table"], lines, _HISTORY_NOTE))
+    notes = [_HISTORY_NOTE, *([_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else [])]
+    return "\n".join((values["table"], lines, *notes))
 
 
 def cost(values: Mapping[str, Any]) -> str:
@@ -193,6 +205,7 @@ def _history_line(entry: Mapping[str, Any]) -> tuple[str, ...]:
         blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
         sizes = added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
         rows = added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
+        rows += f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] else ""
         return (*start, "", blocks, sizes, rows, "", "", "", amplification)
     return (
         *start,

@@ -121,6 +121,11 @@ def loss_text(loss: int) -> str:
     return f"it costs {size(loss)} a day more than it saves"
 
 
+def undone_text(rows: int) -> str:
+    """Return how much of the reclustering others have undone."""
+    return f"{count_noun(rows, 'row')} that reclustering had written, merged by other writers"
+
+
 def few_blocks(tables: Sequence[str], least: int) -> str:
     """Return that tables which were reclustered are too small to gain by it."""
     named = ", ".join(tables[:_MOST_NAMED])

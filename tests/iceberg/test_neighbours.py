@@ -1,0 +1,230 @@
+"""Others that rewrite what reclustering has written are recognised, and warned of once; nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from tables import append, delete_by_equality, make_table, metadata_file
+
+from dbt_recluster.clustering.checkpoint import PROPERTY, forget
+from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.maintenance import ClusteredTable
+from dbt_recluster.report.html import render
+from dbt_recluster.report.operation_text import history, information
+
+BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=500)
+
+
+def clustered(spark: Any, schema: str, **options: Any) -> str:
+    """Make a table of six blocks of ours, 3,000 rows."""
+    name = make_table(spark, schema, files=6, rows=500, **options)
+    assert build(spark, name).blocks_out >= 6
+    return name
+
+
+def build(spark: Any, name: str) -> Any:
+    """Recluster as a new process does after a build."""
+    forget()
+    return ClusteredTable(spark, name, "k").recluster(BUILD)
+
+
+def call(spark: Any, procedure: str, name: str, arguments: str = "") -> None:
+    spark.sql(f"call system.{procedure}(table => '{name}'{arguments and ', '}{arguments})")
+
+
+def binpack(spark: Any, name: str, arguments: str = "") -> None:
+    call(spark, "rewrite_data_files", name, arguments)
+
+
+def rewrites(spark: Any, name: str) -> list[tuple[int, int]]:
+    return [(found.blocks, found.rows) for found in foreign_rewrites(ClusteredTable(spark, name))]
+
+
+def warned(result: Any) -> list[str]:
+    return [text for text in result.warnings if "reclustering had written" in text]
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("version", [2, 1, 3])
+def test_a_binpack_of_our_blocks_is_warned_of_once(spark: Any, schema: str, version: int) -> None:
+    name = clustered(spark, schema, properties={"format-version": version})
+    blocks = int(spark.sql(f"select count(*) from {name}.files").first()[0])
+    binpack(spark, name)
+    (found,) = foreign_rewrites(ClusteredTable(spark, name))
+    assert (found.blocks, found.rows) == (blocks, 3000)
+    first = build(spark, name)
+    (text,) = warned(first)
+    assert not first.rounds
+    assert f"snapshot {found.snapshot.id} " in text
+    assert text.startswith("spark merged ")
+    assert f"{blocks} blocks with 3,000 rows" in text
+    before = metadata_file(spark, name)
+    assert warned(build(spark, name)) == []
+    assert metadata_file(spark, name) == before
+    # One that follows is another one.
+    append(spark, name, 3000, 1500, files=3)
+    assert build(spark, name).rounds
+    binpack(spark, name)
+    assert len(warned(build(spark, name))) == 1
+    assert warned(build(spark, name)) == []
+    assert len(rewrites(spark, name)) == 2
+
+
+def test_a_recluster_after_it_warns_once_too(spark: Any, schema: str) -> None:
+    name = clustered(spark, schema)
+    binpack(spark, name)
+    append(spark, name, 3000, 1500, files=3)
+    first = build(spark, name)
+    assert first.rounds
+    assert len(warned(first)) == 1
+    assert warned(build(spark, name)) == []
+    assert len(rewrites(spark, name)) == 1
+
+
+def test_only_rows_of_ours_count(spark: Any, schema: str) -> None:
+    name = clustered(spark, schema)
+    append(spark, name, 3000, 1500, files=3)
+    binpack(spark, name, "strategy => 'sort'")
+    assert [rows for _, rows in rewrites(spark, name)] == [3000]
+
+
+def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -> None:
+    name = clustered(spark, schema)
+    binpack(spark, name)
+    before = metadata_file(spark, name)
+    assert warned(ClusteredTable(spark, name, "k").recluster(ReclusterOptions(dry_run=True))) == []
+    assert metadata_file(spark, name) == before
+    assert len(warned(build(spark, name))) == 1
+
+
+def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
+    name = clustered(spark, schema)
+    table = ClusteredTable(spark, name)
+    assert table.information()["rows_undone"] == 0
+    assert "undone" not in information(table.information())
+    assert "undone" not in render([table.report_data()], "a title", datetime.now(timezone.utc))
+    binpack(spark, name)
+    table = ClusteredTable(spark, name)
+    assert table.information()["rows_undone"] == 3000
+    assert "3,000 rows that reclustering had written, merged by other writers" in information(
+        table.information()
+    )
+    entries = [entry.as_dict() for entry in table.history()]
+    assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
+    text = history({"table": name, "since": None, "entries": entries})
+    assert "-3,000 +3,000 (3,000 undone)" in text
+    assert text.splitlines()[-1].startswith("undone: rows that reclustering had written")
+    page = render([table.report_data()], "a title", datetime.now(timezone.utc))
+    assert "3,000 rows that reclustering had written, merged by other writers: leave this table out" in page
+    assert "replace, 3,000 rows undone" in page
+
+
+def test_only_the_partitions_that_it_took_count(spark: Any, hadoop_catalog: str) -> None:
+    spark.sql(f"create namespace {hadoop_catalog}.`a b`")
+    name = make_table(spark, f"{hadoop_catalog}.`a b`", files=0, name="`T 1`", partitioned="truncate(1, v)")
+    for start in range(0, 3000, 500):
+        append(spark, name, start, 500)
+        spark.sql(f"insert into {name} select id, cast(rand({start}) * 1000 as int), 'x' from range(600)")
+    assert build(spark, name).rounds
+    spark.sql(
+        f"call {hadoop_catalog}.system.rewrite_data_files(table => '`a b`.`T 1`', where => 'v = \"x\"')"
+    )
+    assert [rows for _, rows in rewrites(spark, name)] == [3600]
+    assert "3,600 rows that reclustering had written" in warned(build(spark, name))[0]
+
+
+def rewrite_manifests(spark: Any, name: str) -> None:
+    call(spark, "rewrite_manifests", name, "use_caching => false")
+
+
+def rewrite_position_deletes(spark: Any, name: str) -> None:
+    for rest in range(3):
+        spark.sql(f"delete from {name} where id % 10 = {rest}")
+    call(spark, "rewrite_position_delete_files", name, "options => map('rewrite-all', 'true')")
+
+
+def apply_deletes(spark: Any, name: str) -> None:
+    """Write each block anew by itself, without the rows that are deleted."""
+    spark.sql(f"delete from {name} where id % 2 = 0")
+    binpack(spark, name, "options => map('min-file-size-bytes', '1', 'max-file-group-size-bytes', '1')")
+    assert spark.sql(f"select count(*) from {name}.delete_files").first()[0] == 0
+
+
+def binpack_loads(spark: Any, name: str) -> None:
+    append(spark, name, 3000, 6000, files=6)
+    binpack(spark, name, "where => 'id >= 3000'")
+    assert int(spark.sql(f"select count(*) from {name}.files").first()[0]) < 12
+
+
+def recluster_by_another_version(spark: Any, name: str) -> None:
+    """Recluster, and leave the properties that version 0.1.0 would have left."""
+    append(spark, name, 3000, 1500, files=3)
+    table = ClusteredTable(spark, name, "k")
+    done = table.recluster(ReclusterOptions(depth=1, block_rows=5000, final=True))
+    assert done.blocks_out < done.blocks_in
+    for snapshot in done.rounds[-1].snapshot_ids:
+        spark.sql(f"alter table {name} set tblproperties ('recluster.level.{snapshot}' = '1')")
+    spark.sql(f"alter table {name} unset tblproperties ('recluster.levels', 'recluster.checkpoint')")
+
+
+def expire(spark: Any, name: str) -> None:
+    call(spark, "expire_snapshots", name, "older_than => timestamp '2100-01-01 00:00:00', retain_last => 1")
+
+
+def roll_back(spark: Any, name: str) -> None:
+    before = IcebergTable.load(spark, name).snapshot_id
+    binpack(spark, name)
+    spark.sql(f"call system.rollback_to_snapshot('{name}', {before})")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        rewrite_manifests,
+        rewrite_position_deletes,
+        apply_deletes,
+        binpack_loads,
+        recluster_by_another_version,
+        expire,
+        roll_back,
+    ],
+)
+def test_nothing_else_is_taken_for_one(spark: Any, schema: str, change: Callable[[Any, str], None]) -> None:
+    modes = {"write.delete.mode": "merge-on-read"}
+    name = clustered(spark, schema, properties=modes)
+    change(spark, name)
+    spark.sql(f"refresh table {name}")
+    assert rewrites(spark, name) == []
+    assert warned(build(spark, name)) == []
+
+
+def test_it_is_recognised_after_the_snapshot_before_it_has_expired(spark: Any, schema: str) -> None:
+    name = clustered(spark, schema)
+    binpack(spark, name)
+    expire(spark, name)
+    assert [rows for _, rows in rewrites(spark, name)] == [3000]
+    assert len(warned(build(spark, name))) == 1
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[1]", '{"warned": "x", "committed": 7}'])
+def test_a_checkpoint_that_somebody_spoilt_warns_again(spark: Any, schema: str, text: str) -> None:
+    name = clustered(spark, schema)
+    binpack(spark, name)
+    spark.sql(f"alter table {name} set tblproperties ('{PROPERTY}' = '{text}')")
+    assert len(warned(build(spark, name))) == 1
+    assert isinstance(json.loads(IcebergTable.load(spark, name).properties[PROPERTY]), dict)
+    assert warned(build(spark, name)) == []
+
+
+def test_rows_deleted_by_equality_stay_deleted_whoever_rewrites(spark: Any, schema: str) -> None:
+    name = clustered(spark, schema, properties={"format-version": 2})
+    delete_by_equality(spark, name, "v", [f"row {i}" for i in range(100)])
+    append(spark, name, 3000, 1500, files=3)
+    assert build(spark, name).rounds
+    assert spark.sql(f"select count(*), min(id) from {name}").first()[:] == (4400, 100)
