@@ -24,8 +24,8 @@ _OURS = re.compile(r"(?:^\{|, )recluster\.")
 # The last snapshot that a warning was about, in the property that records the checkpoint.
 _WARNED = "warned"
 _REMOVES = "deleted-data-files="
-# Entries of manifests that the driver holds in memory.
-_MOST_REMOVED = 1_000_000
+# The driver holds an object for each of them in memory; of more, nothing is said.
+_MOST_REMOVED = 100_000
 
 
 @dataclass(frozen=True)
