@@ -6,7 +6,7 @@
 A load is eight files of 64 rows, whatever the blocks that a merge writes. Row groups stay as they are, so in each block
 over its key a read of one key opens one row group: `scan` is that number, the mean over all loads and workloads. After
 each load there is one round of payback at the threshold. `instead` is the scan that today's blocks, 1 x, come to with
-as as many rows rewritten, interpolated between thresholds.
+as many rows rewritten, interpolated between thresholds.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class FreshnessMethods(CatalogMethods):
         self, tables: list[BaseRelation], macro_resolver: MacroResolverProtocol | None
     ) -> tuple[AdapterResponse | None, dict[BaseRelation, FreshnessResponse]]:
         """Ask for Iceberg tables of one catalog in one statement; those without the snapshot of a load are left out."""
-        result = self.execute_macro(
+        result: Any = self.execute_macro(
             "get_relation_last_modified",
             kwargs={"information_schema": tables[0].information_schema_only(), "relations": tables},
             macro_resolver=macro_resolver,

@@ -40,7 +40,7 @@ class Extents(NamedTuple):
 
     def take(self, positions: IntArray) -> Extents:
         """The extents of the blocks at these positions, int64 (m,)."""
-        return Extents(*(array[positions] for array in self))
+        return Extents._make(array[positions] for array in self)
 
 
 def block_extents(
