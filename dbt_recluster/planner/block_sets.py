@@ -68,7 +68,7 @@ class WorstDepth(NamedTuple):
     Attributes:
         depth: Its reducible depth, the mean over its candidates; 0 without candidates.
         limit: The greatest depth allowed.
-        by_reads: Whether it is the mean at the ends of reads instead.
+        by_reads: Whether it is the read depth instead.
     """
 
     depth: float = 0.0

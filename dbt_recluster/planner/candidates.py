@@ -101,7 +101,7 @@ class Candidates:
 
     @property
     def live_bytes(self) -> IntArray:
-        """Bytes that the rows take that are not deleted, rounded up: int64 (c,)."""
+        """Bytes of the rows that are not deleted, rounded up: int64 (c,)."""
         live: IntArray = np.ceil(self.bytes * (1 - self.deleted_share)).astype(np.int64)
         return live
 
@@ -114,8 +114,8 @@ class Candidates:
     def reducible_depths(self) -> Int32Array:
         """Depth of each candidate as far as merges can reduce it, int32 (c,), at least 1.
 
-        It is the most candidates over any one key within the bounds, where some count one less: at a value where blocks
-        end, and others begin or lie, one of each kind is left when everything is merged.
+        It is the most candidates over any one key within the bounds. If everything were merged, one block that ends at
+        a value, one that begins there and one over it would remain, so each of these kinds counts one less.
         """
         if not self._some_meet():
             return self.sweep().depths()

@@ -138,7 +138,7 @@ class _Line:
     def compactions(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
         """Find segments worth a merge within these ones: int64 (compactions,) each, in the order of the key.
 
-        A segment is merged as a whole if that is worth it. Otherwise it is parted, and each part is tried likewise.
+        A segment is merged as a whole if that is worth it. Otherwise it is parted, and the same is tried for its parts.
         """
         starts, ends = [start[:0]], [end[:0]]
         while len(start):

@@ -71,10 +71,10 @@ class Plan:
         bytes: Bytes to read in all sets; 0 if unknown.
         reason: Why there is, or is not, something to do.
         limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
-        reducible_depth: What was compared with `Policy.depth`, in the partition that is worst by it: the average depth
-            as far as merges can reduce it. 0 if no block can be narrowed.
-        by_reads: Whether that is the read depth instead.
-        needed: If it is, a budget of bytes for which there is a plan: the least one, to a sixteenth.
+        reducible_depth: The depth that was compared with `Policy.depth`, in the worst partition: the average depth as
+            far as merges can reduce it. 0 if no block can be narrowed.
+        by_reads: Whether the read depth was compared instead.
+        needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
     """
 
     block_sets: tuple[BlockSet, ...]

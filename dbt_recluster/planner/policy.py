@@ -42,10 +42,10 @@ class Policy:
         block_rows: Rows in a full block, at least 1. A constant block with at least half of them is never rewritten.
         max_level: Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million
             loads. Databend stops after 32 rewrites (databend#20002).
-        block_bytes: Bytes in a full block, at least 1, or None if unknown. Only what counts as a small block, and how
-            full blocks are, depends on it.
+        block_bytes: Bytes in a full block, at least 1, or None if unknown. It only decides which blocks are
+            small, and how full blocks are.
         deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
-            take deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite (benchmarks/deletes.py).
+            fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite (benchmarks/deletes.py).
     """
 
     depth: float = 4.0

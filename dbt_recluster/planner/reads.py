@@ -49,10 +49,10 @@ class Reads:
 class ReadEnds:
     """The weight of the ends of reads along the key, at the ranks of the blocks' bounds.
 
-    A range of one key has one end; other ranges have two, unless they are open.
+    A range of a single key has one end; other ranges have two, unless they are open.
 
     Attributes:
-        below: Weight of the ends below each rank, float64 (points,). It begins anew with every partition.
+        below: Weight of the ends below each rank, float64 (points,). It starts again in every partition.
         lower: Weight of the lower ends at each rank, float64 (points,).
         single: Weight of the ranges of this one key, float64 (points,).
         upper: Weight of the upper ends at each rank, float64 (points,).

@@ -247,7 +247,7 @@ def _key_axis(axes: Any, report: ReportData) -> None:
 
 
 def _time_axis(axes: Any, first: datetime, last: datetime) -> None:
-    """Label the beginning with its date, and the middle and the end with what tells them apart."""
+    """Label the beginning with its date, and the middle and the end as far as they differ from it."""
     span = last - first
     form = (
         "%Y-%m-%d" if span >= timedelta(days=3) else "%H:%M" if span >= timedelta(minutes=3) else "%H:%M:%S"

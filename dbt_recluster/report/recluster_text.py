@@ -44,14 +44,14 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
 
 
 def not_reclustered(result: ReclusterResult) -> str:
-    """Return that nothing was done, and why."""
+    """Say why nothing was done."""
     is_known = result.suspended and result.depth_after is not None
     depth = f", average depth {result.depth_after:.1f}" if is_known else ""
     return f"not reclustered: {result.reason}{depth}"
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return a line of what was done or why nothing was, and another of what the table is like then.
+    """Return a line that says what was done, or why nothing was, and a second one with the reason or the depth.
 
     No line has two kinds of depth.
 
@@ -109,7 +109,7 @@ def plan_table(result: ReclusterResult) -> str:
 
 
 def balance_text(rewritten: int, saved: int) -> str:
-    """Return the cost and the benefit of a day, and by how much the cost is greater, if it is."""
+    """Return the cost and the benefit of a day, and the difference if it is a loss."""
     text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
     if rewritten <= saved:
         return text
@@ -127,7 +127,7 @@ def undone_text(rows: int) -> str:
 
 
 def few_blocks(tables: Sequence[str], least: int) -> str:
-    """Return that tables which were reclustered are too small to gain by it."""
+    """Say that reclustered tables are too small to gain by it."""
     named = ", ".join(tables[:_MOST_NAMED])
     more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
     it = "it" if len(tables) == 1 else "them"

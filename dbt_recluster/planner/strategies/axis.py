@@ -134,7 +134,7 @@ class Prices:
         intervals: Steps that each block covers.
         weight: Price of each step, float64 (steps,), or None if all cost 1.
         low: Price of all steps before each block, int32 or float64 (n,).
-        high: Price of all steps before the end of each block, likewise.
+        high: Price of all steps before the end of each block, of the same type.
     """
 
     intervals: Intervals
