@@ -21,7 +21,7 @@ from dbt_recluster.adapter.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
 from dbt_recluster.adapter.freshness import FreshnessMethods
 from dbt_recluster.columns import quote
-from dbt_recluster.iceberg.directories import without_scheme
+from dbt_recluster.iceberg.catalog_files import without_scheme
 
 _OVERWRITES = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
 logger = AdapterLogger("Recluster")

@@ -17,7 +17,6 @@ from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
 from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
-from dbt_recluster.iceberg.rows import sample_rows
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 
 SAMPLE_ROWS = 50_000
@@ -59,7 +58,7 @@ class SampledRows:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
         names = [name for name in named if name in kinds]
         rows = int(metadata.rows.sum())
-        sample = sample_rows(table.iceberg, names, rows, SAMPLE_ROWS)
+        sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
         block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
         # Another commit may have come between.
         sample, block = sample.filter(block.is_valid()), block.drop_null()

@@ -20,8 +20,7 @@ from dbt_recluster.clustering.maintenance_result import (
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
-from dbt_recluster.iceberg.catalog_files import CatalogFiles
-from dbt_recluster.iceberg.directories import directories
+from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import UnsupportedTableError
-from dbt_recluster.iceberg.bounds import key_bounds
 from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.jvm import collect_arrow
+from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +48,7 @@ class BlockMetadata:
         added_by: The snapshot that added the block; rewriting manifests does not change it.
         sequence: The sequence number of that snapshot, 0 if it has none, as in tables of format version 1.
         sort_order_id: The sort order that the block's writer recorded, 0 if none.
-        lower, upper: The bounds: one Arrow array for each key item (see :func:`bounds.key_bounds`).
+        lower, upper: The bounds: one Arrow array for each key item (see :func:`key_bounds`).
         unbounded: Where the upper bound is unknown: one mask for each key item.
         repeated: Where the snapshot lists the same path more than once, or None if it does nowhere. Iceberg removes
             files by path, so a merge of one of them would remove the others too.
@@ -170,13 +171,25 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
         if _DROPPED_SOURCE in str(e):
             raise UnsupportedTableError(_dropped_source(table, short_message(e))) from e
         raise
+    return blocks_of(rows, key, snapshot_id)
+
+
+def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
+    """Return blocks, given a row for each.
+
+    Args:
+        rows: The columns ``path``, ``spec_id``, ``rows``, ``bytes``, ``added_by``, ``sequence`` and ``sort_order_id``;
+            ``partition``, if the table has any: values of any type; and for each key item ``metrics_0``,
+            ``metrics_1``... (see :func:`key_bounds`).
+        key: The cluster key.
+        snapshot_id: The snapshot.
+    """
     spec_id = _numbers(rows, "spec_id")
-    partition = _array(rows, "partition") if "partition" in rows.column_names else None
     bounds = [key_bounds(_array(rows, f"metrics_{i}"), field.transform) for i, field in enumerate(key.fields)]
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=_array(rows, "path"),
-        partition=partition_codes(spec_id, _children(partition)),
+        partition=_partition_codes(rows, spec_id),
         spec_id=spec_id,
         rows=_numbers(rows, "rows"),
         bytes=_numbers(rows, "bytes"),
@@ -187,6 +200,51 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
     )
+
+
+def key_bounds(metrics: pa.StructArray, transform: Transform) -> tuple[pa.Array, pa.Array, BoolArray]:
+    """Return the least and greatest value of a key item in each block, and where the greatest is unknown.
+
+    Args:
+        metrics: One struct for each block, as in Iceberg's ``readable_metrics``: ``value_count``,
+            ``null_value_count``, ``nan_value_count``, ``lower_bound``, ``upper_bound``. Shape (n,).
+        transform: The transform of the key item.
+
+    Returns:
+        ``(lower, upper, unbounded)``, each of shape (n,). Iceberg's bounds ignore NULL and NaN; these do not:
+
+        - A NULL in the block makes its lower bound NULL (NULLS FIRST). A block that holds only NULLs has two NULL
+          bounds.
+        - A NaN makes its upper bound NaN, which Spark sorts above every number.
+        - Missing metrics mean the worst case: an unknown count of NULLs may be positive, and a block without bounds has
+          a NULL lower bound and is unbounded above.
+    """
+    lower, upper = metrics.field("lower_bound"), metrics.field("upper_bound")
+    values = _counts(metrics, "value_count")
+    nulls = _counts(metrics, "null_value_count")
+    all_null = (values >= 0) & (nulls == values)
+    known = lower.is_valid().to_numpy(zero_copy_only=False)
+    bounded = upper.is_valid().to_numpy(zero_copy_only=False)
+    unbounded = ~bounded & ~all_null
+
+    if pa.types.is_floating(lower.type):
+        nans = _counts(metrics, "nan_value_count")
+        only_nans = (values >= 0) & (nans > 0) & (np.maximum(nulls, 0) + nans == values)
+        nan = pa.scalar(float("nan"), lower.type)
+        lower = pc.if_else(pa.array(only_nans), nan, lower)
+        upper = pc.if_else(pa.array(nans > 0), nan, upper)
+        known |= only_nans
+        unbounded = ((~bounded & (nans <= 0)) | (nans < 0)) & ~all_null
+
+    null_first = ~known | (nulls != 0)
+    lower, upper = transform.values(lower), transform.values(upper)
+    lower = pc.if_else(pa.array(null_first), pa.scalar(None, lower.type), lower)
+    return lower, upper, unbounded
+
+
+def _counts(metrics: pa.StructArray, name: str) -> npt.NDArray[np.int64]:
+    """Return one count for each block, -1 if it is not recorded."""
+    return np.asarray(metrics.field(name).fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _deleted_rows(delete_files: DataFrame, blocks: BlockMetadata) -> IntArray:
@@ -235,23 +293,6 @@ def _dropped_source(table: IcebergTable, message: str) -> str:
     )
 
 
-def collect_arrow(frame: DataFrame) -> pa.Table:
-    """Collect a DataFrame as Arrow, by Spark 4's public method or the private one of 3.5."""
-    if hasattr(frame, "toArrow"):
-        return frame.toArrow()  # type: ignore[operator]  # the stubs of 3.5 do not know it
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    batches = frame._collect_as_arrow()
-    if not batches:
-        return to_arrow_schema(frame.schema).empty_table()
-    return pa.Table.from_batches(batches)
-
-
-def observed(frame: DataFrame, name: str) -> Any:
-    """Return what a DataFrame that has been collected observed under ``name``: a metric of one value, or None."""
-    return frame._jdf.queryExecution().observedMetrics().apply(name).get(0)
-
-
 def _empty(key: ClusterKey) -> BlockMetadata:
     none = np.zeros(0, dtype=np.int64)
     bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
@@ -270,10 +311,6 @@ def _numbers(rows: pa.Table, name: str) -> IntArray:
     return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
 
 
-def _children(struct: pa.StructArray | None) -> list[pa.Array]:
-    return [] if struct is None else [struct.field(i) for i in range(struct.type.num_fields)]
-
-
 def repeated_paths(paths: pa.Array) -> BoolArray | None:
     """Return where a path is there more than once, bool (n,), or None if it is nowhere."""
     encoded = paths.dictionary_encode()
@@ -284,11 +321,14 @@ def repeated_paths(paths: pa.Array) -> BoolArray | None:
     return repeated
 
 
-def partition_codes(spec_id: IntArray, values: Sequence[pa.Array]) -> IntArray:
+def _partition_codes(rows: pa.Table, spec_id: IntArray) -> IntArray:
     """Number the partitions; blocks of different specs never share one, even if their values look alike."""
-    codes: IntArray = spec_id
-    for child in values:
-        encoded = child.dictionary_encode(null_encoding="encode")
+    codes = spec_id
+    if "partition" not in rows.column_names:
+        return codes
+    partition = _array(rows, "partition")
+    for values in partition.flatten() if pa.types.is_struct(partition.type) else [partition]:
+        encoded = values.dictionary_encode(null_encoding="encode")
         numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
         pairs = np.stack([codes, numbers], axis=1)
         codes = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The files that the tables of a catalog use: none of them is an orphan, wherever it lies.
+"""The directories that tables write to, and the files that those of a catalog use: none of them is an orphan.
 
 Files are told apart by their names alone. Iceberg's writers give each file a name of its own, and the name stays the
 same however the directory is reached: by another scheme or host, through a symbolic link or a mount. Where two files
@@ -8,6 +8,8 @@ have one name after all, an orphan stays.
 from __future__ import annotations
 
 import hashlib
+import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,19 +17,54 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dbt_recluster.exceptions import MaintenanceError
-from dbt_recluster.iceberg.block_metadata import IntArray, collect_arrow
+from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
-from dbt_recluster.iceberg.directories import directories, overlap
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.java_functions import JavaFunctions, split_lines
+from dbt_recluster.iceberg.jvm import collect_arrow
 from dbt_recluster.table_names import Parts, folded, join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
+_NAMED_HOST = re.compile(r"(?:hdfs|viewfs|webhdfs)://[^/]", re.IGNORECASE)
+_DATA_PATHS = ("write.data.path", "write.folder-storage.path")
+_OBJECT_STORAGE_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 # A million names take 8 MB. Of two names with one hash, which nobody will see, an orphan stays.
 _HASH = "cast(conv(substr(sha1(encode(substring_index(path, '/', -1), 'UTF-8')), 1, 15), 16, 10) as bigint)"
+
+
+def directories(table: IcebergTable) -> tuple[str, str] | None:
+    """Return where a table writes data and metadata, or None if a location provider of its own decides that."""
+    properties, location = table.properties, str(table.java.location()).rstrip("/")
+    if properties.get("write.location-provider.impl"):
+        return None
+    is_object_storage = properties.get("write.object-storage.enabled", "false").lower() == "true"
+    names = _OBJECT_STORAGE_PATHS if is_object_storage else _DATA_PATHS
+    data = next((properties[name] for name in names if properties.get(name)), f"{location}/data")
+    metadata = properties.get("write.metadata.path") or f"{location}/metadata"
+    return data.rstrip("/"), metadata.rstrip("/")
+
+
+def without_scheme(path: str) -> str:
+    """Return a path without its scheme: ``s3://`` and ``s3a://``, ``file:/`` and ``file:///`` are the same place."""
+    return _SCHEME.sub("/", path, count=1)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two directories are the same, or one lies in the other."""
+    first, second = _plain_path(one), _plain_path(other)
+    return first.startswith(second) or second.startswith(first)
+
+
+def _plain_path(directory: str) -> str:
+    path = without_scheme(directory)
+    if _NAMED_HOST.match(directory):
+        # hdfs://namenode/a, hdfs:///a and /a may be the same place.
+        path = f"/{path.lstrip('/').partition('/')[2]}"
+    return f"{posixpath.normpath(path).rstrip('/')}/"
 
 
 def _hash(path: str) -> int:

@@ -1,11 +1,18 @@
-"""The tables of a catalog or a namespace, without loading them."""
+"""The tables of Spark's catalogs: by name, and listed without loading them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import CatalogError, CatalogNotFoundError
+from dbt_recluster.columns import quote
+from dbt_recluster.exceptions import (
+    CatalogError,
+    CatalogNotFoundError,
+    NotAnIcebergTableError,
+    OptionError,
+)
 from dbt_recluster.iceberg.java_errors import is_caused_by, short_message
 from dbt_recluster.iceberg.jvm import activate, java_array, java_class, java_items, java_list, jvm
 from dbt_recluster.table_names import Parts, join_parts, name_parts
@@ -15,6 +22,8 @@ if TYPE_CHECKING:
 
 Namespace = tuple[str, ...]
 
+# Iceberg's catalogs resolve these suffixes to a branch or an older snapshot of the table before them.
+_TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
 _HADOOP = "org.apache.iceberg.hadoop.HadoopCatalog"
 # How catalogs say that no table is without a namespace.
 _NO_ROOT = (
@@ -74,6 +83,30 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
     raise CatalogNotFoundError(text)
 
 
+def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
+    """Return the full identifier of a table, each part in backquotes, and the ``org.apache.iceberg.Table``.
+
+    Raises:
+        NotAnIcebergTableError, CatalogError: See :meth:`IcebergTable.load`.
+    """
+    try:
+        given = name_parts(name)
+    except OptionError as e:
+        raise NotAnIcebergTableError(str(e)) from None
+    try:
+        resolved = resolve(spark, given)
+        loaded = resolved.catalog().loadTable(resolved.identifier())
+    except CatalogError:
+        raise
+    except Exception as e:
+        raise NotAnIcebergTableError(_load_error(spark, given, short_message(e).rstrip("."))) from e
+    _check_is_main_branch(spark, given, loaded)
+    parts = (*resolved.identifier().namespace(), resolved.identifier().name())
+    if any("/" in part for part in parts):
+        raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
+    return ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table()
+
+
 def no_catalog(name: str) -> str:
     """Return the sentence that says that there is no catalog of this name, and what to do."""
     return (
@@ -106,6 +139,44 @@ def has_catalog(spark: SparkSession, name: str) -> bool:
         return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
     except Exception as e:
         raise CatalogError(f"catalog {name} does not start: {short_message(e)}") from e
+
+
+def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
+    *base, last = parts
+    if base and _TIME_TRAVEL.fullmatch(last):
+        message += f". Only the main branch of a table can be reclustered: name {join_parts(base)}"
+    if len(base) > 1 and not has_catalog(spark, base[0]):
+        message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
+    return f"{join_parts(parts)} cannot be loaded: {message}"
+
+
+def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
+    """Refuse everything that is not the main branch of an Iceberg table.
+
+    Raises:
+        NotAnIcebergTableError: With the name to use instead.
+    """
+    name, base, last = join_parts(parts), join_parts(parts[:-1]), parts[-1]
+    package = "org.apache.iceberg.spark.source"
+    if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
+        what = "the change log of a table"
+    elif not java_class(spark, f"{package}.SparkTable").isInstance(loaded):
+        raise NotAnIcebergTableError(
+            f"{name} is not an Iceberg table: it is a view, or a table of another format"
+        )
+    elif loaded.branch() is not None:
+        what = f"branch {loaded.branch()} of a table"
+    elif loaded.snapshotId() is not None:
+        tag = _TIME_TRAVEL.fullmatch(last)
+        is_tag = tag is not None and tag.group(1) == "tag"
+        what = f"{last.replace('_', ' ', 1)} of a table" if is_tag else "an older snapshot of a table"
+    elif java_class(spark, "org.apache.iceberg.BaseMetadataTable").isInstance(loaded.table()):
+        what = f"the metadata table {last} of a table"
+    else:
+        return
+    raise NotAnIcebergTableError(
+        f"{name} is {what}, and only the main branch of a table can be reclustered: name {base}"
+    )
 
 
 def _iceberg_catalog(spark: SparkSession, name: str) -> Any:

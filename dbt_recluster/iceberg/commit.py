@@ -16,6 +16,7 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
+from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
@@ -25,7 +26,6 @@ from dbt_recluster.iceberg.rewrite.verification import verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.sort_order import TableChange
-from dbt_recluster.iceberg.transactions import Changes, Transaction
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot

@@ -1,36 +1,40 @@
-"""An Iceberg table, loaded through one of Spark's catalogs."""
+"""An Iceberg table, loaded through one of Spark's catalogs, and transactions on it."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.columns import Columns, quote
-from dbt_recluster.exceptions import (
-    CatalogError,
-    NotAnIcebergTableError,
-    OptionError,
-    UnsupportedTableError,
-)
-from dbt_recluster.iceberg.catalog_tables import has_catalog, no_catalog, resolve
+from dbt_recluster.columns import Columns, quote_path
+from dbt_recluster.exceptions import NotAnIcebergTableError, UnsupportedTableError
+from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.environment import check_version
 from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import JavaNames, activate, java_class, java_items, java_map, jvm
+from dbt_recluster.iceberg.java_functions import JavaFunctions
+from dbt_recluster.iceberg.jvm import (
+    JavaNames,
+    activate,
+    collect_arrow,
+    java_items,
+    java_list,
+    java_map,
+    jvm,
+)
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
-from dbt_recluster.table_names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-# Iceberg's catalogs resolve these suffixes to a branch or an older snapshot of the table before them.
-_TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
-
 GREATEST_LONG = 2**63 - 1
+
+# Properties to set, or to remove if they are None.
+Changes = Mapping[str, str | None]
 
 
 def whole_number(text: str) -> int | None:
@@ -94,22 +98,7 @@ class IcebergTable:
         """
         check_version(spark)
         activate(spark)
-        try:
-            given = name_parts(name)
-        except OptionError as e:
-            raise NotAnIcebergTableError(str(e)) from None
-        try:
-            resolved = resolve(spark, given)
-            loaded = resolved.catalog().loadTable(resolved.identifier())
-        except CatalogError:
-            raise
-        except Exception as e:
-            raise NotAnIcebergTableError(_load_error(spark, given, short_message(e).rstrip("."))) from e
-        _check_is_main_branch(spark, given, loaded)
-        parts = (*resolved.identifier().namespace(), resolved.identifier().name())
-        if any("/" in part for part in parts):
-            raise NotAnIcebergTableError(f"{name} contains a slash, so Iceberg's reader takes it for a path")
-        table = cls(spark, name, ".".join(map(quote, (resolved.catalog().name(), *parts))), loaded.table())
+        table = cls(spark, name, *load_table(spark, name))
         table.refresh()
         return table
 
@@ -268,6 +257,23 @@ class IcebergTable:
             reader = reader.option("snapshot-id", snapshot_id)
         return reader.load(f"{self.identifier}.{which}")
 
+    def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
+        """Return a random sample of about ``limit`` rows.
+
+        Args:
+            columns: Columns, or fields of structs; the sample names them ``column_0``, ``column_1``... Its column
+                ``path`` is the block of each row.
+            rows: The table's number of rows.
+            limit: The size of the sample.
+        """
+        from pyspark.sql import functions as F
+
+        frame = self.rows()
+        if rows > limit:
+            frame = frame.sample(fraction=limit / rows, seed=1)
+        values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
+        return collect_arrow(frame.select(F.col("_file").alias("path"), *values))
+
     def rows(self) -> DataFrame:
         """Return the table's rows."""
         # Not spark.table(): on v3 tables it drops the row ids silently.
@@ -283,6 +289,46 @@ class IcebergTable:
             operation=str(snapshot.operation()),
             summary=java_map(self.spark, snapshot.summary()),
         )
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """An open transaction.
+
+    Attributes:
+        java: The ``org.apache.iceberg.Transaction``.
+        table: The table as the transaction leaves it. Only its metadata can be read, but new files can be written to it
+            before the transaction is committed.
+        base: The snapshot that it was begun on, or None.
+    """
+
+    java: Any
+    table: IcebergTable
+    base: int | None
+
+    @classmethod
+    def begin(cls, table: IcebergTable) -> Transaction:
+        """Begin a transaction on the newest metadata, to which it moves ``table`` too."""
+        java = table.java.newTransaction()
+        changed = IcebergTable(table.spark, table.name, table.identifier, java.table())
+        return cls(java, changed, changed.snapshot_id)
+
+    def set_properties(self, changes: Changes) -> None:
+        """Set and remove properties."""
+        update = self.java.updateProperties()
+        for name, value in changes.items():
+            if value is None:
+                update.remove(name)
+            else:
+                update.set(name, value)
+        update.commit()
+
+    def clean_up(self) -> None:
+        """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
+        with suppress(Exception):  # they cost little, and are orphans like others
+            functions = JavaFunctions(self.table.spark)
+            clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
+            clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:
@@ -304,41 +350,3 @@ def _primitive_fields(struct: Mapping[str, Any], prefix: str) -> Iterator[tuple[
             yield path, field["type"], field["id"]
         elif field["type"]["type"] == "struct":
             yield from _primitive_fields(field["type"], f"{path}.")
-
-
-def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
-    *base, last = parts
-    if base and _TIME_TRAVEL.fullmatch(last):
-        message += f". Only the main branch of a table can be reclustered: name {join_parts(base)}"
-    if len(base) > 1 and not has_catalog(spark, base[0]):
-        message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
-    return f"{join_parts(parts)} cannot be loaded: {message}"
-
-
-def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
-    """Refuse everything that is not the main branch of an Iceberg table.
-
-    Raises:
-        NotAnIcebergTableError: With the name to use instead.
-    """
-    name, base, last = join_parts(parts), join_parts(parts[:-1]), parts[-1]
-    package = "org.apache.iceberg.spark.source"
-    if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
-        what = "the change log of a table"
-    elif not java_class(spark, f"{package}.SparkTable").isInstance(loaded):
-        raise NotAnIcebergTableError(
-            f"{name} is not an Iceberg table: it is a view, or a table of another format"
-        )
-    elif loaded.branch() is not None:
-        what = f"branch {loaded.branch()} of a table"
-    elif loaded.snapshotId() is not None:
-        tag = _TIME_TRAVEL.fullmatch(last)
-        is_tag = tag is not None and tag.group(1) == "tag"
-        what = f"{last.replace('_', ' ', 1)} of a table" if is_tag else "an older snapshot of a table"
-    elif java_class(spark, "org.apache.iceberg.BaseMetadataTable").isInstance(loaded.table()):
-        what = f"the metadata table {last} of a table"
-    else:
-        return
-    raise NotAnIcebergTableError(
-        f"{name} is {what}, and only the main branch of a table can be reclustered: name {base}"
-    )

@@ -1,4 +1,4 @@
-"""Access to Spark's JVM from Python, and its shutdown."""
+"""Access to Spark's JVM from Python, what it returns, and its shutdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -113,6 +114,24 @@ def java_set(spark: SparkSession, items: Iterable[Any]) -> Any:
     return jvm(spark).java.util.HashSet(java_list(spark, items))
 
 
+def collect_arrow(frame: DataFrame) -> pa.Table:
+    """Collect a DataFrame as Arrow, by Spark 4's public method or the private one of 3.5."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()  # type: ignore[operator]  # the stubs of 3.5 do not know it
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    batches = frame._collect_as_arrow()
+    if not batches:
+        return to_arrow_schema(frame.schema).empty_table()
+    return pa.Table.from_batches(batches)
+
+
+def observed(frame: DataFrame, name: str) -> Any:
+    """Return what a DataFrame that has been collected observed under ``name``: a metric of one value, or None."""
+    return frame._jdf.queryExecution().observedMetrics().apply(name).get(0)
+
+
 def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
     """Return a Java map of strings, fetched in one call.
 
@@ -120,7 +139,7 @@ def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
     tenth of a second.
     """
     guava = jvm(spark).org.apache.iceberg.relocated.com.google.common
-    # No value can contain separators that nobody knows beforehand.
+    # Random separators, which no value contains.
     between, within = f"\0{uuid.uuid4().hex}", f"\1{uuid.uuid4().hex}"
     joined = str(guava.base.Joiner.on(between).withKeyValueSeparator(within).join(entries))
     pairs = (entry.partition(within) for entry in joined.split(between)) if joined else ()

@@ -10,16 +10,15 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, partition_codes, repeated_paths
-from dbt_recluster.iceberg.bounds import key_bounds
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, blocks_of, repeated_paths
 from dbt_recluster.iceberg.changed_partitions import (
     MOST_MANIFESTS,
     ChangedPartitions,
@@ -46,7 +45,8 @@ logger = logging.getLogger(__name__)
 MOST_ENTRIES = 2_000_000
 
 _ENTRY, _MANIFEST = "org.apache.iceberg.ManifestEntry", "org.apache.iceberg.ManifestFile"
-_COUNTS = ("value_count", "null_value_count", "nan_value_count")
+_FIELDS = ("spec_id", "added_by", "sequence", "path", "partition", "rows", "bytes", "sort_order_id")
+_METRICS = ("value_count", "null_value_count", "nan_value_count", "lower_bound", "upper_bound")
 _COLUMNS = [
     "file_path",
     "partition",
@@ -116,7 +116,10 @@ class _Reader:
         self._text_of_spec = {spec_id: self._text(spec_id) for spec_id in filters}
 
     def rows(self, manifest: Any, spec_id: int) -> list[list[str]]:
-        """Return the live entries of a manifest that the filter of its spec admits: the fields of `_blocks`."""
+        """Return the live entries of a manifest that the filter of its spec admits.
+
+        Each has `_FIELDS`, and then `_METRICS` of each key item.
+        """
         table = self._table
         reader = (
             table.iceberg.ManifestFiles.read(manifest, table.java.io(), table.java.specs())
@@ -170,36 +173,17 @@ class _Reader:
 def _blocks(
     rows: Sequence[Sequence[str]], key: ClusterKey, types: Sequence[ValueType], snapshot_id: int
 ) -> BlockMetadata:
-    columns = list(zip(*rows, strict=True)) or [()] * (8 + 5 * len(types))
-    spec_id, added_by, sequence, path, partition, count, size, order = columns[:8]
-    bounds = []
-    for place, (field, kind) in enumerate(zip(key.fields, types, strict=True)):
-        *counts, lower, upper = columns[8 + 5 * place : 13 + 5 * place]
-        metrics = pa.StructArray.from_arrays(
-            [
-                *(pa.array(map(_number, texts), pa.int64()) for texts in counts),
-                _values(lower, kind),
-                _values(upper, kind),
-            ],
-            [*_COUNTS, "lower_bound", "upper_bound"],
-        )
-        bounds.append(key_bounds(metrics, field.transform))
-    specs, paths = _whole(spec_id), pa.array(path, pa.string())
-    return BlockMetadata(
-        snapshot_id=snapshot_id,
-        path=paths,
-        partition=partition_codes(specs, [pa.array(partition, pa.string())]),
-        spec_id=specs,
-        rows=_whole(count),
-        bytes=_whole(size),
-        added_by=_whole(added_by),
-        sequence=_whole(sequence),
-        sort_order_id=_whole(order),
-        lower=[lower for lower, _, _ in bounds],
-        upper=[upper for _, upper, _ in bounds],
-        unbounded=[mask for _, _, mask in bounds],
-        repeated=repeated_paths(paths),
-    )
+    texts = list(zip(*rows, strict=True)) or [()] * (len(_FIELDS) + 5 * len(types))
+    columns: dict[str, pa.Array] = {}
+    for name, values in zip(_FIELDS, texts, strict=False):
+        is_text = name in ("path", "partition")
+        columns[name] = pa.array(values, pa.string()) if is_text else _numbers(values).fill_null(0)
+    for place, kind in enumerate(types):
+        *counts, lower, upper = texts[len(_FIELDS) + 5 * place :][:5]
+        metrics = [*map(_numbers, counts), _values(lower, kind), _values(upper, kind)]
+        columns[f"metrics_{place}"] = pa.StructArray.from_arrays(metrics, _METRICS)
+    blocks = blocks_of(pa.table(columns), key, snapshot_id)
+    return replace(blocks, repeated=repeated_paths(blocks.path))
 
 
 def _values(texts: Sequence[str], kind: ValueType) -> pa.Array:
@@ -207,12 +191,8 @@ def _values(texts: Sequence[str], kind: ValueType) -> pa.Array:
     return pa.array([None if value is None else kind.read(value) for value in values], kind.arrow)
 
 
-def _number(text: str) -> int | None:
-    return None if text == "null" else int(text)
-
-
-def _whole(texts: Sequence[str]) -> Any:
-    return np.array([_number(text) or 0 for text in texts], np.int64)
+def _numbers(texts: Sequence[str]) -> pa.Array:
+    return pa.array([None if text == "null" else int(text) for text in texts], pa.int64())
 
 
 def _value_type(table: IcebergTable, column: str) -> ValueType | None:
