@@ -35,7 +35,7 @@ _HARMLESS_FAMILY = re.compile(
     |spark\.sql\.catalog\.\w+(?:\.(?:cache|table-default|table-override).*)?""",
     re.VERBOSE,
 )
-# Settings of any other family whose last word tells what they are.
+# Settings of any other family whose last word says what they are.
 _HARMLESS_WORD = re.compile(
     r"(?:^|[._-])(?:class|codec|format|impl|level|mode|namespace|nullable|region|scheme|scope|type|version|warehouse"
     r"|user|user-?name|connectionusername)$",
@@ -98,13 +98,13 @@ def is_harmless(name: str, value: str) -> bool:
 
 def secrets_in(settings: Mapping[str, object]) -> list[str]:
     """Return what is secret in the values of settings: whole values, and parts that may be shown alone."""
-    found: list[str] = []
+    secrets: list[str] = []
     for name, value in settings.items():
         text = str(value)
-        found += _secrets_in_text(text)
+        secrets += _secrets_in_text(text)
         if not is_harmless(name, text):
-            found += [text, text.partition(":")[2]]
-    return [secret for secret in found if secret]
+            secrets += [text, text.partition(":")[2]]
+    return [secret for secret in secrets if secret]
 
 
 def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) -> list[str]:
@@ -115,7 +115,7 @@ def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) 
         harmless: Options, without their dashes, whose values may be shown.
     """
     texts = list(map(str, words))
-    found = list(_secrets_in_text(" ".join(texts)))
+    secrets = list(_secrets_in_text(" ".join(texts)))
     option = ""  # the option that the next word may be the value of
     for word in texts:
         name, is_pair, value = word.lstrip("-").partition("=")
@@ -124,14 +124,14 @@ def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) 
         if (name if word.startswith("-") else option) in harmless:
             pass
         elif is_pair:
-            found += secrets_in({name: value})
+            secrets += secrets_in({name: value})
         elif word.startswith("-"):
             if not word.startswith("--") and not _HARMLESS_OPTION.fullmatch(name):
-                found.append(word[2:])  # -pSECRET
+                secrets.append(word[2:])  # -pSECRET
         elif option and not _HARMLESS_OPTION.fullmatch(option):
-            found += secrets_in({option: word})
+            secrets += secrets_in({option: word})
         option = "" if is_pair or not word.startswith("-") else name
-    return [secret for secret in found if secret]
+    return [secret for secret in secrets if secret]
 
 
 def hide(secrets: Iterable[str]) -> None:
@@ -142,7 +142,7 @@ def hide(secrets: Iterable[str]) -> None:
 
 
 def without_known_secrets(text: str) -> str:
-    """Return any text, JSON and SQL included, without the secrets that :func:`hide` was told."""
+    """Return any text, JSON and SQL included, without the secrets given to :func:`hide`."""
     known = _pattern(_hidden)
     return text if known is None else known.sub(HIDDEN, text)
 

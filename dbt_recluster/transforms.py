@@ -128,7 +128,7 @@ class Transform:
         return value.as_py()
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        """Return the value after ``value``, or None if there is no telling."""
+        """Return the value after ``value``, or None if it is unknown."""
         return None
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:

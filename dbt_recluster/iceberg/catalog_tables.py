@@ -208,7 +208,7 @@ def _tables(spark: SparkSession, catalog: str, plugin: Any, namespace: Namespace
     levels = jvm(spark).org.apache.iceberg.catalog.Namespace.of(_java_strings(spark, namespace))
     tables = plugin.icebergCatalog().listTables(levels)
     # Asked for the tables of its root, a catalog may list those of its namespaces too.
-    names = sorted((*found.namespace().levels(), str(found.name())) for found in java_items(tables))
+    names = sorted((*table.namespace().levels(), str(table.name())) for table in java_items(tables))
     return [join_parts((catalog, *name)) for name in names]
 
 
@@ -227,10 +227,10 @@ def _root_tables(
     # Iceberg's HadoopCatalog has such tables, and lists them nowhere.
     warehouse = jvm(spark).org.apache.hadoop.fs.Path(spark.conf.get(f"spark.sql.catalog.{catalog}.warehouse"))
     files = warehouse.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    found = {
+    directories = {
         str(status.getPath().getName()) for status in files.listStatus(warehouse) if status.isDirectory()
     }
-    names = sorted((name,) for name in found if (name,) not in namespaces)
+    names = sorted((name,) for name in directories if (name,) not in namespaces)
     of = jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of
     exists = plugin.icebergCatalog().tableExists
     return [join_parts((catalog, *name)) for name in names if exists(of(_java_strings(spark, name)))]

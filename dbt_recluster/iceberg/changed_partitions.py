@@ -163,7 +163,7 @@ class Spec:
         handles = [
             functions.method(CONTENT_FILE, "location", STRING),
             functions.method(CONTENT_FILE, "fileSequenceNumber", "java.lang.Long"),
-            functions.chain(partition, functions.json_of(self._type)),
+            functions.then(partition, functions.json_of(self._type)),
         ]
         return functions.function(functions.fields(CONTENT_FILE, handles))
 

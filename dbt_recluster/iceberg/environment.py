@@ -64,7 +64,7 @@ def check_has_jvm(spark: SparkSession) -> None:
 
 
 def check_version(spark: SparkSession) -> None:
-    """Refuse a Spark for which nobody has tried how Iceberg reads chosen files and writes files without a commit.
+    """Refuse a Spark on which reading given files, and writing files without a commit, have not been tried.
 
     Iceberg 1.11 for Spark 4.1 ignores the read option that names the files (apache/iceberg#15301), so a merge would
     read the whole table.
@@ -163,12 +163,12 @@ def _extensions(spark: SparkSession) -> str | None:
     return None
 
 
-def _catalog(spark: SparkSession, chosen: str | None) -> str | None:
-    name = chosen or str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
+def _catalog(spark: SparkSession, given: str | None) -> str | None:
+    name = given or str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
     if implementation not in _CATALOGS:
         actual = implementation or "Spark's built-in one"
-        if chosen:
+        if given:
             return f"the catalog {name} is {actual}. Set spark.sql.catalog.{name} to {_CATALOGS[1]} and say what it is"
         return (
             f"the default catalog {name} is {actual}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "

@@ -60,7 +60,7 @@ def is_fault(error: BaseException) -> bool:
 
 
 def short_message(error: BaseException) -> str:
-    """Return what to tell users of an error: our own words, or the first line of :func:`readable_message`.
+    """Return the message of an error for users: our own words, or the first line of :func:`readable_message`.
 
     That is without the query plan that Spark appends. A fault of this package is called one.
     """
@@ -102,8 +102,8 @@ def _java_message(error: BaseException) -> str:
 
     if not isinstance(error, Py4JJavaError) and (not isinstance(error, CapturedException) or error.desc):
         return str(error)
-    chain = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
-    for name, message in reversed(chain):
+    messages = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
+    for name, message in reversed(messages):
         if message:
             return f"{name}: {message}"
-    return chain[-1][0] if chain else str(error)
+    return messages[-1][0] if messages else str(error)

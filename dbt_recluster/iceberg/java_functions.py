@@ -80,13 +80,13 @@ class JavaFunctions:
             self._type(STRING, type_class, OBJECT),
         )
         read = read.bindTo(iceberg_type).asType(self._type(OBJECT, OBJECT))
-        return self.chain(read, write.bindTo(iceberg_type))
+        return self.then(read, write.bindTo(iceberg_type))
 
     def location_of_task(self) -> Any:
         """Return a handle that takes a scan task to the location of its file."""
 
         def make() -> Any:
-            return self.chain(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
+            return self.then(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
 
         return jvm(self._spark).remember(("location_of_task",), make)
 
@@ -104,7 +104,7 @@ class JavaFunctions:
         )
         return to_json.bindTo(type_of_values).asType(self._type(STRING, struct))
 
-    def chain(self, first: Any, second: Any) -> Any:
+    def then(self, first: Any, second: Any) -> Any:
         """Return a handle that applies ``first`` and then ``second``."""
         return self._invoke.MethodHandles.filterReturnValue(first, second)
 
@@ -150,7 +150,7 @@ class JavaFunctions:
         # It is equal to nothing: Spark compares listeners when it removes one.
         false = handles.constant(self._class(OBJECT), False)
         ignored = java_array(self._spark, java.lang.Class, [self._class("boolean")])
-        call = self.chain(add, handles.dropArguments(false, 0, ignored)).asType(self._type(OBJECT, array))
+        call = self.then(add, handles.dropArguments(false, 0, ignored)).asType(self._type(OBJECT, array))
         before = [self._class(OBJECT), self._class("java.lang.reflect.Method")]
         call = handles.dropArguments(call, 0, java_array(self._spark, java.lang.Class, before))
         handler = self._interface("java.lang.reflect.InvocationHandler", call)

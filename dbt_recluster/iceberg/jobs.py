@@ -10,8 +10,8 @@ import contextvars
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -41,40 +41,38 @@ _of_main_thread: list[tuple[SparkSession, str]] = []
 @contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
     """Run this thread's jobs under ``group``, for :func:`cancel_jobs`; restore the previous group afterwards."""
-    context = spark.sparkContext
-    values = {_GROUP: group, _INTERRUPT: "true"}
-    before = {name: context.getLocalProperty(name) for name in values}
-    for name, value in values.items():
-        context.setLocalProperty(name, value)
     groups = _of_main_thread if threading.current_thread() is threading.main_thread() else []
     groups.append((spark, group))
     try:
-        yield
+        with _local_properties(spark, {_GROUP: group, _INTERRUPT: "true"}):
+            yield
     finally:
         groups.pop()
-        with suppress(Exception):  # Spark may have gone away, and what ends this block says so
+
+
+def job_description(spark: SparkSession, description: str) -> AbstractContextManager[None]:
+    """Describe this thread's jobs in Spark's UI; restore the previous description afterwards."""
+    return _local_properties(spark, {_DESCRIPTION: description})
+
+
+@contextmanager
+def _local_properties(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    context = spark.sparkContext
+    before = {name: context.getLocalProperty(name) for name in values}
+    for name, value in values.items():
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # Spark may have gone away, and the error that ends the block says so
             for name, old in before.items():
                 context.setLocalProperty(name, old)  # type: ignore[arg-type]  # None unsets it
 
 
-@contextmanager
-def job_description(spark: SparkSession, description: str) -> Iterator[None]:
-    """Describe this thread's jobs in Spark's UI; restore the previous description afterwards."""
-    context = spark.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setLocalProperty(_DESCRIPTION, description)
-    try:
-        yield
-    finally:
-        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None unsets it
-
-
-@contextmanager
-def job_step(spark: SparkSession, step: str) -> Iterator[None]:
+def job_step(spark: SparkSession, step: str) -> AbstractContextManager[None]:
     """Append ``step`` to the description of this thread's jobs."""
     before = spark.sparkContext.getLocalProperty(_DESCRIPTION)
-    with job_description(spark, f"{before}: {step}" if before else step):
-        yield
+    return job_description(spark, f"{before}: {step}" if before else step)
 
 
 def cancel_jobs(spark: SparkSession, group: str) -> None:

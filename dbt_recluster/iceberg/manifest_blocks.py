@@ -144,7 +144,7 @@ class _Reader:
 
         def of_file(name: str, returns: str, *then: Any) -> Any:
             return reduce(
-                functions.chain, then, functions.chain(file, functions.method(CONTENT_FILE, name, returns))
+                functions.then, then, functions.then(file, functions.method(CONTENT_FILE, name, returns))
             )
 
         partition = self._table.java.specs().get(spec_id).partitionType()
@@ -214,7 +214,7 @@ def _manifests(table: IcebergTable, snapshot_id: int, filters: Mapping[int, Any]
             "org.apache.iceberg.expressions.ManifestEvaluator", "eval", "boolean", _MANIFEST
         ).bindTo(evaluator)
         is_spec = functions.method(OBJECT, "equals", "boolean", OBJECT)
-        is_spec = functions.chain(spec_of, is_spec.bindTo(java.lang.Integer.valueOf(spec_id)))
+        is_spec = functions.then(spec_of, is_spec.bindTo(java.lang.Integer.valueOf(spec_id)))
         matching = (
             of_snapshot.stream().filter(functions.predicate(is_spec)).filter(functions.predicate(may_match))
         )

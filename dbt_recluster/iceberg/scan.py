@@ -92,7 +92,7 @@ def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -
     functions = JavaFunctions(table.spark)
     tasks = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().includeColumnStats().planFiles()
     try:
-        text = functions.function(functions.chain(functions.file_of_task(), _counts_as_text(functions)))
+        text = functions.function(functions.then(functions.file_of_task(), _counts_as_text(functions)))
         matching = table.iceberg.io.CloseableIterable.filter(tasks, _is_at(table, paths))
         return _parse(functions.lines_of(table.iceberg.io.CloseableIterable.transform(matching, text)))
     finally:

@@ -69,7 +69,7 @@ class TableChange:
     """What a recluster changes of a table besides its blocks.
 
     Attributes:
-        key: The key to sort by, checked, with the properties that belong to it where nobody has set them; None changes
+        key: The key to sort by, checked, with the properties that belong to it unless they are set; None changes
             neither.
         properties: Properties to set.
     """

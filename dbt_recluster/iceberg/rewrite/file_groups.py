@@ -22,7 +22,7 @@ class BlockFile:
         rows: Rows in the file, including deleted ones.
         bytes: Size of the file.
         deletes: Delete files that apply to it.
-        deleted_rows: Rows that they delete, or None if only reading them would tell.
+        deleted_rows: Rows that they delete, or None if that takes reading them.
         row_groups: Row groups of the file, which are what a reader can skip.
     """
 

@@ -18,7 +18,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.jobs import MergeProgress, RoundJobs, job_step
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows
-from dbt_recluster.iceberg.rewrite.ranges import KeyRange, bytes_read, key_ranges, rows_in_ranges
+from dbt_recluster.iceberg.rewrite.ranges import BlockRange, block_ranges, bytes_read, rows_in_ranges
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
 from dbt_recluster.iceberg.rewrite.shuffle import BlockStarts, send_to_blocks
 from dbt_recluster.iceberg.rewrite.split_points import SplitPoint, choose_split_points
@@ -67,7 +67,7 @@ class _GroupPlan:
 
     number: int
     starts: BlockStarts
-    ranges: list[KeyRange] | None
+    ranges: list[BlockRange] | None
 
 
 class Merger:
@@ -138,7 +138,7 @@ class Merger:
         return result
 
     def _with_counted_rows(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
-        """Count the rows of the groups whose delete files do not tell how many rows they delete."""
+        """Count the rows of the groups whose delete files do not record how many rows they delete."""
         unknown = [number for number, group in enumerate(groups) if group.live_rows is None]
         if not unknown:
             return list(groups)
@@ -172,7 +172,7 @@ class Merger:
 
     def _ranges(
         self, group: FileGroup, number: int, starts: BlockStarts, sample: GroupSample | None
-    ) -> list[KeyRange] | None:
+    ) -> list[BlockRange] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
         if any(starts.shares) or (sample and not sample.has_bounds):
             return None
@@ -183,8 +183,8 @@ class Merger:
             # Unsorted files overlap with everything, which is clear before any range is built.
             if unsorted * len(starts) > 2 * affordable:
                 return None
-        ranges = key_ranges(self._table, group, number, self._key, starts.keys)
-        opened = [len(key_range.partition.files) for key_range in ranges]
+        ranges = block_ranges(self._table, group, number, self._key, starts.keys)
+        opened = [len(block_range.partition.files) for block_range in ranges]
         if not opened or len(opened) * max(opened) > MAX_PIECES:
             return None
         cost = (
@@ -196,8 +196,8 @@ class Merger:
         self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
     ) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
-        ranges = [key_range for plan in plans for key_range in plan.ranges or []]
-        partitions = [key_range.partition for key_range in ranges]
+        ranges = [block_range for plan in plans for block_range in plan.ranges or []]
+        partitions = [block_range.partition for block_range in ranges]
         with staged(self._table, partitions) as source:
             rows = rows_in_ranges(KeyedRows.of(self._table.spark, source.frame, self._key), ranges)
             group_of = [partition.group for partition in partitions]
@@ -230,7 +230,7 @@ def _partitions(groups: Sequence[FileGroup], number_of_block: Sequence[int]) -> 
 
 
 def _split_points(sample: GroupSample, limit: int) -> list[SplitPoint]:
-    """Choose split points that leave room for what the sample cannot tell."""
+    """Choose split points that leave room for the error of the sample."""
     if sample.stride == 1:
         return choose_split_points(sample.counts, sample.rows, limit)
     # If rows are in random order, a split point is off by the square root of the rows sampled; in sorted files, by at

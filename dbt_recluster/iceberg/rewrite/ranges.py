@@ -29,7 +29,7 @@ _METRICS_EVALUATOR = "org.apache.iceberg.expressions.InclusiveMetricsEvaluator"
 
 
 @dataclass(frozen=True)
-class KeyRange:
+class BlockRange:
     """A new block: the rows of ``partition`` with a key from ``lower`` to below ``upper``; None is unbounded."""
 
     partition: ScanPartition
@@ -37,9 +37,9 @@ class KeyRange:
     upper: KeyValue | None = None
 
 
-def key_ranges(
+def block_ranges(
     table: IcebergTable, group: FileGroup, number: int, key: ClusterKey, starts: Sequence[KeyValue]
-) -> list[KeyRange]:
+) -> list[BlockRange]:
     """Return the new blocks of a group, which begin at its least key and at ``starts``, and the files each reads.
 
     Args:
@@ -50,7 +50,7 @@ def key_ranges(
         starts: Keys, ascending.
     """
     if not starts:
-        return [KeyRange(ScanPartition(group.files, group.spec_id, group=number))]
+        return [BlockRange(ScanPartition(group.files, group.spec_id, group=number))]
     by_path = {file.path: file for file in group.files}
     finder = _FileFinder(table, group)
     ranges = []
@@ -58,17 +58,17 @@ def key_ranges(
         wanted = _range_expression(table, key, lower, upper)
         files = tuple(by_path[path] for path in finder.paths(wanted))
         if files:
-            ranges.append(KeyRange(ScanPartition(files, group.spec_id, wanted, number), lower, upper))
+            ranges.append(BlockRange(ScanPartition(files, group.spec_id, wanted, number), lower, upper))
     return ranges
 
 
-def bytes_read(group: FileGroup, ranges: Sequence[KeyRange], sample: GroupSample | None) -> float:
+def bytes_read(group: FileGroup, ranges: Sequence[BlockRange], sample: GroupSample | None) -> float:
     """Estimate the bytes that reading these ranges takes.
 
     A range reads the row groups that it overlaps. So every cut within a sorted file makes two blocks read the same row
     group, and every block reads the whole of an unsorted file.
     """
-    readers = Counter(id(file) for key_range in ranges for file in key_range.partition.files)
+    readers = Counter(id(file) for block_range in ranges for file in block_range.partition.files)
     flags = sample.is_sorted if sample is not None else [True] * len(group.files)
     total = 0.0
     for file, is_sorted in zip(group.files, flags, strict=True):
@@ -77,12 +77,12 @@ def bytes_read(group: FileGroup, ranges: Sequence[KeyRange], sample: GroupSample
     return total
 
 
-def rows_in_ranges(rows: KeyedRows, ranges: Sequence[KeyRange]) -> KeyedRows:
+def rows_in_ranges(rows: KeyedRows, ranges: Sequence[BlockRange]) -> KeyedRows:
     """Keep the rows of Spark partition i whose key is in range i.
 
     One condition serves all partitions: it looks up the bounds by the number of the partition.
     """
-    if all(key_range.lower is None and key_range.upper is None for key_range in ranges):
+    if all(block_range.lower is None and block_range.upper is None for block_range in ranges):
         return rows
     lower = f"get({key_array([r.lower for r in ranges], rows.types)}, spark_partition_id())"
     upper = f"get({key_array([r.upper for r in ranges], rows.types)}, spark_partition_id())"

@@ -40,7 +40,7 @@ def choose_split_points(counts: IntArray, rows: float, limit: float) -> list[Spl
         limit: The most rows in a block.
 
     Returns:
-        Split points, ascending. As far as the sample can tell, blocks hold at most ``limit`` rows and, except for the
+        Split points, ascending. By the sample, blocks hold at most ``limit`` rows and, except for the
         last one, at least half of that.
     """
     if not len(counts):

@@ -45,7 +45,7 @@ class TaskFiles:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Have Spark tell of the queries that end in this block, in whatever way."""
+        """Have Spark report the queries that end in this block, failed or not."""
         manager = self._table.spark._jsparkSession.listenerManager()
         listener = JavaFunctions(self._table.spark).recorder(_LISTENER, self._ended)
         manager.register(listener)
@@ -59,21 +59,21 @@ class TaskFiles:
         """Return the files that the tasks may have written, once all tasks have ended; call it in that block.
 
         Raises:
-            TimeoutError: Tasks go on, or Spark does not tell of the query.
+            TimeoutError: Tasks go on, or Spark does not report the query.
         """
         tasks = self._tasks()
         if not tasks:
             return []
         prefix, locations = f"-{self._query_id()}-0-00001", self._table.java.locationProvider()
         extension = self._extension()
-        found = []
+        paths = []
         for index, task_id in tasks:
             name = extension(f"{index:05d}-{task_id}{prefix}")  # as Iceberg's OutputFileFactory
             if self._spec.isUnpartitioned():
-                found.append(str(locations.newDataLocation(name)))
+                paths.append(str(locations.newDataLocation(name)))
             else:
-                found.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
-        return found
+                paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
+        return paths
 
     def _tasks(self) -> list[tuple[int, int]]:
         """Return the index and the id of each task of the stage that writes, once all have ended."""
@@ -106,7 +106,7 @@ class TaskFiles:
         return str(field.get(write))
 
     def _write(self) -> Any:
-        """Return Iceberg's part of the query that writes, or None if Spark has not told of it yet."""
+        """Return Iceberg's part of the query that writes, or None if Spark has not reported it yet."""
         while (event := self._ended.poll()) is not None:
             if len(event) < 3:  # not one of the listener's own methods
                 continue
@@ -118,13 +118,13 @@ class TaskFiles:
         return None
 
     def _wait(self, look: Callable[[], T]) -> T:
-        """Look again and again, and return what is true."""
+        """Call ``look`` until its result is true, and return that."""
         deadline = time.monotonic() + _LONGEST_WAIT
-        while not (found := look()):
+        while not (result := look()):
             if time.monotonic() > deadline:
                 raise TimeoutError(self._set_id)
             time.sleep(0.1)
-        return found
+        return result
 
     def _tasks_of(self, tasks: Any) -> Iterator[tuple[int, int]]:
         functions = JavaFunctions(self._table.spark)

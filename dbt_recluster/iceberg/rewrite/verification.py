@@ -19,7 +19,7 @@ def assign_files(
     """Assign the new files of one job to the file groups that they replace.
 
     Spark returns files in the order of the partitions that wrote them, and partitions are in the order of the groups.
-    So the files of a group end where its rows do. File names would tell the same only under Iceberg's own location
+    So the files of a group end where its rows do. File names show the same only under Iceberg's own location
     providers.
 
     Args:
@@ -107,9 +107,9 @@ def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenG
         if total is not None and total + added[what] >= removed[what]:
             expected[f"total-{what}"] = total + added[what] - removed[what]
     for name, count in expected.items():
-        if (found := after.count(name) or 0) != count:
+        if (actual := after.count(name) or 0) != count:
             raise CommitFailedError(
-                f"the new snapshot would have {name} = {found}, which must be {count}. A file that the table lists "
+                f"the new snapshot would have {name} = {actual}, which must be {count}. A file that the table lists "
                 "more than once may be the reason"
             )
 

@@ -129,7 +129,7 @@ def _start(settings: Mapping[str, str], hive: bool, properties_file: Path | None
             ):
                 SparkContext._ensure_initialized()
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
-    # The JVM was told of files with options of Java; the session has the options.
+    # The JVM was given files with the options of Java; the session has the options themselves.
     options = {name: outside[name] for name in _JAVA_OPTIONS if name in outside}
     for name, value in {**options, **settings}.items():
         builder = builder.config(name, value)
@@ -148,20 +148,22 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
     if properties_file is None:
         properties_file = file or _spark_defaults()
     text = properties_file.read_text("utf-8", "replace") if properties_file.is_file() else ""
-    found = {name: value.strip() for name, value in read_properties(text).items()}
-    return {name: value for name, value in found.items() if name.startswith("spark.")} | _settings_in(words)
+    settings = {name: value.strip() for name, value in read_properties(text).items()}
+    return {name: value for name, value in settings.items() if name.startswith("spark.")} | _settings_in(
+        words
+    )
 
 
 def _settings_in(words: Iterable[str]) -> dict[str, str]:
     """Return the settings among arguments of spark-submit."""
-    found, following = {}, iter(words)
+    settings, following = {}, iter(words)
     for word in following:
         option, is_pair, value = word.partition("=")
         if option in ("--conf", "-c") or option in _OPTIONS:
             value = value if is_pair else next(following, "")
             name, _, value = (_OPTIONS[option], "", value) if option in _OPTIONS else value.partition("=")
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 @contextmanager
