@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 STRING = "java.lang.String"
 CONTENT_FILE = "org.apache.iceberg.ContentFile"
+_ICEBERG_TYPE = "org.apache.iceberg.types.Type"
 _SCAN_TASK = "org.apache.iceberg.ContentScanTask"
 OBJECT = "java.lang.Object"
 _PRIMITIVES = {"boolean": "java.lang.Boolean", "int": "java.lang.Integer", "long": "java.lang.Long"}
@@ -61,26 +62,16 @@ class JavaFunctions:
         get = handles.insertArguments(
             get, 1, java_array(self._spark, java.lang.Object, [java.lang.Integer.valueOf(key)])
         )
-        is_null = self._lookup.findStatic(
-            self._class("java.util.Objects"), "isNull", self._type("boolean", OBJECT)
-        ).asType(self._type("boolean", "java.util.Map"))
+        is_null = self._static("java.util.Objects", "isNull", "boolean", OBJECT)
+        is_null = is_null.asType(self._type("boolean", "java.util.Map"))
         return handles.guardWithTest(is_null, handles.empty(self._type(OBJECT, "java.util.Map")), get)
 
     def bound_as_json(self, iceberg_type: Any) -> Any:
         """Return a handle that writes a bound of this Iceberg type, which may be null, as JSON."""
-        type_class, buffer = "org.apache.iceberg.types.Type", "java.nio.ByteBuffer"
-        read = self._lookup.findStatic(
-            self._class("org.apache.iceberg.types.Conversions"),
-            "fromByteBuffer",
-            self._type(OBJECT, type_class, buffer),
-        )
-        write = self._lookup.findStatic(
-            self._class("org.apache.iceberg.SingleValueParser"),
-            "toJson",
-            self._type(STRING, type_class, OBJECT),
-        )
+        conversions = "org.apache.iceberg.types.Conversions"
+        read = self._static(conversions, "fromByteBuffer", OBJECT, _ICEBERG_TYPE, "java.nio.ByteBuffer")
         read = read.bindTo(iceberg_type).asType(self._type(OBJECT, OBJECT))
-        return self.then(read, write.bindTo(iceberg_type))
+        return self.then(read, self._to_json(iceberg_type))
 
     def location_of_task(self) -> Any:
         """Return a handle that takes a scan task to the location of its file."""
@@ -96,13 +87,7 @@ class JavaFunctions:
 
     def json_of(self, type_of_values: Any) -> Any:
         """Return a handle that writes an Iceberg struct of this type as JSON, by the ids of its fields."""
-        struct, iceberg_type = "org.apache.iceberg.StructLike", "org.apache.iceberg.types.Type"
-        to_json = self._lookup.findStatic(
-            self._class("org.apache.iceberg.SingleValueParser"),
-            "toJson",
-            self._type(STRING, iceberg_type, OBJECT),
-        )
-        return to_json.bindTo(type_of_values).asType(self._type(STRING, struct))
+        return self._to_json(type_of_values).asType(self._type(STRING, "org.apache.iceberg.StructLike"))
 
     def then(self, first: Any, second: Any) -> Any:
         """Return a handle that applies ``first`` and then ``second``."""
@@ -111,9 +96,7 @@ class JavaFunctions:
     def fields(self, owner: str, handles: Sequence[Any]) -> Any:
         """Return a handle that writes an ``owner`` as the text of each handle's result (see :func:`split_fields`)."""
         handles_class = self._invoke.MethodHandles
-        text = self._lookup.findStatic(
-            self._class(STRING), "format", self._type(STRING, STRING, "[Ljava.lang.Object;")
-        )
+        text = self._static(STRING, "format", STRING, STRING, "[Ljava.lang.Object;")
         text = text.bindTo(_FIELDS.join(["%s"] * len(handles)))
         text = text.asCollector(self._class("[Ljava.lang.Object;"), len(handles))
         as_objects = [handle.asType(self._type(OBJECT, owner)) for handle in handles]
@@ -167,6 +150,13 @@ class JavaFunctions:
         """Collect a Java iterable of strings likewise."""
         guava = jvm(self._spark).org.apache.iceberg.relocated.com.google.common
         return str(guava.base.Joiner.on(_LINES).join(iterable))
+
+    def _to_json(self, iceberg_type: Any) -> Any:
+        parser = "org.apache.iceberg.SingleValueParser"
+        return self._static(parser, "toJson", STRING, _ICEBERG_TYPE, OBJECT).bindTo(iceberg_type)
+
+    def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
+        return self._lookup.findStatic(self._class(owner), name, self._type(returns, *takes))
 
     def _interface(self, name: str, handle: Any) -> Any:
         return self._invoke.MethodHandleProxies.asInterfaceInstance(self._class(name), handle)
