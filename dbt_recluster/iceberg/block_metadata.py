@@ -185,10 +185,12 @@ def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> Block
         snapshot_id: The snapshot.
     """
     spec_id = _numbers(rows, "spec_id")
-    bounds = [key_bounds(_array(rows, f"metrics_{i}"), field.transform) for i, field in enumerate(key.fields)]
+    bounds = [
+        key_bounds(column_array(rows, f"metrics_{i}"), field.transform) for i, field in enumerate(key.fields)
+    ]
     return BlockMetadata(
         snapshot_id=snapshot_id,
-        path=_array(rows, "path"),
+        path=column_array(rows, "path"),
         partition=_partition_codes(rows, spec_id),
         spec_id=spec_id,
         rows=_numbers(rows, "rows"),
@@ -302,7 +304,8 @@ def _empty(key: ClusterKey) -> BlockMetadata:
     )
 
 
-def _array(rows: pa.Table, name: str) -> pa.Array:
+def column_array(rows: pa.Table, name: str) -> pa.Array:
+    """Return a column in one piece."""
     column = rows.column(name).combine_chunks()
     return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
@@ -326,7 +329,7 @@ def _partition_codes(rows: pa.Table, spec_id: IntArray) -> IntArray:
     codes = spec_id
     if "partition" not in rows.column_names:
         return codes
-    partition = _array(rows, "partition")
+    partition = column_array(rows, "partition")
     for values in partition.flatten() if pa.types.is_struct(partition.type) else [partition]:
         encoded = values.dictionary_encode(null_encoding="encode")
         numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
-from dbt_recluster.iceberg.block_metadata import IntArray
+from dbt_recluster.iceberg.block_metadata import IntArray, column_array
 from dbt_recluster.iceberg.jvm import collect_arrow, observed
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import key_columns
@@ -126,7 +126,7 @@ def _samples(
     group_number = np.asarray(rows.column("group_number").to_numpy(), dtype=np.int64)
     place = np.asarray(rows.column("place").to_numpy(), dtype=np.int64)
     names = [name for name in rows.column_names if name.startswith("key_") and not name.endswith("_is_valid")]
-    keys = [_one_array(rows.column(name)) for name in names]
+    keys = [column_array(rows, name) for name in names]
     samples, first_partition = [], 0
     for number, group in enumerate(groups):
         start, stop = np.searchsorted(group_number, [number, number + 1])
@@ -188,8 +188,3 @@ def _differs(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
         different = pc.and_not(different, both)
     result: Any = pc.or_(different, pc.not_equal(left.is_null(), right.is_null()))
     return np.asarray(result.to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

@@ -148,10 +148,9 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
     if properties_file is None:
         properties_file = file or _spark_defaults()
     text = properties_file.read_text("utf-8", "replace") if properties_file.is_file() else ""
-    settings = {name: value.strip() for name, value in read_properties(text).items()}
-    return {name: value for name, value in settings.items() if name.startswith("spark.")} | _settings_in(
-        words
-    )
+    properties = read_properties(text).items()
+    settings = {name: value.strip() for name, value in properties if name.startswith("spark.")}
+    return settings | _settings_in(words)
 
 
 def _settings_in(words: Iterable[str]) -> dict[str, str]:
