@@ -256,7 +256,8 @@ def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: s
         spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
         assert clustering_reads(spark, loaded, "k").share_wasted is None
         assert recluster(spark, loaded, "k", dry_run=True).plan
-    text = '{"reads": [["x", 2, {"k": [3, 3], "gone": [1, 2]}], ["x", 1, {"gone": [1, 2]}]]}'
+    gone, unbounded = '["x", 1, {"gone": [1, 2]}]', '["x", 1, {"p": [null, null]}]'
+    text = f'{{"reads": [["x", 2, {{"k": [3, 3], "gone": [1, 2]}}], {gone}, {unbounded}]}}'
     spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [3, 3]}]
 

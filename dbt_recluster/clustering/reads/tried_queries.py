@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -38,7 +39,11 @@ def tried_queries(
     queries = parse_queries(queries)
     named = queries if isinstance(queries, Mapping) else {}
     if queries and not named:
-        return {query: _given(table, query) for query in queries}, []
+        counts = Counter(queries)
+        return {
+            query: DeclaredRead(_given(table, query), count, is_query=False)
+            for query, count in counts.items()
+        }, []
     tried, left_out = {}, []
     for name, query in named.items():
         try:
@@ -60,12 +65,12 @@ def tried_queries(
     return dict(islice(tried.items(), _MOST_QUERIES)), left_out
 
 
-def _given(table: ClusteredTable, query: str) -> DeclaredRead:
+def _given(table: ClusteredTable, query: str) -> str:
     predicate = _predicate(table, query) if is_query(query) else query
     if not predicate:
         beginning = " ".join(query.split())[:60]
         raise PredicateError(f"{beginning!r} restricts no column of {table.name}, so no key can help it")
-    return DeclaredRead(predicate, is_query=False)
+    return predicate
 
 
 def _predicate(table: ClusteredTable, query: str) -> str:

@@ -194,11 +194,11 @@ def ranges_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> 
             continue
         try:
             lower, upper = map(kinds[column].read_again, interval)
-            if lower is not None and upper is not None and lower > upper:
-                continue
         except (ValueError, TypeError, ArithmeticError):
             continue
-        ranges[column] = (lower, upper)
+        is_open = lower is None and upper is None
+        if not is_open and (lower is None or upper is None or lower <= upper):
+            ranges[column] = (lower, upper)
     return ranges
 
 
