@@ -235,6 +235,6 @@ def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
         ReclusterOptions(reads=[f"select d from {wide}"]).reads
     )
     assert left_out == (
-        "reads: left out, the filters of a query are not to be had from this version of Iceberg: SparkBatchQueryScan "
+        "reads: left out, this version of Iceberg does not give the filters of a query: SparkBatchQueryScan "
         "has no method renamed"
     )

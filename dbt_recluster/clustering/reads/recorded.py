@@ -65,7 +65,7 @@ class RecordedReads:
 
     Attributes:
         reads: The ranges.
-        at: The time of the last import from each source.
+        at: The time of the last import, from the project and from event logs.
         state: What the next import needs: a digest of the project's queries, for each log the time after its last
             imported query, and under `EVENT_LOG` the time of the first query of any log.
     """
@@ -84,7 +84,7 @@ class RecordedReads:
         """Read the property. A malformed one counts as empty."""
         try:
             value = json.loads(text or "{}")
-            at = {source: parse_iso_time(when) for source, when in value.get("at", {}).items()}
+            at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
             state = {
                 name: text
                 for name, text in value.get("state", {}).items()
@@ -105,7 +105,7 @@ class RecordedReads:
 
     def _as_json(self) -> str:
         value = {
-            "at": {source: when.isoformat(timespec="seconds") for source, when in self.at.items()},
+            "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
             "state": self.state,
             "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in self.reads],
         }

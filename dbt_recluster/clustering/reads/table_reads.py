@@ -314,7 +314,7 @@ class _LoggedReads:
         for scan in scans:
             self.first = min(self.first, scan.at)
             if scan.table.lower() != self._name:
-                self._look_elsewhere(scan.table)
+                self._note_namesake(scan.table)
                 continue
             self.scans += 1
             self.last = scan.at if self.last is None else max(self.last, scan.at)
@@ -322,7 +322,7 @@ class _LoggedReads:
                 self.ranges += 1
                 yield ReadRange(ranges_as_json(ranges), faded(scan.at, self._now), EVENT_LOG)
 
-    def _look_elsewhere(self, table: str) -> None:
+    def _note_namesake(self, table: str) -> None:
         is_alike = table.lower().split(".")[-2:] == self._name.split(".")[-2:]
         if is_alike and len(self._elsewhere) < _MOST_NAMED:
             self._elsewhere.add(table)

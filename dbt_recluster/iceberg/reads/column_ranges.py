@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Of one predicate. A longer list of values, or alternatives that multiply to more, say little about where reads end.
+# Of one predicate. A longer list of values, or more alternatives, say little about where reads end.
 MOST_RANGES = 200
 
 # Beyond all text that starts alike.
@@ -109,7 +109,7 @@ def expression_json(table: IcebergTable, predicate: Predicate) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        return True  # so many alternatives are no range
+        return True  # too many alternatives to end anywhere
 
 
 def _both(

@@ -44,7 +44,7 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
         A predicate for each scan of the table: none if the query reads other tables only.
 
     Raises:
-        PredicateError: The query cannot be planned, or Iceberg does not tell what its scans filter by.
+        PredicateError: The query cannot be planned, or Iceberg does not give the filters of its scans.
     """
     from py4j.protocol import Py4JError
 
@@ -60,7 +60,7 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
         ]
     except Py4JError as e:
         raise PredicateError(
-            f"the filters of a query are not to be had from this version of Iceberg: {short_message(e)}"
+            f"this version of Iceberg does not give the filters of a query: {short_message(e)}"
         ) from e
 
 
@@ -143,7 +143,7 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
             )
         kind = kind.getSuperclass()
     raise PredicateError(
-        "the filters of a query are not to be had from this version of Iceberg: "
+        "this version of Iceberg does not give the filters of a query: "
         f"{scan.getClass().getSimpleName()} has no method {_FILTERS}"
     )
 
