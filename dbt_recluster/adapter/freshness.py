@@ -13,7 +13,6 @@ from typing import Any
 
 from dbt.adapters.base.impl import FreshnessResponse
 from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.macros import MacroResolverProtocol
 from dbt_common.exceptions import DbtRuntimeError
@@ -30,13 +29,6 @@ _INSTEAD = "give the source a loaded_at_field or a loaded_at_query"
 class FreshnessMethods(CatalogMethods):
     """The part of the adapter that knows when a table was last loaded."""
 
-    _capabilities = CapabilityDict(
-        {
-            Capability.TableLastModifiedMetadata: CapabilitySupport(support=Support.Full),
-            Capability.TableLastModifiedMetadataBatch: CapabilitySupport(support=Support.Full),
-        }
-    )
-
     def calculate_freshness_from_metadata_batch(
         self, sources: list[BaseRelation], macro_resolver: MacroResolverProtocol | None = None
     ) -> tuple[list[AdapterResponse | None], dict[BaseRelation, FreshnessResponse]]:
@@ -48,7 +40,9 @@ class FreshnessMethods(CatalogMethods):
                 response, found = self._last_modified(tables, macro_resolver)
             except DbtRuntimeError:
                 iceberg = [table for table in tables if self._why_unknown(table) is None]
-                if len(iceberg) in (0, len(tables)):
+                if not iceberg:
+                    continue
+                if len(iceberg) == len(tables):
                     raise
                 response, found = self._last_modified(iceberg, macro_resolver)
             responses.append(response)
@@ -86,9 +80,8 @@ class FreshnessMethods(CatalogMethods):
             macro_resolver=macro_resolver,
             needs_conn=True,
         )
-        by_name = {(table.schema, table.identifier): table for table in tables}
         freshness = {
-            by_name[row["schema"], row["identifier"]]: self._create_freshness_response(
+            tables[int(row["source"]) - 1]: self._create_freshness_response(
                 _moment(row["last_modified"]), _moment(row["snapshotted_at"])
             )
             for row in result.table

@@ -16,7 +16,7 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
-from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
+from dbt_recluster.iceberg.iceberg_table import LOADED_AT, Changes, Transaction
 from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
@@ -216,6 +216,8 @@ class RoundCommit:
                 self._replace(rewrite, group, transaction.table.java.sortOrder())
             for name, value in summary.items():
                 rewrite.set(name, value)
+            if (loaded_at := transaction.table.loaded_at(before)) is not None:
+                rewrite.set(LOADED_AT, str(loaded_at))
             rewrite.set("recluster.level", str(level))
             rewrite.commit()
             after = transaction.table.current_snapshot()

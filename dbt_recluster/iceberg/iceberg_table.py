@@ -45,6 +45,10 @@ def whole_number(text: str) -> int | None:
     return number if number <= GREATEST_LONG else None
 
 
+# In the summary of a recluster: when the rows that it rewrote were last changed.
+LOADED_AT = "recluster.loaded-at"
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One commit.
@@ -163,6 +167,17 @@ class IcebergTable:
         """Return a snapshot, or None if the table's metadata does not contain it."""
         snapshot = self.java.snapshot(snapshot_id)
         return None if snapshot is None else self._snapshot(snapshot)
+
+    def loaded_at(self, snapshot: Snapshot | None) -> int | None:
+        """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if nobody knows.
+
+        A rewrite of files does not change them. A recluster records the time: the load's snapshot may expire first.
+        """
+        while snapshot is not None and snapshot.operation == "replace":
+            if (recorded := snapshot.count(LOADED_AT)) is not None:
+                return recorded
+            snapshot = None if snapshot.parent is None else self.snapshot(snapshot.parent)
+        return None if snapshot is None else round(snapshot.at.timestamp() * 1000)
 
     def is_ancestor(self, snapshot_id: int, of: int) -> bool:
         """Whether a snapshot is another one or an ancestor of it, as far as its ancestors have not expired."""

@@ -32,6 +32,7 @@ sources:
       - {name: missing}
       - {name: with_query, identifier: parquet, config: {loaded_at_query: select timestamp '2020-01-01'}}
       - {name: expired}
+      - {name: reclustered}
   - name: beside
     database: freshness
     schema: "{{ target.schema }}"
@@ -55,7 +56,7 @@ class TestFreshness:
         for name, value in settings.items():
             spark.conf.set(f"spark.sql.catalog.freshness{name}", value)
         schema = project.test_schema
-        for table in (*ICEBERG, "expired"):
+        for table in (*ICEBERG, "expired", "reclustered"):
             spark.sql(f"create table {schema}.`{table}` (k int) using iceberg")
             if table != "never":
                 load(spark, f"{schema}.`{table}`")
@@ -137,6 +138,19 @@ class TestFreshness:
         found, _ = freshness("source:loaded.expired source:loaded.other", passes=False)
         assert f"the snapshot of the last load of {table} has expired" in found["loaded.expired"]
         assert found["loaded.other"] == last_load(spark, f"{project.test_schema}.other")
+
+    def test_a_recluster_remembers_the_load_that_expires(self, project: Any, spark: Any) -> None:
+        table = f"{project.test_schema}.reclustered"
+        loaded = last_load(spark, table)
+        recluster(spark, table, cluster_by="k", depth=1)
+        spark.sql(
+            f"call spark_catalog.system.expire_snapshots(table => '{table}', older_than => timestamp '2999-01-01')"
+        )
+        rewrite = f"table => '{table}', options => map('rewrite-all', 'true')"
+        spark.sql(f"call spark_catalog.system.rewrite_data_files({rewrite})")
+        kinds = {row[0] for row in spark.sql(f"select operation from {table}.snapshots").collect()}
+        assert kinds == {"replace"}
+        assert freshness("source:loaded.reclustered")[0]["loaded.reclustered"] == loaded
 
     def test_a_branch_that_became_main(self, project: Any, spark: Any) -> None:
         """Its snapshots are not in the table's history, only in the chain of parents."""
