@@ -80,6 +80,14 @@ class ModelMethods(ReplacingMethods):
             )
 
     @available.parse_none
+    def refuse_function(self, function: Mapping[str, Any]) -> None:
+        """Refuse a user-defined function; nothing is parsed of it here, so the project's models are built."""
+        raise ConfigurationError(
+            f"{function['name']} is a user-defined function, and Spark 3.5 has none in SQL or of dbt's kind in Python. "
+            "Write it as a macro, which every model can call"
+        )
+
+    @available.parse_none
     def call_as_outermost(self, materialization: Any) -> Any:
         """Call another adapter's materialization as if dbt did: it submits a Python job from no macro below one."""
         stack = materialization.stack

@@ -36,6 +36,31 @@ select id from {{ target.schema }}.missing
 """
 
 
+FUNCTION = """
+functions:
+  - name: doubled
+    arguments: [{name: price, data_type: double}]
+    returns: {data_type: double}
+"""
+
+
+class TestFunctions:
+    @pytest.fixture(scope="class")
+    def functions(self) -> dict[str, str]:
+        return {"doubled.sql": "price * 2", "doubled.yml": FUNCTION}
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {"calls.sql": "select {{ function('doubled') }}(1.5) as p", "other.sql": "select 1 as id"}
+
+    def test_functions_are_refused_in_one_sentence(self, project: Any) -> None:
+        results, log = run_dbt_and_capture(["build"], expect_pass=False)
+        status = {result.node.name: str(result.status) for result in results}
+        assert status == {"doubled": "error", "calls": "skipped", "other": "success"}
+        assert "doubled is a user-defined function, and Spark 3.5 has none in SQL" in " ".join(log.split())
+        assert "in macro" not in log
+
+
 class TestWhatWorks:
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:

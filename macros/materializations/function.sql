@@ -1,0 +1,3 @@
+{% materialization function, adapter='recluster', supported_languages=['sql', 'python'] %}
+  {%- do adapter.refuse_function(model) -%}
+{% endmaterialization %}
