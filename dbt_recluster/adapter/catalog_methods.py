@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from dbt.adapters.base.impl import catch_as_completed
 from dbt.adapters.base.meta import available
-from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.base.relation import BaseRelation, InformationSchema
 from dbt.adapters.contracts.relation import RelationType
+from dbt.adapters.spark.column import SparkColumn
+from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.utils.executor import executor
 
 from dbt_recluster.adapter.relation import ReclusterRelation
@@ -28,6 +31,8 @@ class CatalogMethods(SessionMethods):
     """The part of the adapter that lists and describes what there is."""
 
     Relation = ReclusterRelation
+    # dbt's limit of 100 is for adapters that name them all in one statement.
+    MAX_SCHEMA_METADATA_RELATIONS = sys.maxsize
 
     def _build_spark_relation_list(
         self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
@@ -66,6 +71,10 @@ class CatalogMethods(SessionMethods):
                 database or self.catalogs.current, schema_relation.without_identifier().render()
             )
         ]
+
+    def parse_columns_from_information(self, relation: BaseRelation) -> list[SparkColumn]:
+        """Return the columns of a relation; dbt-spark before 1.11 has none where the listing tells none."""
+        return super().parse_columns_from_information(relation) or self.get_columns_in_relation(relation)
 
     @available.parse_none
     def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
@@ -107,6 +116,24 @@ class CatalogMethods(SessionMethods):
                 for schema in schemas
             ]
             return catch_as_completed(futures)
+
+    def _get_one_catalog_by_relations(
+        self,
+        information_schema: InformationSchema,  # noqa: ARG002
+        relations: Iterable[BaseRelation],
+        used_schemas: frozenset[tuple[str, str]],  # noqa: ARG002
+    ) -> agate.Table:
+        """Describe the relations that ``dbt docs`` is asked for, and none of the others in their schemas."""
+        import agate
+
+        listed = (self.get_relation(r.database, str(r.schema), str(r.identifier)) for r in relations)
+        columns = [
+            column
+            for relation in listed
+            if relation is not None
+            for column in self._get_columns_for_catalog(relation)
+        ]
+        return agate.Table.from_object(columns, column_types=DEFAULT_TYPE_TESTER)
 
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.events.types import AdapterEventWarning
 from dbt.adapters.spark.impl import SparkConfig
@@ -58,8 +59,15 @@ if TYPE_CHECKING:
 # dbt does not check the values of an adapter's configs; ModelOptions does.
 ReclusterConfig: type[SparkConfig] = make_dataclass(
     "ReclusterConfig",
-    [(name, Any, None) for name in ("catalog", *CONFIGS)],
+    [(name, Any, None) for name in ("catalog", "catalog_name", *CONFIGS)],
     bases=(SparkConfig,),
+)
+
+_CAPABILITIES = (
+    Capability.TableLastModifiedMetadata,
+    Capability.TableLastModifiedMetadataBatch,
+    Capability.SchemaMetadataByRelations,
+    Capability.CatalogsV2,
 )
 
 
@@ -70,6 +78,7 @@ class ReclusterAdapter(ModelMethods):
     """
 
     AdapterSpecificConfigs = ReclusterConfig
+    _capabilities = CapabilityDict({c: CapabilitySupport(support=Support.Full) for c in _CAPABILITIES})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -17,9 +17,9 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.catalog_integrations import IntegrationMethods
 from dbt_recluster.adapter.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
-from dbt_recluster.adapter.freshness import FreshnessMethods
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.catalog_files import without_scheme
 
@@ -27,7 +27,7 @@ _OVERWRITES = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
 logger = AdapterLogger("Recluster")
 
 
-class ReplacingMethods(FreshnessMethods):
+class ReplacingMethods(IntegrationMethods):
     """The part of the adapter that puts one table in the place of another."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

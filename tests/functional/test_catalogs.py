@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dbt.adapters.events.types import SQLQuery
 from dbt.tests.util import run_dbt, run_dbt_and_capture
+from dbt_common.events.event_catcher import EventCatcher
 from operations import operate, operate_json
 
 from dbt_recluster.clustering.suspension import suspended_since
@@ -129,3 +131,15 @@ class TestCatalogBeside:
             nodes
         )
         assert "source.test.loaded.colours" in catalog["sources"]
+
+    def test_docs_of_a_selection_describe_nothing_else(self, project: Any) -> None:
+        described = EventCatcher(SQLQuery, predicate=lambda event: "describe extended" in event.data.sql)
+        run_dbt(["docs", "generate", "--no-compile"], callbacks=[described.catch])
+        everything = len(described.caught_events)
+        described.flush()
+        run_dbt(["docs", "generate", "--select", "events"], callbacks=[described.catch])
+        (statement,) = (event.data.sql for event in described.caught_events)
+        assert f"{CATALOG}.{project.test_schema}.events" in statement
+        assert everything > 4
+        catalog = json.loads((Path(project.project_root) / "target" / "catalog.json").read_text())
+        assert list(catalog["nodes"]) == ["model.test.events"]
