@@ -112,6 +112,10 @@ class CommitStateUnknownError(ReclusterError):
     """The catalog did not confirm the commit. The table is as before or as after; no file is deleted."""
 
 
+class CommitMismatchError(ReclusterError):
+    """A round is committed, and does not count the rows and files that it must. The message says how to roll back."""
+
+
 class OrphanFilesError(ReclusterError):
     """A recluster failed, and files that it had written could not be deleted. The table does not use them."""
 

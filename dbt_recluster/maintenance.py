@@ -146,6 +146,7 @@ def recluster(
         ConcurrentChangeError: Other writers were faster five times in a row.
         MergeFailedError, CommitFailedError: Blocks could not be read or written, or the catalog did not answer.
         CommitStateUnknownError: The catalog did not confirm a commit.
+        CommitMismatchError: What was committed beside another writer's commit has to be rolled back.
         OrphanFilesError: Something failed, and files written before could not be deleted.
     """
     options = ReclusterOptions(

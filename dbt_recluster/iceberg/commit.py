@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dbt_recluster.exceptions import (
     CommitFailedError,
+    CommitMismatchError,
     CommitStateUnknownError,
     ConcurrentChangeError,
     orphan_note,
@@ -22,13 +23,13 @@ from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
-from dbt_recluster.iceberg.rewrite.verification import verify_counts
+from dbt_recluster.iceberg.rewrite.verification import verify_committed, verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.sort_order import TableChange
 
 if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +98,8 @@ class RoundCommit:
     change: TableChange = field(default_factory=TableChange)
     _orphans: list[str] = field(default_factory=list, init=False)
     _conflicts: int = field(default=0, init=False)
-    # Whether the catalog may have the new files of the remaining groups; nobody else has them.
-    _is_sent: bool = field(default=False, init=False)
+    # What the snapshots replace that the catalog may have, by their ids; nobody else has the new files.
+    _sent: Mapping[int, Sequence[RewrittenGroup]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Begin with all groups."""
@@ -115,25 +116,30 @@ class RoundCommit:
                 are deleted.
             CommitFailedError: The catalog could not be reached, or refused, or the new snapshot would not list the
                 rows that it should. The new files are deleted.
+            CommitMismatchError: Another writer committed while Iceberg sent the snapshots, and they are not what was
+                checked. They are part of the table.
             CommitStateUnknownError: The catalog did not answer. The new files are kept, and named.
             OrphanFilesError: The commit failed, and some of the new files could not be deleted.
         """
         try:
-            snapshots = self._attempt()
+            committed = self._attempt()
         except ConcurrentChangeError:
             raise
         except BaseException as e:
-            if not self._is_sent:
+            if not self._sent:
                 discard_files(self.table, _files(self._remaining), e)
             if isinstance(e, Exception):
-                raise (self._unknown(e) if self._is_sent else self._failed(e)) from e
-            if self._is_sent:  # Ctrl-C stays Ctrl-C
+                raise (self._unknown(e) if self._sent else self._failed(e)) from e
+            if self._sent:  # Ctrl-C stays Ctrl-C
                 logger.warning("%s", self._unknown(e))
             raise
-        return CommittedRound(tuple(self._remaining), tuple(snapshots), self._conflicts, tuple(self._orphans))
+        verify_committed(self.table, committed, self._sent)
+        return CommittedRound(
+            tuple(self._remaining), tuple(self._sent), self._conflicts, tuple(self._orphans)
+        )
 
-    def _attempt(self) -> Sequence[int]:
-        """Make attempts until one succeeds; return the ids of the new snapshots."""
+    def _attempt(self) -> IcebergTable:
+        """Make attempts until one succeeds; return the table in a state that has the snapshots."""
         retries = self.table.number_property("commit.retry.num-retries", _RETRIES, least=0)
         while True:
             try:
@@ -145,8 +151,8 @@ class RoundCommit:
                 self.table.refresh()
                 current = self.table.snapshot_id
                 if self._is_committed(conflict, current):
-                    return conflict.snapshot_ids
-                self._is_sent = False
+                    return self.table
+                self._sent = {}
                 self._conflicts += 1
                 if conflict.is_of_blocks:
                     self._leave_out_changed(current)
@@ -162,15 +168,15 @@ class RoundCommit:
             orphans=self._orphans,
         ) from conflict.cause
 
-    def _send(self) -> Sequence[int]:
-        """Make one attempt; return the ids of the new snapshots."""
+    def _send(self) -> IcebergTable:
+        """Make one attempt; return the table as it was committed."""
         try:
-            transaction, snapshots = self._transaction()
+            transaction, added = self._transaction()
         except Exception as e:
             if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
                 raise _ConflictError(e, is_of_blocks=True) from e
             raise
-        self._is_sent = True
+        self._sent = added
         try:
             self.table.commit(transaction.java)
         except Exception as e:
@@ -178,39 +184,41 @@ class RoundCommit:
                 raise
             is_of_blocks = is_caused_by(e, f"{_EXCEPTIONS}ValidationException")
             if is_of_blocks or is_caused_by(e, f"{_EXCEPTIONS}CommitFailedException"):
-                raise _ConflictError(e, transaction.base, snapshots, is_of_blocks=is_of_blocks) from e
-            self._is_sent = not is_instance(e, f"{_EXCEPTIONS}CleanableFailure")
+                raise _ConflictError(e, transaction.base, is_of_blocks=is_of_blocks) from e
+            if is_instance(e, f"{_EXCEPTIONS}CleanableFailure"):
+                self._sent = {}
             raise
-        return snapshots
+        # Where Iceberg has applied the changes again, this has those that it sent last.
+        return transaction.table
 
-    def _transaction(self) -> tuple[Transaction, Sequence[int]]:
-        """Return the transaction and the ids of its snapshots."""
+    def _transaction(self) -> tuple[Transaction, Mapping[int, Sequence[RewrittenGroup]]]:
+        """Return the transaction, and what its snapshots replace by their ids, which they keep."""
         # If another commit comes between this and the catalog, Iceberg applies the changes again. Nothing may keep it
         # from that: Iceberg takes a change that fails then for a commit that did not take place, and deletes its
-        # manifests, also where the catalog has it and only the answer was lost.
+        # manifests, also where the catalog has it and only the answer was lost. So the counts of what was committed
+        # are verified afterwards.
         transaction = Transaction.begin(self.table)
         try:
             self.change.add_to(transaction)
             added = self._rewrite(transaction)
             all_replaced = len(self._remaining) == len(self.groups)
+            levels = {snapshot_id: run[0].source.level for snapshot_id, run in added.items()}
             transaction.set_properties(
-                self.level_changes.properties(transaction.table, added, all_replaced=all_replaced)
+                self.level_changes.properties(transaction.table, levels, all_replaced=all_replaced)
             )
-            snapshots = [snapshot.id for snapshot, _ in added]
-            transaction.set_properties(self.properties(snapshots, transaction.table))
+            transaction.set_properties(self.properties(list(added), transaction.table))
         except BaseException:
             transaction.clean_up()
             raise
-        return transaction, snapshots
+        return transaction, added
 
-    def _rewrite(self, transaction: Transaction) -> list[tuple[Snapshot, int]]:
-        """Replace the files of each run; return the new snapshots, each with the level of its blocks."""
+    def _rewrite(self, transaction: Transaction) -> dict[int, list[RewrittenGroup]]:
+        """Replace the files of each run; return the runs by the ids of their snapshots."""
         summary = self.summary(self._remaining)
-        added = []
+        added = {}
         by_run = sorted(self._remaining, key=lambda group: group.source.run)
         for _, members in groupby(by_run, key=lambda group: group.source.run):
             run, before = list(members), transaction.table.current_snapshot()
-            level = run[0].source.level
             rewrite = transaction.java.newRewrite().validateFromSnapshot(self.snapshot_id)
             for group in run:
                 self._replace(rewrite, group, transaction.table.java.sortOrder())
@@ -218,13 +226,13 @@ class RoundCommit:
                 rewrite.set(name, value)
             if (loaded_at := transaction.table.loaded_at(before)) is not None:
                 rewrite.set(LOADED_AT, str(loaded_at))
-            rewrite.set("recluster.level", str(level))
+            rewrite.set("recluster.level", str(run[0].source.level))
             rewrite.commit()
             after = transaction.table.current_snapshot()
             assert before is not None
             assert after is not None
             verify_counts(before, after, run)
-            added.append((after, level))
+            added[after.id] = run
         return added
 
     def _replace(self, rewrite: Any, group: RewrittenGroup, order: Any) -> None:
@@ -247,9 +255,9 @@ class RoundCommit:
         conflict with the first. The files of a snapshot that exists must never be deleted, even if another writer has
         replaced them since.
         """
-        if current is None or conflict.base is None or not conflict.snapshot_ids:
+        if current is None or conflict.base is None or not self._sent:
             return False
-        if any(map(self.table.has_snapshot, conflict.snapshot_ids)):
+        if any(map(self.table.has_snapshot, self._sent)):
             return True
         if self.table.is_ancestor(conflict.base, of=current):
             return False  # what came after it has not expired, and is not ours
@@ -273,7 +281,14 @@ class RoundCommit:
             "This round changed nothing, and its new files are deleted."
         )
 
-    def _unknown(self, error: BaseException) -> CommitStateUnknownError:
+    def _unknown(self, error: BaseException) -> CommitStateUnknownError | CommitMismatchError:
+        try:
+            self.table.refresh()
+            verify_committed(self.table, self.table, self._sent)
+        except CommitMismatchError as mismatch:
+            return mismatch
+        except Exception:
+            logger.debug("%s cannot be read after a commit", self.table.name, exc_info=True)
         files = [str(file.location()) for file in _files(self._remaining)]
         return CommitStateUnknownError(
             f"Whether the recluster of {self.table.name} was committed is unknown: {short_message(error)}. The table "
@@ -287,23 +302,14 @@ class _ConflictError(Exception):
 
     Attributes:
         cause: Iceberg's exception.
-        base: The snapshot that the attempt was made for.
-        snapshot_ids: The snapshots that were sent to the catalog; none if the attempt failed before.
+        base: The snapshot that the attempt was made for; None if it was not sent to the catalog.
         is_of_blocks: Whether the other writer may have changed blocks of the groups.
     """
 
-    def __init__(
-        self,
-        cause: BaseException,
-        base: int | None = None,
-        snapshot_ids: Sequence[int] = (),
-        *,
-        is_of_blocks: bool,
-    ):
+    def __init__(self, cause: BaseException, base: int | None = None, *, is_of_blocks: bool):
         super().__init__(str(cause))
         self.cause = cause
         self.base = base
-        self.snapshot_ids = tuple(snapshot_ids)
         self.is_of_blocks = is_of_blocks
 
 

@@ -2,9 +2,9 @@
 
 Every manifest entry keeps the snapshot that added its file, and that snapshot's sequence number, also when manifests
 are rewritten and snapshots expire. So a run is one of our snapshots, and the property has the level of each that has
-blocks, by a number: the sequence number, or the id where there is none, as in tables of format version 1. Where these
-levels do not fit, those of the lower half of the numbers become one mean. Their blocks have rested for long, since a
-merge would have given them a new number.
+blocks, by a number: the id as long as no later commit knows the sequence number, or where there is none, as in tables
+of format version 1. Where these levels do not fit, those of the lower half of the numbers become one mean. Their blocks
+have rested for long, since a merge would have given them a new number.
 
 A lost level makes its blocks level 0, which costs work and never rows.
 """
@@ -12,7 +12,7 @@ A lost level makes its blocks level 0, which costs work and never rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -26,13 +26,14 @@ from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 
 if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 PROPERTY = table_properties.LEVELS
 # Earlier versions of this package recorded each level by itself, by the snapshot's id.
 _EARLIER = "recluster.level."
 # Characters of the property; a Hive metastore may hold 4,000.
 LONGEST = 3_900
+_DIGITS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def level_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +69,7 @@ class RecordedLevels:
             recorded = json.loads(properties.get(PROPERTY, "{}"))
             packed: dict[int, int] = {}
             for level, differences in recorded["levels"].items():
-                packed |= dict.fromkeys(accumulate(map(int, differences.split())), int(level))
+                packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
             last_old, mean_old = map(int, recorded["old"])
             numbers = (*packed, *packed.values(), last_old, mean_old)
             if min(numbers) >= 0 and max(numbers) <= GREATEST_LONG:
@@ -91,7 +92,7 @@ class RecordedLevels:
         for number in sorted(self.by_number):
             by_level.setdefault(self.by_number[number], [0]).append(number)
         differences = {
-            level: " ".join(str(number - before) for before, number in pairwise(numbers))
+            level: "".join(_packed(number - before) for before, number in pairwise(numbers))
             for level, numbers in by_level.items()
         }
         recorded = {"old": [self.last_old, self.mean_old], "levels": differences}
@@ -107,6 +108,34 @@ class RecordedLevels:
         mean = np.average(levels, weights=[self.last_old, *share.tolist()])
         young_levels = {n: self.by_number[n] for n in young.tolist()}
         return RecordedLevels(young_levels, max(self.last_old, int(old[-1])), round(float(mean)))
+
+
+def _packed(number: int) -> str:
+    """Return a positive number to the base of `_DIGITS`, of which the last is a capital letter."""
+    number, last = divmod(number, len(_DIGITS))
+    text = _DIGITS[last].upper()
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        text = _DIGITS[digit] + text
+    return text
+
+
+def _unpacked(text: str) -> Iterator[int]:
+    """Yield the numbers of a text.
+
+    Raises:
+        ValueError: It is none of numbers.
+    """
+    number = 0
+    for digit in text:
+        number = number * len(_DIGITS) + _DIGITS.index(digit.lower())
+        if number > GREATEST_LONG:
+            break
+        if digit.isupper():
+            yield number
+            number = 0
+    if number:
+        raise ValueError("the last number has no end")
 
 
 @dataclass(frozen=True)
@@ -141,13 +170,13 @@ class LevelChanges:
         return cls(planned, outdated, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
     def properties(
-        self, table: IcebergTable, added: Sequence[tuple[Snapshot, int]], *, all_replaced: bool
+        self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool
     ) -> dict[str, str | None]:
         """Return the properties to set, None to remove one.
 
         Args:
             table: The table as the commit leaves it.
-            added: The snapshots of the commit, with the level of their blocks.
+            added: The level of the blocks of each snapshot of the commit, by its id.
             all_replaced: Whether it replaces all block sets.
         """
         now = RecordedLevels.of(table.properties)
@@ -155,7 +184,8 @@ class LevelChanges:
         levels = {number: level for number, level in self.live.items() if number not in gone}
         # Others may have committed merges since the plan.
         levels |= {n: level for n, level in now.by_number.items() if n not in self.planned.by_number}
-        levels |= {snapshot.sequence_number or snapshot.id: level for snapshot, level in added}
+        # Another commit may still take the sequence number of a snapshot, but not its id.
+        levels |= added
         text = RecordedLevels(levels, now.last_old, now.mean_old).packed()
         return {**dict.fromkeys(self.outdated), PROPERTY: text}
 

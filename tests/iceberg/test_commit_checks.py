@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tables import (
     Meanwhile,
     append,
     checksum,
+    levels,
     list_again,
     local_path,
     make_table,
@@ -23,7 +25,12 @@ from tables import (
 
 from dbt_recluster.clustering import recluster as recluster_module
 from dbt_recluster.clustering.checkpoint import Checkpoint
-from dbt_recluster.exceptions import CommitFailedError, CommitStateUnknownError, ReclusterError
+from dbt_recluster.exceptions import (
+    CommitFailedError,
+    CommitMismatchError,
+    CommitStateUnknownError,
+    ReclusterError,
+)
 from dbt_recluster.iceberg import commit, locks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
@@ -42,14 +49,17 @@ def unused_manifests(spark: Any, name: str) -> set[str]:
     return {path.name for path in directory.glob("*.avro")} - known
 
 
-def commit_after(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any], times: int = 1) -> None:
-    """Let another writer commit when a transaction is made and not yet sent."""
-    send, left = IcebergTable.commit, [change] * times
+def commit_after(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any], then: Callable[[], Any] = lambda: None
+) -> None:
+    """Let another writer commit when a transaction is made and not yet sent, and after it has been sent."""
+    send, left = IcebergTable.commit, [change]
 
     def change_and_send(table: IcebergTable, transaction: Any) -> None:
         if left:
             left.pop()()
         send(table, transaction)
+        then()
 
     monkeypatch.setattr(IcebergTable, "commit", change_and_send)
 
@@ -100,6 +110,93 @@ def test_an_append_while_the_transaction_is_sent(
     assert (len(result.rounds), result.rounds[0].blocks_in) == (1, 6)
     assert checksum(spark, name)[0] == 6010
     assert orphans(spark, name) == set()
+    # The other commit took the sequence number that the new blocks would have had.
+    assert [level > 0 for level in levels(spark, name)] == [False] + [True] * result.rounds[0].blocks_out
+
+
+def list_first_again(spark: Any, name: str) -> None:
+    list_again(spark, name, "id = 1")
+
+
+def roll_back(spark: Any, error: CommitMismatchError) -> None:
+    """Run the statement that the error names."""
+    (statement,) = re.findall(r"CALL .*?system\.rollback_to_snapshot\('.*', \d+\)", str(error))
+    spark.sql(statement)
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("order", ["manifests first", "manifests last"])
+def test_a_file_that_another_writer_lists_again_while_the_transaction_is_sent(
+    spark: Any, schema: str, hadoop_catalog: str, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Iceberg applies the transaction again and removes both listings. Nobody counts before it is committed."""
+    if order == "manifests first":
+        name = make_table(spark, f"{hadoop_catalog}.a", files=3, name="`it's ``odd```")
+    else:
+        name = make_table(spark, schema, files=3)
+    append(spark, name, 10_000, 3000, files=3)
+    made: list[tuple[int, int]] = []
+
+    def change() -> None:
+        for step in (rewrite_manifests, list_first_again)[:: 1 if order == "manifests first" else -1]:
+            step(spark, name)
+        made.append(checksum(spark, name))
+
+    commit_after(monkeypatch, change)
+    wrong = (
+        "data-files = 7, which must be 6"
+        if order == "manifests first"
+        else "duplicate-files = 1, which must be 0"
+    )
+    with pytest.raises(CommitMismatchError, match=f"deleted-{wrong}") as e:
+        recluster(spark, name, "k", **OPTIONS)
+    table = IcebergTable.load(spark, name)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert all(str(part) in str(e.value) for part in (name, snapshot.id, snapshot.parent, "is undone too"))
+    spark.sql(f"refresh table {name}")
+    assert checksum(spark, name)[0] == made[0][0] - 1000
+    roll_back(spark, e.value)
+    assert checksum(spark, name) == made[0]
+    monkeypatch.undo()
+    assert recluster(spark, name, **OPTIONS).rounds
+    assert checksum(spark, name) == made[0]
+
+
+def test_a_wrong_commit_and_what_follows_it(spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever follows: another commit, the loss of the catalog's answer, or the expiry of the rows."""
+    for follows in ("another commit", "no answer", "an expiry"):
+        name = make_table(spark, schema, name=follows.replace(" ", "_"), files=3)
+        append(spark, name, 10_000, 3000, files=3)
+
+        def change(name: str = name) -> None:
+            rewrite_manifests(spark, name)
+            list_first_again(spark, name)
+
+        def follow(follows: str = follows, name: str = name) -> None:
+            if follows == "another commit":
+                append(spark, name, 20_000, 10)
+            elif follows == "an expiry":
+                table = IcebergTable.load(spark, name)
+                expire = table.java.expireSnapshots().expireOlderThan(2**62).retainLast(1)
+                expire.cleanExpiredFiles(False).commit()
+            else:
+                raise ValueError("no answer")
+
+        with monkeypatch.context() as patch:
+            commit_after(patch, change, follow)
+            with pytest.raises(CommitMismatchError, match="deleted-data-files = 7, which must be 6") as e:
+                recluster(spark, name, "k", **OPTIONS)
+        later = IcebergTable.load(spark, name).snapshot_id
+        spark.sql(f"refresh table {name}")
+        assert checksum(spark, name)[0] == (6010 if follows == "another commit" else 6000)
+        assert (f"undoes {later} too" in str(e.value)) == (follows == "another commit")
+        if follows == "an expiry":
+            assert "CALL" not in str(e.value)
+            assert "has expired since" in str(e.value)
+        else:
+            roll_back(spark, e.value)
+            assert checksum(spark, name)[0] == 7000
 
 
 @pytest.mark.alike
@@ -136,7 +233,7 @@ def test_whatever_the_reason_a_table_that_would_lose_rows_is_not_committed(
     "totals", [{}, {"total-records": "many", "total-data-files": "-1"}, {"total-records": "1"}]
 )
 def test_what_other_writers_have_not_counted(
-    spark: Any, schema: str, tmp_path: Path, totals: dict[str, str]
+    spark: Any, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, totals: dict[str, str]
 ) -> None:
     original = make_table(spark, schema, name="original")
     before = checksum(spark, original)
@@ -153,6 +250,15 @@ def test_what_other_writers_have_not_counted(
     catalog.registerTable(package.catalog.TableIdentifier.parse(name), file.as_uri())
     assert recluster(spark, name, "k", **OPTIONS).rounds
     assert checksum(spark, name) == before
+    append(spark, name, 10_000, 6000, files=6)
+
+    def change() -> None:
+        rewrite_manifests(spark, name)
+        list_again(spark, name, "id = 10001")
+
+    commit_after(monkeypatch, change)
+    with pytest.raises(CommitMismatchError, match="deleted-data-files"):
+        recluster(spark, name, **OPTIONS)
 
 
 SETTINGS = {

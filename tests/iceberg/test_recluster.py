@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tables import append, checksum, make_table, metadata_file, recorded_levels
+from tables import append, checksum, levels, make_table, metadata_file, recorded_levels
 
 from dbt_recluster.clustering.estimate import estimate_recluster
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -19,20 +19,11 @@ from dbt_recluster.exceptions import (
     OptionError,
     PredicateError,
 )
-from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.recorded_levels import PROPERTY, levels_and_runs
+from dbt_recluster.iceberg.recorded_levels import PROPERTY
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
 from dbt_recluster.planner import STRATEGIES
-
-
-def levels(spark: Any, name: str) -> list[int]:
-    table = IcebergTable.load(spark, name)
-    key = table_cluster_key(table)
-    assert key is not None
-    found, _ = levels_and_runs(table, read_blocks(table, key), key)
-    return sorted(found.tolist())
 
 
 def snapshot(spark: Any, name: str) -> Any:
@@ -138,7 +129,7 @@ def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> 
     spark.sql(f"delete from {name}")
     append(spark, name, 0, 1000, files=3)
     recluster(spark, name, depth=1, block_rows=1000)
-    entries = spark.sql(f"select file_sequence_number from {name}.entries where status < 2").collect()
+    entries = spark.sql(f"select snapshot_id from {name}.entries where status < 2").collect()
     assert set(recorded_levels(spark, name)) == {row[0] for row in entries}
 
 
@@ -163,7 +154,7 @@ def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: An
 def test_levels_that_do_not_fit_become_a_mean(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 36)
+    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 49)
     name = make_table(spark, schema, files=0)
     for load in range(6):
         spark.sql(
@@ -172,7 +163,7 @@ def test_levels_that_do_not_fit_become_a_mean(
         )
         assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     properties = IcebergTable.load(spark, name).properties
-    assert len(properties[PROPERTY]) <= 36
+    assert len(properties[PROPERTY]) <= 49
     old, mean = json.loads(properties[PROPERTY])["old"]
     assert (old > 0, mean, set(levels(spark, name))) == (True, 1, {1})
     assert not recluster(spark, name, depth=1, block_rows=200).rounds

@@ -11,10 +11,12 @@ from unittest.mock import patch
 from urllib.parse import unquote, urlparse
 
 from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jvm import java_array, java_items, jvm
-from dbt_recluster.iceberg.recorded_levels import RecordedLevels
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels, levels_and_runs
 from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.sort_order import table_cluster_key
 
 MERGE_METHODS = ("ranges", "shuffle")
 
@@ -139,7 +141,10 @@ def list_again(spark: Any, name: str, where: str = "true", times: int = 1) -> se
 
 def rewrite_manifests(spark: Any, name: str) -> None:
     """Put all listings into one manifest: Iceberg counts the removal of only one of them then."""
-    spark.sql(f"call spark_catalog.system.rewrite_manifests('{name}')")
+    table = IcebergTable.load(spark, name)
+    actions = table.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    actions.rewriteManifests(table.java).execute()
+    spark.sql(f"refresh table {name}")
 
 
 def local_path(location: str) -> Path:
@@ -189,5 +194,14 @@ def raise_java(spark: Any, name: str, message: str) -> None:
 
 
 def recorded_levels(spark: Any, name: str) -> dict[int, int]:
-    """The levels that a table has recorded, by the sequence number of the snapshot that added the blocks."""
+    """The levels that a table has recorded, by the snapshot that added the blocks: its id, or sequence number."""
     return dict(RecordedLevels.of(IcebergTable.load(spark, name).properties).by_number)
+
+
+def levels(spark: Any, name: str) -> list[int]:
+    """The levels of all blocks, in order."""
+    table = IcebergTable.load(spark, name)
+    key = table_cluster_key(table)
+    assert key is not None
+    found, _ = levels_and_runs(table, read_blocks(table, key), key)
+    return sorted(found.tolist())

@@ -30,7 +30,7 @@ def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() ->
     assert RecordedLevels.of({**good, **bad, "owner": "1", "7": "1"}).by_number == {5: 3, 2**63 - 1: 0}
     for number in numbers:
         assert RecordedLevels.of({"recluster.level.5": number}).by_number == {}
-    both = {**good, PROPERTY: '{"old":[0,0],"levels":{"2":"7 1"}}'}
+    both = {**good, PROPERTY: '{"old":[0,0],"levels":{"2":"HB"}}'}
     assert RecordedLevels.of(both).by_number == {5: 3, 2**63 - 1: 0, 7: 2, 8: 2}
     assert level_properties({**both, "recluster.levels2": "", "owner": ""}) == both
 
@@ -39,11 +39,15 @@ def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() ->
     "change",
     [
         {"levels": {"0": "x"}},
-        {"levels": {"x": "5"}},
-        {"levels": {"-1": "5"}},
-        {"levels": {"0": "-5"}},
-        {"levels": {"0": f"{2**62} {2**62}"}},
-        {"levels": ["5"]},
+        {"levels": {"0": "K C"}},
+        {"levels": {"0": "5"}},
+        {"levels": {"0": "\u00c9"}},
+        {"levels": {"0": 5}},
+        {"levels": {"x": "F"}},
+        {"levels": {"-1": "F"}},
+        {"levels": {"0": "dsqyomtlwmkgiI"}},
+        {"levels": {"0": "b" * 100_000 + "B"}},
+        {"levels": ["F"]},
         {"levels": None},
         {"old": [5]},
         {"old": [-5, 1]},
@@ -53,7 +57,7 @@ def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() ->
     ],
 )
 def test_a_malformed_property_is_ignored(change: dict[str, Any]) -> None:
-    good = {"old": [5, 1], "levels": {"3": "10 2"}}
+    good = {"old": [5, 1], "levels": {"3": "KC"}}
     assert looked_up(RecordedLevels.of({PROPERTY: json.dumps(good)}), [0, 4, 6, 10, 12]) == [-1, 1, -1, 3, 3]
     assert RecordedLevels.of({PROPERTY: json.dumps({**good, **change})}) == RecordedLevels()
 

@@ -1,13 +1,15 @@
-"""Verify before the commit that the new files hold the rows of the files they replace."""
+"""Verify that the new files hold the rows of the files they replace, and that a commit leaves all others alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import CommitFailedError, MergeFailedError
+from dbt_recluster.exceptions import CommitFailedError, CommitMismatchError, MergeFailedError
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.scan import ColumnCounts, column_counts, written_counts
+from dbt_recluster.table_names import join_parts, name_parts
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
@@ -83,15 +85,50 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
 
 
 def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
-    """Compare what a snapshot that replaces blocks counts with what it should: no other row of the table is touched.
+    """Compare what a snapshot that replaces blocks counts with what it should, before its commit.
 
     Args:
-        before: The snapshot before it, whose writer need not have counted.
-        after: The snapshot, before its commit.
+        before: The snapshot before it.
+        after: The snapshot.
         groups: What it replaces.
 
     Raises:
         CommitFailedError: They differ.
+    """
+    if difference := _wrong_count(before, after, groups):
+        raise CommitFailedError(
+            f"the new snapshot would have {difference}. A file that the table lists more than once may be the reason"
+        )
+
+
+def verify_committed(
+    table: IcebergTable, committed: IcebergTable, added: Mapping[int, Sequence[RewrittenGroup]]
+) -> None:
+    """Compare the counts of snapshots once more after their commit.
+
+    If another commit comes between :func:`verify_counts` and the catalog, Iceberg applies the changes again, to the
+    snapshot of that commit, and tells nobody.
+
+    Args:
+        table: The table.
+        committed: The table in a state that has these snapshots; those that have expired are passed over.
+        added: What each snapshot replaces, by its id.
+
+    Raises:
+        CommitMismatchError: They differ. No file is deleted, so the snapshot before still has all rows.
+    """
+    for snapshot_id, groups in added.items():
+        after = committed.snapshot(snapshot_id)
+        if after is None or after.parent is None:
+            continue
+        if difference := _wrong_count(committed.snapshot(after.parent), after, groups):
+            raise CommitMismatchError(_how_to_roll_back(table, after, after.parent, difference))
+
+
+def _wrong_count(before: Snapshot | None, after: Snapshot, groups: Sequence[RewrittenGroup]) -> str | None:
+    """Return the first count of a snapshot that is not what it should be: no other row of the table is touched.
+
+    The writer of the snapshot before it need not have counted.
     """
     old = [file for group in groups for file in group.source.files]
     removed = {"data-files": len(old), "records": sum(file.rows for file in old)}
@@ -103,15 +140,34 @@ def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenG
     expected = {"added-delete-files": 0, "deleted-duplicate-files": 0}
     for what in removed:
         expected |= {f"added-{what}": added[what], f"deleted-{what}": removed[what]}
-        total = before.count(f"total-{what}")
+        total = None if before is None else before.count(f"total-{what}")
         if total is not None and total + added[what] >= removed[what]:
             expected[f"total-{what}"] = total + added[what] - removed[what]
     for name, count in expected.items():
-        if (actual := after.count(name) or 0) != count:
-            raise CommitFailedError(
-                f"the new snapshot would have {name} = {actual}, which must be {count}. A file that the table lists "
-                "more than once may be the reason"
-            )
+        if (found := after.count(name) or 0) != count:
+            return f"{name} = {found}, which must be {count}"
+    return None
+
+
+def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, difference: str) -> str:
+    name = name_parts(table.identifier)
+    literal = join_parts(name).replace("\\", "\\\\").replace("'", "\\'")
+    rollback = f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot('{literal}', {parent})"
+    found = (
+        f"{table.name} was reclustered, but another writer committed at the same moment, and snapshot {after.id} has "
+        f"{difference}. A file that the table lists more than once may be the reason. No file was deleted: snapshot "
+        f"{parent} has the rows as they were"
+    )
+    undone = "what is committed after it is undone too"
+    with suppress(Exception):  # the catalog may be gone by now
+        table.refresh()
+        if not table.has_snapshot(parent):
+            return f"{found}, but it has expired since, and its files may be deleted."
+        ancestors = [snapshot.id for snapshot in table.snapshots()]
+        later = ancestors[ancestors.index(after.id) + 1 :]
+        if later:
+            undone = f"it undoes {', '.join(map(str, later))} too, committed by others since: load that again"
+    return f"{found}. Until it expires, {rollback} restores it; {undone}."
 
 
 def _difference(
