@@ -71,7 +71,7 @@ def estimate_recluster(table: ClusteredTable, options: ReclusterOptions) -> Recl
     blocks = snapshot.blocks
     policy = replace(options.policy, max_bytes=None, block_bytes=table.block_bytes)
     end = simulate_final(snapshot.planned, policy, rounds=MOST_ROUNDS)
-    eligible = end.blocks.take(np.flatnonzero(end.blocks.level >= 0))
+    eligible = end.blocks.take(np.flatnonzero(~end.blocks.fixed))
     speed = rewrite_speed(table)
     return ReclusterEstimate(
         table=table.name,

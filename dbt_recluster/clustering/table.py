@@ -16,7 +16,7 @@ from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import require_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks
+from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
@@ -47,7 +47,7 @@ class SnapshotBlocks:
         metadata: All blocks.
         eligible: Positions in ``metadata`` of the blocks that the predicate admits.
         blocks: The eligible blocks for the planner, in the order of ``eligible``.
-        planned: The same, followed by the other blocks at level -1: none of them may be merged, and none of their
+        planned: The same, followed by the other blocks, which are fixed: none of them may be merged, and none of their
             keys may become deeper.
     """
 
@@ -204,9 +204,8 @@ class ClusteredTable:
         if not len(others):
             return SnapshotBlocks(metadata, eligible, blocks, blocks)
         both = metadata.take(np.concatenate([eligible, others]))
-        level, run = levels_and_runs(self.iceberg, both, self.key)
-        level = np.where(np.arange(len(both)) < len(eligible), level, -1)
-        return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, level, run))
+        fixed = np.arange(len(both)) >= len(eligible)
+        return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed))
 
     def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
@@ -232,16 +231,20 @@ class ClusteredTable:
         return self.planner_blocks(metadata)
 
     def planner_blocks(
-        self, metadata: BlockMetadata, level: IntArray | None = None, run: IntArray | None = None
+        self,
+        metadata: BlockMetadata,
+        level: IntArray | None = None,
+        run: IntArray | None = None,
+        fixed: BoolArray | None = None,
     ) -> Blocks:
         """Return blocks for the planner, with the recorded levels and runs unless others are given.
 
-        A block that the snapshot lists more than once has level -1, so no plan selects it.
+        No plan rewrites the fixed ones, nor a block that the snapshot lists more than once.
         """
         if level is None or run is None:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)
         if metadata.repeated is not None:
-            level = np.where(metadata.repeated, -1, level)
+            fixed = metadata.repeated if fixed is None else fixed | metadata.repeated
         return Blocks.build(
             lower=metadata.lower,
             upper=metadata.upper,
@@ -253,4 +256,5 @@ class ClusteredTable:
             unbounded=metadata.unbounded,
             deleted=metadata.deleted_rows,
             reads=self.key_reads,
+            fixed=fixed,
         )

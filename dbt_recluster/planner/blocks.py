@@ -67,11 +67,12 @@ class Blocks:
         points: Number of ranks: distinct bounds, counted separately in each partition.
         rows: Number of rows, int64 (n,), or None if unknown.
         bytes: Size in bytes, int64 (n,), or None if unknown.
-        level: How much merging is in a block, int64 (n,); 0 for new data. No plan merges a block of level -1.
+        level: How much merging is in a block, int64 (n,); 0 for new data.
         run: int64 (n,). Blocks with the same positive number were written together and are disjoint; 0 or less means
             unknown.
         partition: Codes from 0, int64 (n,).
         unbounded: bool (n,), true where an upper bound is unknown or above every value.
+        fixed: bool (n,), true for blocks that no plan may rewrite.
         extents: The part of each block's bounds that planning trusts.
         deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
         reads: Where reads end, or None if no reads are known.
@@ -86,6 +87,7 @@ class Blocks:
     run: IntArray
     partition: IntArray
     unbounded: BoolArray
+    fixed: BoolArray
     extents: Extents
     deleted: IntArray | None = None
     reads: ReadEnds | None = None
@@ -144,6 +146,7 @@ class Blocks:
         unbounded: Keys | None = None,
         deleted: Keys | None = None,
         reads: Reads | None = None,
+        fixed: Keys | None = None,
     ) -> Blocks:
         """Describe n blocks by their bounds.
 
@@ -160,6 +163,7 @@ class Blocks:
                 A block without bounds has lower None and unbounded True: it covers its whole partition.
             deleted: int (n,), how many of the rows are deleted. Needs ``rows``.
             reads: Ranges of the key that queries read.
+            fixed: bool (n,), true for blocks that no plan may rewrite; none by default.
 
         Raises:
             BoundsError: Lengths differ, keys cannot be compared, a figure is negative, or lower exceeds upper.
@@ -177,10 +181,13 @@ class Blocks:
             points=points,
             rows=None if rows is None else whole_numbers("rows", rows, n),
             bytes=None if bytes is None else whole_numbers("bytes", bytes, n),
-            level=np.zeros(n, np.int64) if level is None else whole_numbers("level", level, n, -1),
+            level=np.zeros(n, np.int64) if level is None else whole_numbers("level", level, n),
             run=runs,
             partition=codes,
             unbounded=np.logical_or.reduce(masks),
+            fixed=np.zeros(n, np.bool_)
+            if fixed is None
+            else whole_numbers("fixed", fixed, n).astype(np.bool_),
             extents=block_extents(rank_lower, rank_upper, bounds_by_column, codes, runs),
             deleted=_deleted_rows(deleted, rows, n),
             reads=None

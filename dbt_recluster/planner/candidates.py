@@ -51,13 +51,13 @@ class Candidates:
     def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
         """Find the blocks that a plan may rewrite.
 
-        Levels below 0 and from ``max_level`` up are excluded. So are blocks that no merge narrows or makes fuller:
+        Fixed blocks and levels from ``max_level`` up are excluded. So are blocks that no merge narrows or makes fuller:
         constant blocks, those whose bounds a merge did not narrow, and those with an unknown upper bound after a merge;
         unless ``deleted_share`` of their rows are deleted.
         """
         eligible = ~_finished(blocks, full_block) & (~blocks.unbounded | (blocks.level == 0))
         eligible |= blocks.deleted_at_least(deleted_share)
-        eligible &= (blocks.level >= 0) & (blocks.level < max_level)
+        eligible &= ~blocks.fixed & (blocks.level < max_level)
         position = narrow(np.flatnonzero(eligible))
         first, last = map(narrow, cells_of(blocks, position))
         tie_breakers = [
@@ -167,7 +167,7 @@ def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
     if blocks.rows is None:
         return narrowest
     finished = narrowest & ~blocks.small(full_block)
-    place = np.flatnonzero(narrowest & (blocks.level > 0) & (blocks.run > 0))
+    place = np.flatnonzero(narrowest & ~blocks.fixed & (blocks.level > 0) & (blocks.run > 0))
     if len(place) == 0:
         return finished
     key, run = np.where(blocks.extents.unnarrowed, -1, blocks.lower)[place], blocks.run[place]

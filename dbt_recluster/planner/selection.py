@@ -148,9 +148,8 @@ def reason_of(blocks: Blocks, eligible: Candidates, selection: Selection, policy
 
 def _unnarrowed_text(blocks: Blocks) -> str:
     """Describe blocks that merges have not narrowed; nothing if there are none."""
-    count = np.count_nonzero(
-        blocks.extents.unnarrowed & (blocks.level >= 0) | blocks.unbounded & (blocks.level > 0)
-    )
+    wide = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
+    count = np.count_nonzero(wide & ~blocks.fixed)
     if count == 0:
         return ""
     return f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"

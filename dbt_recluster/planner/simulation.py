@@ -98,7 +98,7 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
 
     counts = np.bincount(written.block_set, minlength=len(plan.block_sets)).tolist()
     sizes = [s.bytes // max(1, n) for s, n in zip(plan.block_sets, counts, strict=True)]
-    old = blocks.extents
+    old, no_block = blocks.extents, np.zeros(len(written.rows), np.bool_)
     next_run = max(0, int(blocks.run.max())) + 1
     return Blocks(
         lower=np.searchsorted(points, lower),
@@ -109,13 +109,14 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
         level=values(blocks.level, [block_set.level for block_set in plan.block_sets]),
         run=values(blocks.run, [next_run + block_set.run for block_set in plan.block_sets]),
         partition=values(blocks.partition, [block_set.partition for block_set in plan.block_sets]),
-        unbounded=np.concatenate([blocks.unbounded[kept], np.zeros(len(written.rows), np.bool_)]),
+        unbounded=np.append(blocks.unbounded[kept], no_block),
+        fixed=np.append(blocks.fixed[kept], no_block),
         extents=Extents(
             lower_ends(old.lower),
             upper_ends(old.upper),
             lower_ends(old.shown_lower),
             upper_ends(old.shown_upper),
-            np.concatenate([old.unnarrowed[kept], np.zeros(len(written.rows), np.bool_)]),
+            np.append(old.unnarrowed[kept], no_block),
         ),
         deleted=None if blocks.deleted is None else values(blocks.deleted, [0] * len(plan.block_sets)),
         reads=None if blocks.reads is None else blocks.reads.moved(points),

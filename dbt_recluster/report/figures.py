@@ -114,8 +114,8 @@ def blocks(report: ReportData) -> str:
 
 def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
     """Return each shade that the levels need: its number, its name and its levels."""
-    levels = np.unique(np.maximum(layout.level, 0))
-    shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [-1, 0])] if 0 in levels else []
+    levels = np.unique(layout.level)
+    shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [0])] if 0 in levels else []
     older = levels[levels > 0]
     parts = [part for part in np.array_split(older, _MOST_LEVELS - 1) if len(part)]
     for number, part in enumerate(parts, start=1):

@@ -53,7 +53,7 @@ def test_levels_stay_and_the_new_block_is_left_alone():
 
 
 def test_what_the_planner_may_not_touch_stays():
-    blocks = in_order([50, 50, 50], level=[-1, 64, 0])
+    blocks = in_order([50, 50, 50], level=[0, 64, 0], fixed=[True, False, False])
     assert alone(plan(blocks, POLICY)) == [[2]]
     assert plan(in_order([50]), Policy(block_rows=100, max_merge_bytes=999)).limited
 

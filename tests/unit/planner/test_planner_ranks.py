@@ -171,7 +171,7 @@ def test_one_side_without_any_value_takes_the_other_type():
         ({"lower": [1], "upper": [2], "rows": [1, 2]}, "rows must have 1 values"),
         ({"lower": [1], "upper": [2], "rows": [-1]}, "rows must be at least 0"),
         ({"lower": [1], "upper": [2], "bytes": [1.5]}, "bytes must be whole numbers"),
-        ({"lower": [1], "upper": [2], "level": [-2]}, "level must be at least -1"),
+        ({"lower": [1], "upper": [2], "level": [-1]}, "level must be at least 0"),
         ({"lower": [1], "upper": [2], "partition": [1, 2]}, "partition must have 1 values"),
         ({"lower": [1], "upper": [2], "unbounded": [True, False]}, "unbounded must have 1 values"),
         (

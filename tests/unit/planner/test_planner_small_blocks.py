@@ -176,11 +176,11 @@ class TestSelection:
     )
     def test_blocks_that_are_never_rewritten_are_not_crossed_either(self, other):
         lower, upper, rows = [0, 10, 20, 30, 17], [5, 15, 25, 35, 18], [25] * 4 + [100]
-        level, unbounded, run = [0] * 5, [False] * 5, [0] * 5
+        level, unbounded, run, fixed = [0] * 5, [False] * 5, [0] * 5, [False] * 5
         if other == "full constant":
             upper[4] = 17
         if other == "not to be merged":
-            level[4] = -1
+            fixed[4] = True
         if other == "unknown upper bound":
             level[4], unbounded[4] = 1, True
         if other == "no extent":
@@ -188,8 +188,8 @@ class TestSelection:
             lower += [17, 17]
             upper += [18, 18]
             rows += [100, 100]
-            level, unbounded, run = [0] * 7, [False] * 7, [0] * 4 + [1] * 3
-        blocks = Blocks.build(lower, upper, rows=rows, level=level, unbounded=unbounded, run=run)
+            level, unbounded, run, fixed = [0] * 7, [False] * 7, [0] * 4 + [1] * 3, [False] * 7
+        blocks = Blocks.build(lower, upper, rows=rows, level=level, unbounded=unbounded, run=run, fixed=fixed)
         assert sets_of(blocks) == []
 
     def test_a_small_block_over_others_is_joined_with_them(self):
