@@ -18,9 +18,9 @@ from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from dbt_recluster.clustering import estimate, report_data, suspension
-from dbt_recluster.clustering.cost_model import CostEstimate
-from dbt_recluster.clustering.estimate import ReclusterEstimate
+from dbt_recluster.clustering import report_data, suspension
+from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
+from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import count_blocks_opened, table_information
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
@@ -31,7 +31,6 @@ from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData
 from dbt_recluster.clustering.result import ReclusterResult, Round
-from dbt_recluster.clustering.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import (
@@ -263,7 +262,7 @@ def estimate_clustering_cost(
         NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
-    return estimate.estimate_cost(_opened(spark, table, cluster_by), options, now)
+    return CostModel.of(_opened(spark, table, cluster_by), options, now).estimate()
 
 
 @_interruptible
@@ -283,7 +282,7 @@ def estimate_recluster(
         NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input.
     """
     options = ReclusterOptions(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
-    return estimate.estimate_recluster(_opened(spark, table, cluster_by), options)
+    return CostModel.of(_opened(spark, table, cluster_by), options).recluster(where)
 
 
 @_interruptible

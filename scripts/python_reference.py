@@ -79,13 +79,12 @@ def figures() -> str:
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation, in its order, by the titles of their tables."""
     from dbt_recluster.clustering import history, maintenance_result, result
-    from dbt_recluster.clustering.cost_model import CostEstimate
-    from dbt_recluster.clustering.estimate import ReclusterEstimate
+    from dbt_recluster.clustering.costs.cost_model import CostEstimate, ReclusterEstimate
+    from dbt_recluster.clustering.costs.key_trial import KeyCandidate
+    from dbt_recluster.clustering.costs.suggest import Suggestion
     from dbt_recluster.clustering.information import table_information
-    from dbt_recluster.clustering.key_trial import KeyCandidate
     from dbt_recluster.clustering.reads import reads_information
     from dbt_recluster.clustering.reads.table_reads import ImportedReads
-    from dbt_recluster.clustering.suggest import Suggestion
     from dbt_recluster.operations.registry import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation
 

@@ -35,8 +35,8 @@ from dbt_recluster.adapter.patterns import names_like
 from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
 from dbt_recluster.adapter.submitted_tables import SubmittedTables
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError

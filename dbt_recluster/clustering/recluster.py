@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dbt_recluster.clustering.auto_depth import with_depth
 from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
 from dbt_recluster.clustering.condition_checks import block_count, check_conditions
-from dbt_recluster.clustering.cost_model import CostModel
+from dbt_recluster.clustering.costs.auto_depth import with_depth
+from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.foreign_rewrites import (
     ForeignRewrite,
     foreign_rewrites,

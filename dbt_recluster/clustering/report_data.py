@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.auto_depth import with_depth
-from dbt_recluster.clustering.cost_model import Balance, CostModel
-from dbt_recluster.clustering.estimate import ReclusterEstimate, estimate_recluster
+from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.key_text import item_texts
@@ -93,7 +91,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     Raises:
         ClusterKeyError: Bad input.
     """
-    options = with_depth(table, options)[0]
+    costs = CostModel.of(table, options)
     moments = [table.blocks()]
     edges = _last_recluster(table.snapshots())
     if edges is not None:
@@ -102,13 +100,13 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     partitions = len(np.unique(moments[0].blocks.partition))
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
-        estimate=estimate_recluster(table, options),
+        estimate=costs.recluster(options.where),
         history=table_history(table),
         suspended=suspended_since(table.iceberg),
         now=layouts[0],
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,
-        balance=CostModel(table, options.policy).balance(),
+        balance=costs.balance(),
         labels=_labels(table, moments[0].metadata, layouts[0]) if partitions == 1 else [],
         partitions=partitions,
     )

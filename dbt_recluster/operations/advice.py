@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dbt_recluster.clustering.cost_model import CostEstimate
-from dbt_recluster.clustering.estimate import estimate_cost
-from dbt_recluster.clustering.suggest import Suggestion, suggest_key
+from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
+from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.operations.arguments import PLANNING, key_argument
 from dbt_recluster.operations.declaration import Argument, Operation
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _estimate(call: Call) -> CostEstimate:
-    return estimate_cost(call.table, call.options())
+    return CostModel.of(call.table, call.options()).estimate()
 
 
 def _suggest(call: Call) -> Suggestion:

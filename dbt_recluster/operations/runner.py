@@ -212,9 +212,10 @@ def gain_first(calls: list[Call]) -> list[Call]:
 
 
 def _gain_per_byte(call: Call) -> float:
-    from dbt_recluster.clustering.estimate import estimate_recluster
+    from dbt_recluster.clustering.costs.cost_model import CostModel
 
     try:
-        return estimate_recluster(call.table, call.options()).gain_per_byte
+        options = call.options()
+        return CostModel.of(call.table, options).recluster(options.where).gain_per_byte
     except ReclusterError:
-        return 0.0  # its turn will tell what is wrong
+        return 0.0  # its own run raises it again

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbt_recluster.clustering.auto_depth import DEPTH_PROPERTY, auto_depth
-from dbt_recluster.clustering.cost_model import CostModel
+from dbt_recluster.clustering.costs.auto_depth import DEPTH_PROPERTY, auto_depth
+from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.maintenance import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tables import append, checksum, levels, make_table, metadata_file, recorded_levels
 
-from dbt_recluster.clustering.estimate import estimate_recluster
+from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.table import ClusteredTable
@@ -379,7 +379,7 @@ def test_an_estimate_with_where_is_of_the_blocks_that_it_admits(spark: Any, sche
     append(spark, name, 3000, 3000, files=3)
     options = ReclusterOptions(final=True, depth=1, where="v = 'few'", block_rows=1000)
     table = ClusteredTable(spark, name, "k")
-    estimate = estimate_recluster(table, options)
+    estimate = CostModel.of(table, options).recluster(options.where)
     result = Recluster(table, options).run()
     assert (estimate.blocks, estimate.depth) == (3, result.depth_before) == (3, 3.0)
     assert (estimate.bytes, estimate.rounds) == (result.bytes_in, len(result.rounds))

@@ -1,27 +1,28 @@
-"""The cost of keeping a table clustered, and its benefit for reads.
-
-The planner replays the commits of the past week (`replay.py`). Nothing is changed.
-"""
+"""The cost of clustering a table and of keeping it clustered, and the benefit, by simulation. Nothing is changed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.costs.auto_depth import with_depth
+from dbt_recluster.clustering.costs.replay import Replay, Week
+from dbt_recluster.clustering.history import rewrite_speed
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
-from dbt_recluster.clustering.replay import Replay, Week
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate_final
 
 # Most rounds of a simulation.
-MOST_ROUNDS = 100
+_MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,52 @@ class CostEstimate:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class ReclusterEstimate:
+    """The cost and gain of reclustering a table until nothing is left to do.
+
+    Attributes:
+        table: The table's identifier.
+        cluster_key: The key, as users write it.
+        blocks: Blocks now.
+        depth: Average depth now.
+        expected_depth: Average depth at the end.
+        rounds: Rounds until the end.
+        bytes: Bytes that they read.
+        rows: Rows that they rewrite.
+        estimated_seconds: Their duration at the speed of this table's own rounds, or None if there were none.
+        gain: How many blocks fewer a query for one key opens on average.
+    """
+
+    table: str
+    cluster_key: str
+    blocks: int
+    depth: float
+    expected_depth: float
+    rounds: int
+    bytes: int
+    rows: int
+    estimated_seconds: float | None
+
+    @property
+    def gain(self) -> float:
+        """How many blocks fewer a query for one key opens on average."""
+        return max(0.0, self.depth - self.expected_depth)
+
+    @property
+    def gain_per_byte(self) -> float:
+        """The gain for each byte rewritten, by which a budget is best spent."""
+        return self.gain / self.bytes if self.bytes else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return {**asdict(self), "gain": round(self.gain, 4)}
+
+
 class CostModel:
     """Estimates the cost of clustering a table by its key, or by some items of it.
+
+    The cost of keeping it so comes from the commits of the past week, which the planner replays.
 
     Args:
         table: The table. Its key may have more items than any key that is tried.
@@ -99,15 +144,57 @@ class CostModel:
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
         self._table = table
         self._policy = replace(policy, max_bytes=None, block_bytes=table.block_bytes)
-        self._week = Week(table, now)
-        self._replay = Replay(table, self._week, self._policy)
+        self._now = now
+
+    @classmethod
+    def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
+        """Return the model of a table that is reclustered with some options, whose reads it follows from here on.
+
+        Raises:
+            ClusterKeyError, OptionError: Bad input.
+        """
+        table.reads.follow(options.reads)
+        return cls(table, with_depth(table, options)[0].policy, now)
+
+    @cached_property
+    def _week(self) -> Week:
+        return Week(self._table, self._now)
+
+    @cached_property
+    def _replay(self) -> Replay:
+        return Replay(self._table, self._week, self._policy)
+
+    def recluster(self, where: str | None = None) -> ReclusterEstimate:
+        """Estimate a recluster until nothing is left to do, whatever its ``max_bytes``.
+
+        Args:
+            where: A predicate; only blocks that may hold a matching row are considered.
+
+        Raises:
+            PredicateError: It cannot choose blocks.
+        """
+        table, snapshot = self._table, self._table.blocks(where)
+        end = simulate_final(snapshot.planned, self._policy, rounds=_MOST_ROUNDS)
+        eligible = end.blocks.take(np.flatnonzero(~end.blocks.fixed))
+        speed = rewrite_speed(table)
+        return ReclusterEstimate(
+            table=table.name,
+            cluster_key=str(table.key),
+            blocks=len(snapshot.blocks),
+            depth=clustering_information(snapshot.blocks).average_depth,
+            expected_depth=clustering_information(eligible).average_depth,
+            rounds=len(end.plans),
+            bytes=end.bytes,
+            rows=end.rows,
+            estimated_seconds=None if speed is None else round(end.bytes / speed, 1),
+        )
 
     def estimate(self, items: Sequence[int] | None = None) -> CostEstimate:
         """Estimate the cost under the key of the items at these positions, or under the whole key."""
         table = self._table if items is None else _items_of(self._table, items)
         metadata = self._table.metadata()
         here = table.planner_blocks(metadata if items is None else metadata.items(items))
-        first = simulate_final(here, self._policy, rounds=MOST_ROUNDS)
+        first = simulate_final(here, self._policy, rounds=_MOST_ROUNDS)
         per_day = self._bytes_per_day(table, items)
         week = self._week
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
@@ -165,7 +252,7 @@ class CostModel:
         """Return the bytes that keeping the table clustered reads per day, least and most."""
         if not self._replay.changes:
             return 0, 0
-        read = [self._replay.bytes_read(table, items, rounds, MOST_ROUNDS) for rounds in (1, MOST_ROUNDS)]
+        read = [self._replay.bytes_read(table, items, rounds, _MOST_ROUNDS) for rounds in (1, _MOST_ROUNDS)]
         scale = self._replay.scale / self._week.days
         return round(min(read) * scale), round(max(read) * scale)
 

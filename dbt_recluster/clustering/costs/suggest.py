@@ -12,8 +12,8 @@ from itertools import permutations
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.auto_depth import recorded_depth
-from dbt_recluster.clustering.key_trial import KeyCandidate, KeyTrial
+from dbt_recluster.clustering.costs.auto_depth import recorded_depth
+from dbt_recluster.clustering.costs.key_trial import KeyCandidate, KeyTrial
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.tried_queries import tried_queries
 from dbt_recluster.clustering.table import ClusteredTable

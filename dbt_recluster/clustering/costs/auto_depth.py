@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from dbt_recluster import table_properties
+from dbt_recluster.clustering.costs.replay import DAYS, Week
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
-from dbt_recluster.clustering.replay import DAYS, Week
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting

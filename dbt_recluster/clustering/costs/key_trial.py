@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.cost_model import CostModel
+from dbt_recluster.clustering.costs.cost_model import CostModel
+from dbt_recluster.clustering.costs.sampled_rows import SampledRows, SortedBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.declared import DeclaredRead
-from dbt_recluster.clustering.sampled_rows import SampledRows, SortedBlocks
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.block_metadata import BoolArray
 from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
