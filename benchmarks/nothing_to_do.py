@@ -154,10 +154,9 @@ def overlap(spark: Any, table: str) -> None:
 def run_model(target: str, number: int) -> tuple[float, dict[str, Any]]:
     """Run the model in what a new process would know; return its seconds and its response."""
     from dbt.cli.main import dbtRunner
+    from tables import forget_checkpoints
 
-    from dbt_recluster.clustering.checkpoint import forget
-
-    forget()
+    forget_checkpoints()
     arguments = ["--quiet", "run", "--target", target, "--vars", f"run: {number}"]
     done = dbtRunner().invoke(arguments)
     if not done.success:

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from dbt_recluster.clustering import report_data, suspension
+from dbt_recluster.clustering import report_data
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
@@ -386,7 +386,7 @@ def suspend_recluster(spark: SparkSession, table: str | ClusteredTable) -> str:
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return suspension.suspend(_opened(spark, table).iceberg)
+    return _opened(spark, table).suspend()
 
 
 @_interruptible
@@ -396,7 +396,7 @@ def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | 
     Raises:
         NotAnIcebergTableError: There is no such table.
     """
-    return suspension.resume(_opened(spark, table).iceberg)
+    return _opened(spark, table).resume()
 
 
 @_interruptible

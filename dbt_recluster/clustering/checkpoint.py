@@ -14,8 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -25,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.table import ClusteredTable, RecentlyUsed
 from dbt_recluster.iceberg.changed_partitions import (
     ChangedPartitions,
     PartitionText,
@@ -42,8 +40,8 @@ PROPERTY = table_properties.CHECKPOINT
 # Its earlier name, still read.
 _OLD_PROPERTY = "recluster.looked"
 NO_CHECKPOINT: Mapping[str, str | None] = {PROPERTY: None, _OLD_PROPERTY: None}
-# Tables that a process remembers.
-_MOST = 10_000
+# The snapshot of each table in which this process found nothing to do, by the rules of the check.
+_REMEMBERED: RecentlyUsed[str, int] = RecentlyUsed(10_000)
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 2_000
 
@@ -221,37 +219,6 @@ def _check_changes(table: ClusteredTable, policy: Policy) -> NothingToDo | None:
 
 def _digest(rules: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def forget() -> None:
-    """Forget what this process remembers, as if it had just begun."""
-    _REMEMBERED.clear()
-
-
-class _Remembered:
-    """The snapshots in which this process found nothing to do, by the rules of the check."""
-
-    def __init__(self) -> None:
-        self._snapshots: OrderedDict[str, int] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, rules: str) -> int | None:
-        with self._lock:
-            return self._snapshots.get(rules)
-
-    def put(self, rules: str, snapshot_id: int) -> None:
-        with self._lock:
-            self._snapshots[rules] = snapshot_id
-            self._snapshots.move_to_end(rules)
-            if len(self._snapshots) > _MOST:
-                self._snapshots.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._snapshots.clear()
-
-
-_REMEMBERED = _Remembered()
 
 
 @cache

@@ -7,7 +7,6 @@ from typing import Any
 from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads.reads_information import reads_information
-from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
@@ -52,7 +51,7 @@ def table_information(
         "table": table.name,
         "cluster_key": str(table.key),
         "where": where,
-        "suspended": suspended_since(table.iceberg),
+        "suspended": table.suspended,
         "rows_undone": sum(rewrite.rows for rewrite in foreign_rewrites(table)),
         "snapshot_id": snapshot.id if snapshot else None,
         "snapshot_at": snapshot.at.isoformat() if snapshot else None,

@@ -9,14 +9,18 @@ from functools import cached_property
 import numpy as np
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbt_recluster.clustering.recorded_changes import NO_CHANGES
+from dbt_recluster.clustering.condition_checks import NO_CHANGES
+from dbt_recluster.clustering.history import rewrite_speed
+from dbt_recluster.clustering.key_text import lower_texts, upper_texts
+from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.iceberg.scan import scan_tasks
-from dbt_recluster.planner import Plan
+from dbt_recluster.planner import Plan, Policy, clustering_information
+from dbt_recluster.planner.simulation import simulate
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,40 @@ class PlannedRound:
     def sets(self) -> list[IntArray]:
         """Positions in all blocks of the members of each set: int64 (k,) each."""
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
+
+    def describe(self, policy: Policy) -> RewritePlan:
+        """Describe the plan for a dry run; ``policy`` is the one that it was made with."""
+        blocks, plan, sets = self.blocks, self.plan, self.plan.block_sets
+        lower = (
+            blocks.eligible[[block_set.lower_block for block_set in sets]] if sets else np.zeros(0, np.int64)
+        )
+        upper = (
+            blocks.eligible[[block_set.upper_block for block_set in sets]] if sets else np.zeros(0, np.int64)
+        )
+        bounds = zip(
+            lower_texts(self.table, blocks.metadata, lower),
+            upper_texts(self.table, blocks.metadata, upper),
+            strict=True,
+        )
+        planned = tuple(
+            PlannedSet(
+                level=int(blocks.blocks.level[block_set.blocks].max()),
+                new_level=block_set.level,
+                blocks=len(block_set.blocks),
+                expected_blocks=block_set.expected_blocks,
+                rows=block_set.rows,
+                bytes=block_set.bytes,
+                lower=least,
+                upper=greatest,
+                depth=block_set.depth,
+                expected_depth=block_set.expected_depth,
+            )
+            for block_set, (least, greatest) in zip(sets, bounds, strict=True)
+        )
+        after = clustering_information(simulate(blocks.blocks, plan, policy)).average_depth
+        speed = rewrite_speed(self.table)
+        seconds = None if speed is None else round(plan.bytes / speed, 1)
+        return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)
 
     def level_changes(self) -> LevelChanges:
         """Return how the recorded levels change once the sets are replaced."""

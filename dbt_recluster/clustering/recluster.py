@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
-from dbt_recluster.clustering.condition_checks import block_count, check_conditions
+from dbt_recluster.clustering.condition_checks import block_count, check_conditions, record_changes
 from dbt_recluster.clustering.costs.auto_depth import with_depth
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.foreign_rewrites import (
@@ -21,10 +21,7 @@ from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.progress import Progress, RoundProgress
-from dbt_recluster.clustering.recorded_changes import record_changes
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
-from dbt_recluster.clustering.rewrite_plan import rewrite_plan
-from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg.block_metadata import BlockMetadata
@@ -66,7 +63,7 @@ class Recluster:
     def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
         self._table = table
         self._options = options
-        self._result = ReclusterResult(table.name, str(table.key), suspended=suspended_since(table.iceberg))
+        self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
         self._change = TableChange()
         self._rewrites: list[ForeignRewrite] = []
         self._conflicts_in_a_row = 0
@@ -103,7 +100,7 @@ class Recluster:
         if not planned.plan.block_sets and not planned.plan.limited:
             planned.checkpoint.remember(planned.blocks.snapshot_id)
         if self._options.dry_run:
-            self._result.plan = rewrite_plan(self._table, planned.blocks, planned.plan, self._policy)
+            self._result.plan = planned.describe(self._policy)
 
     def _loss(self) -> int | None:
         """Bytes a day by which reclustering costs more than it saves reads, or None."""
@@ -171,7 +168,7 @@ class Recluster:
         if not result.rounds:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
             result.read_depth_before = result.read_depth_after
-        result.suspended = suspended_since(self._table.iceberg)
+        result.suspended = self._table.suspended
         listed_again = _listed_again(self._table.name, blocks.metadata)
         cut_off = cut_off_bounds(
             self._change.pending(self._table.iceberg), self._table.key, blocks.metadata.lower

@@ -14,7 +14,6 @@ from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.key_text import item_texts
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.suspension import suspended_since
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.iceberg_table import Snapshot
@@ -102,7 +101,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(options.where),
         history=table_history(table),
-        suspended=suspended_since(table.iceberg),
+        suspended=table.suspended,
         now=layouts[0],
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,

@@ -34,33 +34,13 @@ class Round:
     orphans: tuple[str, ...] = ()
 
 
-# Names in the JSON form of a result.
-_NUMBERS = frozenset(
-    (
-        *(
-            "rounds",
-            "blocks_in",
-            "blocks_out",
-            "bytes_in",
-            "bytes_out",
-            "rows",
-            "blocks_before",
-            "blocks_after",
-        ),
-        *("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth"),
-        *("conflicts", "seconds", "loss"),
-    )
-)
-_NUMBERS_OR_NONE = frozenset(
-    ("depth_before", "depth_after", "read_depth_before", "read_depth_after", "reducible_depth", "loss")
-)
-_TEXTS = frozenset(("table", "cluster_key", "reason", "condition_met", "suspended"))
-_LISTS = frozenset(("orphans", "warnings"))
 _LARGEST = 2**62
 
 # A recluster with `final` gives up after this many rounds.
 MAX_ROUNDS = 100
 
+# Sums over all rounds.
+_TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
 _EMPTY_ROUND = Round(
     sets=0, blocks_in=0, blocks_out=0, bytes_in=0, bytes_out=0, rows=0, seconds=0.0, snapshot_ids=()
 )
@@ -203,45 +183,44 @@ class ReclusterResult:
         """
         if missing := {"table", "cluster_key"} - figures.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        for name in _NUMBERS & figures.keys():
-            if figures[name] is None and name in _NUMBERS_OR_NONE:
-                continue
-            if type(figures[name]) not in (int, float) or not 0 <= figures[name] < _LARGEST:
-                raise ValueError(f"{name} is {figures[name]!r:.40}, which is not a number from 0")
-        for name in _TEXTS & figures.keys():
-            if figures[name] is not None and not isinstance(figures[name], str):
-                raise ValueError(f"{name} is {figures[name]!r:.40}, which is not a text")
-        for name in _LISTS & figures.keys():
-            texts = figures[name]
-            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                raise ValueError(f"{name} is {texts!r:.40}, which is not a list of texts")
+        kinds = {f.name: str(f.type) for f in fields(cls) if f.name not in ("rounds", "plan")}
+        for name, kind in {**kinds, **dict.fromkeys((*_TOTALS, "rounds"), "int")}.items():
+            if name in figures:
+                _check(name, figures[name], kind)
         if figures.get("rounds", 0) > MAX_ROUNDS:
             raise ValueError(f"rounds is {figures['rounds']}, and a recluster has at most {MAX_ROUNDS}")
-        names = [f.name for f in fields(cls) if f.name not in ("rounds", "plan")]
-        result = cls(**{name: figures[name] for name in names if name in figures})
-        totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
+        result = cls(**{name: figures[name] for name in kinds if name in figures})
         for number in range(int(figures.get("rounds", 0))):
-            sums: dict[str, Any] = {name: 0 if number else int(figures.get(name, 0)) for name in totals}
+            sums: dict[str, Any] = {name: 0 if number else int(figures.get(name, 0)) for name in _TOTALS}
             result.rounds.append(replace(_EMPTY_ROUND, **sums))
         return result
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""
-        totals = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
-        facts = ("blocks_before", "blocks_after", "depth_before", "depth_after", "conflicts")
-        depths = ("read_depth_before", "read_depth_after", "reducible_depth")
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("rounds", "plan")}
         return {
             "table": self.table,
             "cluster_key": self.cluster_key,
             "rounds": len(self.rounds),
-            **{name: getattr(self, name) for name in (*totals, *facts, *depths)},
+            **{name: getattr(self, name) for name in _TOTALS},
+            **plain,
             "seconds": round(self.seconds, 3),
-            "reason": self.reason,
-            "condition_met": self.condition_met,
-            "limited": self.limited,
-            "suspended": self.suspended,
-            "loss": self.loss,
-            "orphans": self.orphans,
-            "warnings": self.warnings,
             **({"plan": self.plan.as_dict()} if self.plan else {}),
         }
+
+
+def _check(name: str, value: Any, kind: str) -> None:
+    """Raise ValueError unless a value that came as JSON can be one of a field, whose annotation is ``kind``."""
+    if value is None and kind.endswith("| None"):
+        return
+    if kind.startswith(("int", "float")):
+        is_right = type(value) in (int, float) and 0 <= value < _LARGEST
+        what = "a number from 0"
+    elif kind.startswith("list"):
+        is_right = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        what = "a list of texts"
+    else:
+        is_right = isinstance(value, bool if kind == "bool" else str)
+        what = "true or false" if kind == "bool" else "a text"
+    if not is_right:
+        raise ValueError(f"{name} is {value!r:.40}, which is not {what}")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.block_cache import BlockCache
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import require_predicate
@@ -28,15 +31,61 @@ from dbt_recluster.planner import Blocks, Reads
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+K = TypeVar("K")
+V = TypeVar("V")
 ClusterBy = str | Sequence[str] | ClusterKey
 
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
 
-# Of the process, since each operation and each build opens its table anew.
-_CACHE = BlockCache()
+SUSPENDED_PROPERTY = table_properties.SUSPENDED
+
+# Where the snapshot's manifests are listed, the snapshot, the schema that bounds are read by, and the key. Not the
+# table's uuid: a copy at another place has the same one, and the same snapshots. The schema as a whole and not its id:
+# two entries of a catalog for one table may evolve apart.
+_SnapshotKey = tuple[str, int, str, str]
 
 # Another process may expire the metadata that is being read this often before the read gives up.
 _READ_ATTEMPTS = 5
+
+
+class RecentlyUsed(Generic[K, V]):
+    """What this process used last, for all of its threads.
+
+    Args:
+        most: The most to keep, by the sum of weights.
+        weight: The weight of a value; one that alone weighs more than ``most`` is not kept.
+    """
+
+    def __init__(self, most: int, weight: Callable[[V], int] = lambda _: 1) -> None:
+        self._most, self._weight = most, weight
+        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._total = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """Return a value that is kept, or None."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value in place of the one that was used least recently."""
+        weight = self._weight(value)
+        if weight > self._most:
+            return
+        with self._lock:
+            if key in self._kept:
+                self._total -= self._weight(self._kept.pop(key))
+            self._kept[key] = value
+            self._total += weight
+            while self._total > self._most:
+                self._total -= self._weight(self._kept.popitem(last=False)[1])
+
+
+# A snapshot never changes, so what was read of it stays right for each operation and build, which opens its table anew.
+# So many take 46 MB with paths of 110 characters and a key of one number.
+_BLOCKS: RecentlyUsed[_SnapshotKey, BlockMetadata] = RecentlyUsed(250_000, len)
 
 
 @dataclass(frozen=True)
@@ -144,6 +193,30 @@ class ClusteredTable:
         self._metadata.clear()
         self._snapshots = None
 
+    @property
+    def suspended(self) -> str | None:
+        """Since when reclustering is suspended, or None."""
+        return self.iceberg.properties.get(SUSPENDED_PROPERTY)
+
+    def suspend(self) -> str:
+        """Keep everybody from reclustering the table until :meth:`resume`; return since when it is suspended.
+
+        A running recluster stops before its next round. The property survives a replacement of the table, but not a
+        drop, which ``dbt run --full-refresh`` does.
+        """
+        since = self.suspended
+        if since is None:
+            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            self.iceberg.set_property(SUSPENDED_PROPERTY, since)
+        return since
+
+    def resume(self) -> str | None:
+        """Allow reclustering again; return since when it was suspended, or None if it was not."""
+        since = self.suspended
+        if since is not None:
+            self.iceberg.set_property(SUSPENDED_PROPERTY, None)
+        return since
+
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         if self._snapshots is None:
@@ -173,11 +246,13 @@ class ClusteredTable:
         if snapshot_id is None:
             return read_blocks(self.iceberg, self.key)
         if snapshot_id not in self._metadata:
-            schema = self.iceberg.schema_json
-            self._metadata[snapshot_id] = _CACHE.get(
-                (self.iceberg.manifest_list(snapshot_id), snapshot_id, schema, str(self.key)),
-                lambda: read_blocks(self.iceberg, self.key, snapshot_id),
-            )
+            manifests = self.iceberg.manifest_list(snapshot_id)
+            place = (manifests, snapshot_id, self.iceberg.schema_json, str(self.key))
+            blocks = _BLOCKS.get(place)
+            if blocks is None:
+                blocks = read_blocks(self.iceberg, self.key, snapshot_id)
+                _BLOCKS.put(place, blocks)
+            self._metadata[snapshot_id] = blocks
         return self._metadata[snapshot_id]
 
     def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:

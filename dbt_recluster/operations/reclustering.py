@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.suspension import resume, suspend
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.operations.arguments import PLANNING, flag, key_argument
 from dbt_recluster.operations.declaration import Argument, Operation
@@ -96,7 +95,7 @@ def _suspend(call: Call) -> dict[str, Any]:
         table: The table.
         suspended: Since when it is suspended, ISO 8601 in UTC.
     """
-    return {"table": call.target.relation, "suspended": suspend(call.opened.iceberg)}
+    return {"table": call.target.relation, "suspended": call.opened.suspend()}
 
 
 def _resume(call: Call) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def _resume(call: Call) -> dict[str, Any]:
         suspended: None.
         was_suspended: Since when it was suspended, or None if it was not.
     """
-    since = resume(call.opened.iceberg)
+    since = call.opened.resume()
     return {"table": call.target.relation, "suspended": None, "was_suspended": since}
 
 

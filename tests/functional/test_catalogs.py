@@ -12,8 +12,7 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture
 from dbt_common.events.event_catcher import EventCatcher
 from operations import operate, operate_json
 
-from dbt_recluster.clustering.suspension import suspended_since
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.clustering.table import ClusteredTable
 
 CATALOG = "beside"
 EVENTS = """{{ config(materialized='incremental', database='beside', cluster_by='k', recluster_depth=1,
@@ -115,8 +114,8 @@ class TestCatalogBeside:
         assert f"{name} cannot be loaded" in operate("suspend_recluster", f"{{table: {name}}}", passes=False)
         spark.sql(f"create table {name} (id int) using iceberg")
         assert f"{name}: suspended since " in operate("suspend_recluster", f"{{table: {name}}}")
-        assert suspended_since(IcebergTable.load(spark, name)) is not None
-        assert suspended_since(IcebergTable.load(spark, f"{CATALOG}.{name}")) is None
+        assert ClusteredTable(spark, name).suspended is not None
+        assert ClusteredTable(spark, f"{CATALOG}.{name}").suspended is None
         spark.sql(f"drop table {name}")
 
     def test_docs_describe_both_catalogs(self, project: Any) -> None:

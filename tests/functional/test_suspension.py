@@ -9,8 +9,7 @@ import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
-from dbt_recluster.clustering.suspension import PROPERTY, suspended_since
-from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.clustering.table import SUSPENDED_PROPERTY, ClusteredTable
 from dbt_recluster.maintenance import clustering_depth, recluster
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
@@ -73,14 +72,14 @@ class TestSuspension(Operations):
             "resume_recluster", "{table: events}"
         )
         assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
-        assert PROPERTY not in dict(map(tuple, sql("show tblproperties {schema}.events")))
+        assert SUSPENDED_PROPERTY not in dict(map(tuple, sql("show tblproperties {schema}.events")))
         load_once(6)
         assert clustering_depth(spark, table) < depth
 
     def test_a_replaced_table_stays_suspended(self, project: Any, sql: Any) -> None:
         operate("suspend_recluster", "{table: plain}")
         run_dbt(["run", "--select", "plain"])
-        assert PROPERTY in dict(map(tuple, sql("show tblproperties {schema}.plain")))
+        assert SUSPENDED_PROPERTY in dict(map(tuple, sql("show tblproperties {schema}.plain")))
 
     @pytest.mark.parametrize("name", ["suspend_recluster", "resume_recluster"])
     @pytest.mark.parametrize(
@@ -98,7 +97,7 @@ class TestSuspension(Operations):
         operate("resume_recluster", "{table: events}")
         for name in (f"arch.{table}", f"[{table}, foo-{table}]", f"'{table}; drop table x'"):
             operate("suspend_recluster", f"{{table: {name}}}", passes=False)
-        assert suspended_since(IcebergTable.load(spark, table)) is None
+        assert ClusteredTable(spark, table).suspended is None
         assert f"{table}: suspended since " in operate("suspend_recluster", f"{{table: {table.upper()}}}")
 
 

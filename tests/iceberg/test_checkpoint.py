@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
-from tables import Meanwhile, checksum
+from tables import Meanwhile, checksum, forget_checkpoints
 
 from dbt_recluster.clustering import recluster as module
-from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint, forget
+from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg import changed_partitions as changes
@@ -62,7 +62,7 @@ def agrees(spark: Any, table: str, options: ReclusterOptions = BUILD) -> bool:
 def settle(spark: Any, table: str) -> None:
     """Recluster until a round leaves nothing to do, and forget that it was seen."""
     Recluster(ClusteredTable(spark, table, "k"), replace(BUILD, final=True, trigger="manual")).run()
-    forget()
+    forget_checkpoints()
 
 
 def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
@@ -100,6 +100,23 @@ def test_only_partitions_that_changed_are_read(spark: Any, schema: str) -> None:
     assert (len(found.rounds), found.blocks_in) == (1, 2)
     assert found.depth_before is not None
     assert found.depth_before > 1
+
+
+def test_the_property_of_earlier_versions_is_a_checkpoint(spark: Any, schema: str) -> None:
+    table = make(spark, schema)
+    for _ in range(2):
+        load(spark, table, 0, range(100))
+    settle(spark, table)
+    recorded = IcebergTable.load(spark, table).properties[PROPERTY]
+    spark.sql(f"alter table {table} unset tblproperties ('{PROPERTY}')")
+    assert not agrees(spark, table)
+    spark.sql(f"alter table {table} set tblproperties ('recluster.looked' = '{recorded}')")
+    assert agrees(spark, table)
+    load(spark, table, 0, range(100))
+    assert build(spark, table).rounds
+    properties = IcebergTable.load(spark, table).properties
+    assert PROPERTY in properties
+    assert "recluster.looked" not in properties
 
 
 def test_a_property_of_other_rules_is_not_used(spark: Any, schema: str) -> None:
@@ -199,7 +216,7 @@ def test_a_rollback_takes_the_work_back(spark: Any, schema: str) -> None:
     assert build(spark, table).blocks_in == 4
     spark.sql(f"call spark_catalog.system.rollback_to_snapshot('{table}', {planned})")
     load(spark, table, 7, range(100))
-    forget()
+    forget_checkpoints()
     assert build(spark, table).blocks_in == 4
 
 
@@ -211,7 +228,7 @@ def test_partitions_that_a_plan_puts_off_are_looked_at(spark: Any, schema: str) 
         spark.range(0, 100, 1, 1).selectExpr(keys, f"{partition} as p").writeTo(table).append()
     keyed = ClusteredTable(spark, table, "k")
     assert Recluster(keyed, options).run().blocks_in == 2
-    forget()
+    forget_checkpoints()
     assert not agrees(spark, table, options)
     assert Recluster(ClusteredTable(spark, table, "k"), options).run().blocks_in == 2
 
@@ -253,7 +270,7 @@ def test_another_thread_commits_while_this_one_plans(
             thread.join()
         return planned
 
-    forget()
+    forget_checkpoints()
     monkeypatch.setattr(module, "plan", plan_then_load)
     assert not build(spark, table).rounds
     assert build(spark, table).blocks_in == 2

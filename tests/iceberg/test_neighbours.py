@@ -8,9 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from tables import append, delete_by_equality, make_table, metadata_file
+from tables import append, delete_by_equality, forget_checkpoints, make_table, metadata_file
 
-from dbt_recluster.clustering.checkpoint import PROPERTY, forget
+from dbt_recluster.clustering.checkpoint import PROPERTY
 from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -30,7 +30,7 @@ def clustered(spark: Any, schema: str, **options: Any) -> str:
 
 def build(spark: Any, name: str) -> Any:
     """Recluster as a new process does after a build."""
-    forget()
+    forget_checkpoints()
     return ClusteredTable(spark, name, "k").recluster(BUILD)
 
 

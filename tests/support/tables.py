@@ -10,7 +10,9 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import unquote, urlparse
 
+from dbt_recluster.clustering import checkpoint
 from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.clustering.table import RecentlyUsed
 from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.jvm import java_array, java_items, jvm
@@ -30,6 +32,11 @@ def merge_method(method: str | None) -> Iterator[None]:
     affordable = float("inf") if method == "ranges" else -float("inf")
     with patch.multiple(merge, _MOST_READ_AGAIN=affordable, _SHUFFLE_BYTES=affordable):
         yield
+
+
+def forget_checkpoints() -> None:
+    """Forget the checkpoints that this process remembers, as if it had just begun."""
+    checkpoint._REMEMBERED = RecentlyUsed(10_000)
 
 
 def append(

@@ -16,13 +16,11 @@ from dbt_recluster.clustering.costs.replay import Replay, Week
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
+from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate_final
-
-# Most rounds of a simulation.
-_MOST_ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ class CostModel:
             PredicateError: It cannot choose blocks.
         """
         table, snapshot = self._table, self._table.blocks(where)
-        end = simulate_final(snapshot.planned, self._policy, rounds=_MOST_ROUNDS)
+        end = simulate_final(snapshot.planned, self._policy, rounds=MAX_ROUNDS)
         eligible = end.blocks.take(np.flatnonzero(~end.blocks.fixed))
         speed = rewrite_speed(table)
         return ReclusterEstimate(
@@ -194,7 +192,7 @@ class CostModel:
         table = self._table if items is None else _items_of(self._table, items)
         metadata = self._table.metadata()
         here = table.planner_blocks(metadata if items is None else metadata.items(items))
-        first = simulate_final(here, self._policy, rounds=_MOST_ROUNDS)
+        first = simulate_final(here, self._policy, rounds=MAX_ROUNDS)
         per_day = self._bytes_per_day(table, items)
         week = self._week
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
@@ -252,7 +250,7 @@ class CostModel:
         """Return the bytes that keeping the table clustered reads per day, least and most."""
         if not self._replay.changes:
             return 0, 0
-        read = [self._replay.bytes_read(table, items, rounds, _MOST_ROUNDS) for rounds in (1, _MOST_ROUNDS)]
+        read = [self._replay.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
         scale = self._replay.scale / self._week.days
         return round(min(read) * scale), round(max(read) * scale)
 
