@@ -37,8 +37,8 @@ from dbt_recluster.clustering.values import (
     Depth,
     parse_event_log,
     parse_logged_as,
+    parse_moment,
     parse_queries_by_name,
-    parse_since,
 )
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.environment import check_has_jvm
@@ -361,12 +361,13 @@ def import_reads(
     """
     if (event_log is None) == (queries is None):
         raise OptionError("import_reads needs event_log or queries, and not both")
-    start, log = parse_since(since), parse_event_log(event_log)
-    full_name, texts = parse_logged_as(logged_as), parse_queries_by_name(queries)
-    opened = _opened(spark, table)
-    if log is None:
-        return opened.reads.record_queries(texts)
-    return opened.reads.import_event_logs(log, start, full_name)
+    start = None if since is None else parse_moment("since", since)
+    full_name = None if logged_as is None else parse_logged_as("logged_as", logged_as)
+    if queries is not None:
+        texts = parse_queries_by_name("queries", queries)
+        return _opened(spark, table).reads.record_queries(texts)
+    log = parse_event_log("event_log", event_log)
+    return _opened(spark, table).reads.import_event_logs(log, start, full_name)
 
 
 @_interruptible

@@ -85,7 +85,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.information import table_information
     from dbt_recluster.clustering.reads import reads_information
     from dbt_recluster.clustering.reads.table_reads import ImportedReads
-    from dbt_recluster.operations.registry import OPERATIONS
+    from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation
 
     def returned(name: str) -> list[tuple[str, str]]:

@@ -93,7 +93,7 @@ def configs() -> str:
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
     from dbt_recluster.operations.arguments import CHOICE, FORMAT
-    from dbt_recluster.operations.registry import OPERATIONS
+    from dbt_recluster.operations.runner import OPERATIONS
 
     parts = [
         _NOTE,
@@ -124,7 +124,7 @@ def operations() -> str:
 def macros() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
     from dbt_recluster.operations.arguments import CHOICE, FORMAT, TABLE
-    from dbt_recluster.operations.registry import OPERATIONS
+    from dbt_recluster.operations.runner import OPERATIONS
 
     entries = []
     for operation in OPERATIONS.values():

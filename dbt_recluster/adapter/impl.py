@@ -42,10 +42,9 @@ from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
 from dbt_recluster.iceberg.environment import check_environment
 from dbt_recluster.operations.arguments import CHOICE, FORMAT
-from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.call import RunBudget
 from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, file_format, misspelt
-from dbt_recluster.operations.registry import OPERATIONS, operation_named
-from dbt_recluster.operations.runner import Answer
+from dbt_recluster.operations.runner import OPERATIONS, Answer, operation_named
 from dbt_recluster.operations.tables import Choice, Node, choose
 from dbt_recluster.report import maintenance_text
 from dbt_recluster.report.recluster_text import few_blocks, recluster_line

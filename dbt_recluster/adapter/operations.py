@@ -13,11 +13,11 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
 from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.exceptions import BudgetSpentError
-from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.call import Call, RunBudget
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster_target
-from dbt_recluster.operations.runner import Answer, Call, failure_line, run_operation
+from dbt_recluster.operations.runner import Answer, failure_line, run_operation
 from dbt_recluster.operations.tables import Choice, Target
 from dbt_recluster.report.progress_lines import ProgressLines
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, not_reclustered, recluster_line
@@ -31,7 +31,7 @@ logger = AdapterLogger("Recluster")
 
 @dataclass(frozen=True)
 class DbtContext:
-    """Where operations run in dbt (:class:`dbt_recluster.operations.runner.Context`).
+    """Where operations run in dbt (:class:`dbt_recluster.operations.call.Context`).
 
     Attributes:
         open: Opens a table.

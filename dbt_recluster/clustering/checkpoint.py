@@ -148,8 +148,8 @@ class Checkpoint:
 
     def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
         """Whether each snapshot but the first is in the table, and the one before is its parent."""
-        found = map(self._table.iceberg.snapshot, snapshots[1:])
-        return all(s is not None and s.parent == before for s, before in zip(found, snapshots, strict=False))
+        later = map(self._table.iceberg.snapshot, snapshots[1:])
+        return all(s is not None and s.parent == before for s, before in zip(later, snapshots, strict=False))
 
     def _still_holds(self) -> bool:
         return self._rules == self._rules_of(self._table.iceberg)

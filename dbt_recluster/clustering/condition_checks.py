@@ -2,7 +2,7 @@
 
 What has changed since the last recluster counts also in snapshots that have expired: a build that is not followed by a
 recluster records, in a property of the table, what it has counted and up to which snapshot. The commit of a recluster
-removes the property. So a snapshot may expire as soon as one build has seen it.
+removes the property. So a snapshot may expire as soon as one build has counted it.
 """
 
 from __future__ import annotations

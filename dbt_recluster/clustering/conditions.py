@@ -59,13 +59,13 @@ class Conditions:
         return self.after is not None or bool(self.when)
 
 
-def parse_after(name: str, value: Any) -> After | None:
+def parse_after(name: str, value: Any) -> After:
     """Read a mapping with ``rows``, ``commits`` or ``share``, each a number above 0.
 
     Raises:
         OptionError: It is none.
     """
-    if value is None or isinstance(value, After):
+    if isinstance(value, After):
         return value
     after = After(**_numbers(name, value, After, "{commits: 5}"))
     if after.share is not None and after.share > 1:
@@ -79,7 +79,7 @@ def parse_when(name: str, value: Any) -> tuple[When, ...]:
     Raises:
         OptionError: It is none.
     """
-    if value is None or value == ():
+    if value == ():
         return ()
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, Sequence) or isinstance(items, str) or not items:

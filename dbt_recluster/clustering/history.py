@@ -1,6 +1,6 @@
 """The history of a table's clustering, which the summaries of its own snapshots hold.
 
-Whoever can read the table can read its history, and it goes back as far as snapshots are kept.
+Every reader of the table can read it. It goes back as far as snapshots are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_since
+from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.planner import clustering_information
@@ -149,7 +149,7 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     entries = _with_amplification(_entries(snapshots), _rows_before(snapshots))
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
     entries = [replace(entry, rows_undone=undone.get(entry.snapshot_ids[0], 0)) for entry in entries]
-    start = parse_since(since)
+    start = None if since is None else parse_moment("since", since)
     return [entry for entry in _with_depths(table, entries) if start is None or entry.at >= start]
 
 
@@ -231,7 +231,7 @@ def _rows_loaded(snapshot: Snapshot, count: Any) -> int:
 
 
 def _reader(facts: Mapping[str, str], kind: Any, default: Any) -> Any:
-    """Return a function that reads a number; one that somebody else wrote there counts as not recorded."""
+    """Return a function that reads a number of a summary, or the default if it is missing or malformed."""
 
     def read(name: str) -> Any:
         try:
@@ -263,7 +263,7 @@ def _with_amplification(entries: Sequence[HistoryEntry], rows_before: int) -> li
 
 
 def _with_depths(table: ClusteredTable, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """Replace the expected depth after a round by the measured one, if somebody has measured it."""
+    """Replace the expected depth after a round by the measured one, where a later round or the table has it."""
     result = list(entries)
     for place, entry in enumerate(result):
         if not entry.is_recluster:

@@ -61,7 +61,7 @@ class RoundProgress:
 
     Args:
         start: The round as it starts.
-        callback: Receives the progress; None for nobody.
+        callback: Receives the progress, or None.
     """
 
     def __init__(self, start: Progress, callback: ProgressCallback | None) -> None:

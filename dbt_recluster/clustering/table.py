@@ -16,7 +16,7 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.reads.table_reads import TableReads
-from dbt_recluster.clustering.values import require_predicate
+from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
@@ -83,8 +83,8 @@ class RecentlyUsed(Generic[K, V]):
                 self._total -= self._weight(self._kept.popitem(last=False)[1])
 
 
-# A snapshot never changes, so what was read of it stays right for each operation and build, which opens its table anew.
-# So many take 46 MB with paths of 110 characters and a key of one number.
+# A snapshot never changes, so its blocks serve the next operation or build, which opens its table anew.
+# 250,000 blocks take 46 MB with paths of 110 characters and a key of one number.
 _BLOCKS: RecentlyUsed[_SnapshotKey, BlockMetadata] = RecentlyUsed(250_000, len)
 
 
@@ -183,7 +183,7 @@ class ClusteredTable:
         """Bytes in a full block, by the table's property.
 
         Raises:
-            UnsupportedTableError: It is not a number of bytes; nobody can write to the table then.
+            UnsupportedTableError: It is not a number of bytes; then no writer can write to the table.
         """
         return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
 
@@ -230,7 +230,7 @@ class ClusteredTable:
             PredicateError: It cannot choose blocks of this table.
             OptionError: It is no text.
         """
-        require_predicate("where", where)
+        parse_predicate("where", where)
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]

@@ -27,7 +27,7 @@ from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_in
 
 T = TypeVar("T")
 
-# A query reads the snapshot that was current when it began; nobody knows how long the longest one takes.
+# A query reads the snapshot that was current when it began, and the longest one may take this long.
 LEAST_RETENTION = timedelta(hours=1)
 # A writer's files belong to no snapshot until it commits. Iceberg's own default.
 LEAST_ORPHAN_AGE = timedelta(days=3)
@@ -81,7 +81,8 @@ class TableMaintenance:
                 (``gc.enabled``); or Iceberg fails.
         """
         older_than = self._past(older_than)
-        retain_last = parse_snapshot_count("retain_last", retain_last)
+        if retain_last is not None:
+            retain_last = parse_snapshot_count("retain_last", retain_last)
         if older_than is not None and older_than > self._now - LEAST_RETENTION and not force:
             raise MaintenanceError(
                 f"expire_snapshots of {self._table.name}: a query that began before older_than may still read what "
@@ -257,8 +258,10 @@ class TableMaintenance:
         return self._fixed_now or datetime.now(timezone.utc)
 
     def _past(self, older_than: datetime | None) -> datetime | None:
+        if older_than is None:
+            return None
         moment = parse_moment("older_than", older_than)
-        if moment is not None and moment > self._now:
+        if moment > self._now:
             raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
         return moment
 

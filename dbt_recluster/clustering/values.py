@@ -1,4 +1,7 @@
-"""Values of configs, arguments, vars and table properties. Each parser takes the name that its error mentions."""
+"""Values of configs, arguments, vars and table properties.
+
+Each parser takes the name that its error mentions, and a value other than None.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,12 @@ def parse_boolean(name: str, value: Any) -> bool:
     raise OptionError(f"{name} must be true or false, not {value!r}")
 
 
-def parse_bytes(name: str, value: Any) -> int | None:
+def parse_bytes(name: str, value: Any) -> int:
     """Read a number of bytes: 1073741824, ``1073741824`` or ``1 GB``.
 
     Raises:
         OptionError: It is neither, or not above 0.
     """
-    if value is None:
-        return None
     match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     unit = _UNITS.get(match.group(2).lower(), math.nan) if match else math.nan
     size = float(match.group(1)) * unit if match else math.nan
@@ -58,17 +59,8 @@ def parse_bytes(name: str, value: Any) -> int | None:
     return int(size)
 
 
-def parse_predicate(name: str, value: Any) -> str | None:
+def parse_predicate(name: str, value: Any) -> str:
     """Read a SQL predicate on a table's columns, which Spark will parse later.
-
-    Raises:
-        OptionError: It is not a string, or empty.
-    """
-    return None if value is None else require_predicate(name, value)
-
-
-def require_predicate(name: str, value: Any) -> str:
-    """Read a SQL predicate that has to be there.
 
     Raises:
         OptionError: It is not a string, or empty.
@@ -80,14 +72,12 @@ def require_predicate(name: str, value: Any) -> str:
     return value
 
 
-def parse_depth(name: str, value: Any) -> Depth | None:
+def parse_depth(name: str, value: Any) -> Depth:
     """Read an average depth: a number of at least 1, a ratio of the number of blocks between 0 and 1, or ``auto``.
 
     Raises:
         OptionError: It is none of them.
     """
-    if value is None:
-        return None
     if isinstance(value, str) and value.strip().lower() == AUTO:
         return AUTO
     number = parse_number(value)
@@ -99,14 +89,12 @@ def parse_depth(name: str, value: Any) -> Depth | None:
     return number
 
 
-def parse_strategy(name: str, value: Any) -> str | None:
+def parse_strategy(name: str, value: Any) -> str:
     """Read the name of a strategy (:data:`dbt_recluster.planner.STRATEGIES`).
 
     Raises:
         OptionError: There is no strategy of that name.
     """
-    if value is None:
-        return None
     if value not in STRATEGIES:
         raise OptionError(f"{name} must be one of {', '.join(STRATEGIES)}, not {value!r}")
     return str(value)
@@ -121,13 +109,13 @@ def parse_row_count(name: str, value: Any) -> int:
     return _parse_count(name, value, MAX_BLOCK_ROWS)
 
 
-def parse_snapshot_count(name: str, value: Any) -> int | None:
+def parse_snapshot_count(name: str, value: Any) -> int:
     """Read how many snapshots to keep.
 
     Raises:
         OptionError: It is not a whole number above 0, or too large.
     """
-    return None if value is None else _parse_count(name, value, MAX_SNAPSHOTS)
+    return _parse_count(name, value, MAX_SNAPSHOTS)
 
 
 def _parse_count(name: str, value: Any, most: int) -> int:
@@ -137,14 +125,12 @@ def _parse_count(name: str, value: Any, most: int) -> int:
     return int(number)
 
 
-def parse_moment(name: str, value: Any, now: datetime | None = None) -> datetime | None:
+def parse_moment(name: str, value: Any, now: datetime | None = None) -> datetime:
     """Read a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``.
 
     Raises:
         OptionError: It is none of them.
     """
-    if value is None:
-        return None
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
     if isinstance(value, date):
@@ -171,63 +157,54 @@ def parse_iso_time(text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
-def parse_since(value: Any, now: datetime | None = None) -> datetime | None:
-    """``since``: leave out what is older (:func:`parse_moment`)."""
-    return parse_moment("since", value, now)
-
-
-def parse_event_log(value: Any) -> str | None:
-    """``event_log``: a directory of Spark's event logs, or one log.
+def parse_event_log(name: str, value: Any) -> str:
+    """Read where Spark's event logs are: a directory, or one log.
 
     Raises:
         OptionError: It is not a string, or empty.
     """
-    if value is not None and (not isinstance(value, str) or not value.strip()):
+    if not isinstance(value, str) or not value.strip():
         raise OptionError(
-            f"event_log must be a directory of Spark's event logs, such as s3://bucket/spark-events, not {value!r}"
+            f"{name} must be a directory of Spark's event logs, such as s3://bucket/spark-events, not {value!r}"
         )
     return value
 
 
-def parse_logged_as(value: Any) -> str | None:
-    """``logged_as``: the full name of the table in the logs.
+def parse_logged_as(name: str, value: Any) -> str:
+    """Read the full name of a table in event logs.
 
     Raises:
         OptionError: It is not such a name.
     """
-    if value is not None and (not isinstance(value, str) or "." not in value):
-        raise OptionError(
-            f"logged_as must be a table's full name, such as lake.analytics.events, not {value!r}"
-        )
+    if not isinstance(value, str) or "." not in value:
+        raise OptionError(f"{name} must be a table's full name, such as lake.analytics.events, not {value!r}")
     return value
 
 
-def parse_queries_by_name(value: Any) -> Mapping[str, str]:
-    """``queries``: whole SQL queries by name; none by default.
+def parse_queries_by_name(name: str, value: Any) -> Mapping[str, str]:
+    """Read whole SQL queries by name.
 
     Raises:
         OptionError: It is not such a mapping.
     """
-    if value is None:
-        return {}
     if not isinstance(value, Mapping) or not all(isinstance(query, str) for query in value.values()):
-        raise OptionError(f"queries must be a mapping of names to SQL queries, not {value!r:.40}")
-    return {str(name): query for name, query in value.items()}
+        raise OptionError(f"{name} must be a mapping of names to SQL queries, not {value!r:.40}")
+    return {str(query): text for query, text in value.items()}
 
 
-def parse_queries(value: Any) -> Sequence[str] | Mapping[str, str]:
-    """``queries``: SQL predicates or whole queries, one or a list of them, or whole queries by name; none by default.
+def parse_queries(name: str, value: Any) -> Sequence[str] | Mapping[str, str]:
+    """Read SQL predicates or whole queries, one or a list of them, or whole queries by name.
 
     Raises:
         OptionError: It is none of them.
     """
     if isinstance(value, Mapping):
-        return parse_queries_by_name(value)
-    queries = [] if value is None else [value] if isinstance(value, str) else value
+        return parse_queries_by_name(name, value)
+    queries = [value] if isinstance(value, str) else value
     if not isinstance(queries, Sequence) or not all(
         isinstance(query, str) and query.strip() for query in queries
     ):
-        raise OptionError(f"queries must be a SQL predicate, a query or a list of them, not {value!r:.40}")
+        raise OptionError(f"{name} must be a SQL predicate, a query or a list of them, not {value!r:.40}")
     return queries
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.job.request import DONE, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.operations.declaration import Argument, Operation
-from dbt_recluster.operations.registry import OPERATIONS
+from dbt_recluster.operations.runner import OPERATIONS
 from dbt_recluster.redaction import hide, redact, secrets_in_command
 from dbt_recluster.table_names import name_parts
 

@@ -28,10 +28,10 @@ from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.job.node_selection import selected_nodes
 from dbt_recluster.job.request import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.job.start import spark_session, standard_error
-from dbt_recluster.operations.budget import RunBudget
+from dbt_recluster.operations.call import Call, RunBudget
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
-from dbt_recluster.operations.runner import Answer, Call, failure_line, run_operation
+from dbt_recluster.operations.runner import Answer, failure_line, run_operation
 from dbt_recluster.operations.tables import Choice, Target, choose
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.progress_lines import ProgressLines
@@ -71,7 +71,7 @@ def run(request: Request) -> int:
 
 
 class _Job:
-    """One command on its tables, and where its operation runs (:class:`dbt_recluster.operations.runner.Context`).
+    """One command on its tables, and where its operation runs (:class:`dbt_recluster.operations.call.Context`).
 
     Args:
         request: The command line.

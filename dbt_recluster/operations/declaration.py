@@ -12,7 +12,7 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.tables import CLUSTERED, Eligible
 
 if TYPE_CHECKING:
-    from dbt_recluster.operations.runner import Call
+    from dbt_recluster.operations.call import Call
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Operation:
         text: Writes the result of one table for people.
         detail: Writes what belongs below it, such as a plan; None is nothing.
         arguments: The arguments besides those that choose tables, and ``format``.
-        eligible: Which tables it is for, of those that nobody named.
-        needs_choice: Whether tables must be chosen: one that changes tables does not change all by default.
+        eligible: Which tables it is for, of those that the user did not name.
+        needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
         renamed: Names of arguments by those of earlier versions.
         order: Sorts its calls before they are run.

@@ -1,4 +1,4 @@
-"""The operations that show how well tables are clustered."""
+"""The operations that change nothing: how well tables are clustered, what it would cost, and by which key."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
+from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.report_data import report_data
+from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.arguments import SINCE, WHERE, key_argument
+from dbt_recluster.operations.arguments import PLANNING, SINCE, WHERE, key_argument
 from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.report import operation_text
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.report_data import ReportData
-    from dbt_recluster.operations.runner import Call
+    from dbt_recluster.operations.call import Call
 
 DEFAULT_REPORT = "target/clustering_report.html"
 _MEASURED = (key_argument("The key to measure by; the table keeps its own"), WHERE)
@@ -74,6 +77,14 @@ def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> li
     return [str(path) for path in write_report(results, arguments["path"])]
 
 
+def _estimate(call: Call) -> CostEstimate:
+    return CostModel.of(call.table, call.options()).estimate()
+
+
+def _suggest(call: Call) -> Suggestion:
+    return suggest_key(call.opened, call.arguments["queries"] or call.queries, call.options())
+
+
 INFORMATION = Operation(
     "clustering_information",
     "information",
@@ -116,4 +127,38 @@ REPORT = Operation(
     (Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),),
     renamed={"tables": "table"},
     finish=_write_report,
+)
+ESTIMATE = Operation(
+    "estimate_clustering_cost",
+    "estimate",
+    "Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering, "
+    "and of each day of loads like those of the past seven days, played through by the planner on the bounds of the "
+    "blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did "
+    "not open because of it. Changes nothing.",
+    _estimate,
+    lambda cost, _: operation_text.cost(cost.as_dict()),
+    (key_argument("The key to estimate for; the table keeps its own"), *PLANNING),
+)
+SUGGEST = Operation(
+    "suggest_cluster_by",
+    "suggest",
+    "Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks "
+    "queries skip now and would skip under other keys, by a sample of its rows, and what clustering by them costs: the "
+    "bytes of the first clustering and those of each day after it. Changes nothing.",
+    _suggest,
+    lambda suggestion, _: operation_text.suggestion(suggestion.as_dict()),
+    (
+        Argument(
+            "queries",
+            parse_queries,
+            "Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict "
+            "are tried, and pairs of them.",
+            otherwise="the compiled SQL of the project that reads the table, else its most frequent reads, else every "
+            "column with queries for one value of it",
+            metavar="SQL",
+            is_list=True,
+        ),
+        *PLANNING,
+    ),
+    needs_choice=True,
 )

@@ -13,7 +13,7 @@ from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED
 from dbt_recluster.report import maintenance_text
 
 if TYPE_CHECKING:
-    from dbt_recluster.operations.runner import Call
+    from dbt_recluster.operations.call import Call
 
 
 def _older_than(meaning: str, otherwise: str) -> Argument:

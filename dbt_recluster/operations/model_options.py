@@ -190,13 +190,13 @@ def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
 
 
 def unknown_properties(properties: Iterable[str]) -> list[str]:
-    """Return the properties that look like options and are none."""
+    """Return the properties that are named like options and are none."""
     known = {declaration.table_property for declaration in MODEL_OPTIONS.values() if declaration.is_recorded}
     return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in known)
 
 
 def misspelt(keys: Iterable[str], known: Collection[str]) -> list[tuple[str, str]]:
-    """Return the keys that nobody knows and that look like one of ours, each with the nearest.
+    """Return the unknown keys that resemble a config of ours, with the nearest of them.
 
     Args:
         keys: The configs of a node.

@@ -13,7 +13,7 @@ from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.report import reads_text
 
 if TYPE_CHECKING:
-    from dbt_recluster.operations.runner import Call
+    from dbt_recluster.operations.call import Call
 
 
 def _reads(call: Call) -> ReadsInformation:
@@ -71,7 +71,7 @@ IMPORT = Operation(
     (
         Argument(
             "event_log",
-            lambda _, value: parse_event_log(value),
+            parse_event_log,
             "A directory of Spark's event logs, or one log, on any file system that Spark reads.",
             otherwise="the project's compiled SQL",
             metavar="PATH",
@@ -79,7 +79,7 @@ IMPORT = Operation(
         SINCE,
         Argument(
             "logged_as",
-            lambda _, value: parse_logged_as(value),
+            parse_logged_as,
             "The table's full name in the logs, if other applications give its catalog another name.",
             otherwise="its name here",
             metavar="NAME",

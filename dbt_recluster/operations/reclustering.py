@@ -12,13 +12,12 @@ from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.operations.arguments import PLANNING, flag, key_argument
 from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.operations.model_options import recorded_key, unknown_properties
-from dbt_recluster.operations.runner import gain_first
 from dbt_recluster.report import operation_text
 from dbt_recluster.report.recluster_text import plan_table, recluster_line
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
-    from dbt_recluster.operations.runner import Call
+    from dbt_recluster.operations.call import Call
 
 
 def recluster_target(call: Call) -> ReclusterResult:
@@ -110,6 +109,23 @@ def _resume(call: Call) -> dict[str, Any]:
     return {"table": call.target.relation, "suspended": None, "was_suspended": since}
 
 
+def _gain_first(calls: list[Call]) -> list[Call]:
+    """Sort calls so that under a budget those that gain most for each byte come first."""
+    if len(calls) < 2 or calls[0].context.budget.total is None:
+        return calls
+    return sorted(calls, key=lambda call: -_gain_per_byte(call))
+
+
+def _gain_per_byte(call: Call) -> float:
+    from dbt_recluster.clustering.costs.cost_model import CostModel
+
+    try:
+        options = call.options()
+        return CostModel.of(call.table, options).recluster(options.where).gain_per_byte
+    except ReclusterError:
+        return 0.0  # its own run raises it again
+
+
 RECLUSTER = Operation(
     "recluster",
     "",
@@ -132,7 +148,7 @@ RECLUSTER = Operation(
     ),
     detail=plan_table,
     is_rewrite=True,
-    order=gain_first,
+    order=_gain_first,
 )
 SUSPEND = Operation(
     "suspend_recluster",

@@ -1,4 +1,4 @@
-"""The tables that an operation works on, chosen among the nodes of a project: dbt's graph or a manifest."""
+"""The tables that an operation works on, and the queries of a project that read them: dbt's graph or a manifest."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dbt_recluster.adapter.model_response import respond
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import estimate_recluster, import_reads
-from dbt_recluster.operations.registry import OPERATIONS
+from dbt_recluster.operations.runner import OPERATIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "figures.md"
 # Operations that the loop calls with more than a table.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster.operations.registry import OPERATIONS
+from dbt_recluster.operations.runner import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 

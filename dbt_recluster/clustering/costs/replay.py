@@ -38,7 +38,7 @@ class Week:
     """
 
     def __init__(self, table: ClusteredTable, now: datetime | None = None) -> None:
-        self.now = parse_moment("now", now) or datetime.now(timezone.utc)
+        self.now = datetime.now(timezone.utc) if now is None else parse_moment("now", now)
         snapshots = table.snapshots()
         self._first = snapshots[0].at if snapshots else self.now
         self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}

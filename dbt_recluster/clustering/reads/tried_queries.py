@@ -36,7 +36,7 @@ def tried_queries(
         PredicateError: A query without a name cannot be planned, or restricts no column.
         OptionError: The queries are no texts.
     """
-    queries = parse_queries(queries)
+    queries = parse_queries("queries", queries)
     named = queries if isinstance(queries, Mapping) else {}
     if queries and not named:
         counts = Counter(queries)

@@ -10,7 +10,7 @@ import pytest
 from dbt_recluster import redaction
 from dbt_recluster.job.command_line import main, parse
 from dbt_recluster.operations.declaration import Operation
-from dbt_recluster.operations.registry import OPERATIONS
+from dbt_recluster.operations.runner import OPERATIONS
 
 
 @pytest.fixture(autouse=True)

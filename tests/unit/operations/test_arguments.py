@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.values import parse_since
+from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.operations.arguments import CHOICE, FORMAT, WHERE, key_argument
 from dbt_recluster.operations.declaration import Operation
-from dbt_recluster.operations.registry import OPERATIONS, operation_named
+from dbt_recluster.operations.runner import OPERATIONS, operation_named
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -18,7 +18,6 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 @pytest.mark.parametrize(
     ("value", "moment"),
     [
-        (None, None),
         (date(2026, 1, 2), datetime(2026, 1, 2, tzinfo=timezone.utc)),
         (datetime(2026, 1, 2, 3), datetime(2026, 1, 2, 3, tzinfo=timezone.utc)),
         ("2026-01-02", datetime(2026, 1, 2, tzinfo=timezone.utc)),
@@ -28,14 +27,14 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
         ("1 hour", NOW - timedelta(hours=1)),
     ],
 )
-def test_since(value: Any, moment: datetime | None) -> None:
-    assert parse_since(value, NOW) == moment
+def test_since(value: Any, moment: datetime) -> None:
+    assert parse_moment("since", value, NOW) == moment
 
 
 @pytest.mark.parametrize("value", ["lately", 7, "7", ["2026-01-01"], "7 months", ""])
 def test_a_since_that_cannot_be(value: Any) -> None:
     with pytest.raises(OptionError, match=r"^since must be a date"):
-        parse_since(value)
+        parse_moment("since", value)
 
 
 def test_the_others() -> None:
