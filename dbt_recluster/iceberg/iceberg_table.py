@@ -46,7 +46,7 @@ def whole_number(text: str) -> int | None:
 
 
 # In the summary of a recluster: when the rows that it rewrote were last changed.
-LOADED_AT = "recluster.loaded-at"
+LOADED_AT = "recluster.loaded_at"
 
 
 @dataclass(frozen=True)

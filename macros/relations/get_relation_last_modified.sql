@@ -15,7 +15,7 @@
       select source, max(if(is_current, snapshot_id, null)) as current_id,
         map_from_entries(collect_list(struct(snapshot_id, if(
           operation = 'replace',
-          cast(try_element_at(summary, 'recluster.loaded-at') as bigint) * 1000,
+          cast(try_element_at(summary, 'recluster.loaded_at') as bigint) * 1000,
           unix_micros(committed_at)
         )))) as times,
         map_from_entries(collect_list(if(operation = 'replace', struct(snapshot_id, parent_id), null))) as replaced
