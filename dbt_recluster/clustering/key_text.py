@@ -30,7 +30,7 @@ def upper_texts(table: ClusteredTable, blocks: BlockMetadata, positions: IntArra
 
 
 def item_texts(table: ClusteredTable, item: int, values: Sequence[pa.Scalar]) -> list[str]:
-    """Return values of one key item (see :func:`dbt_recluster.iceberg.bounds.key_bounds`)."""
+    """Return values of one key item (see :func:`dbt_recluster.iceberg.block_metadata.key_bounds`)."""
     field = table.key.fields[item]
     spark_type = table.columns.types[field.column]
     texts = [field.transform.printed(value, spark_type) if value.is_valid else "NULL" for value in values]
