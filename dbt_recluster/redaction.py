@@ -44,7 +44,7 @@ _HARMLESS_WORD = re.compile(
 # Keys of a profile.
 _HARMLESS_KEY = re.compile(
     r"auth|catalog|cluster|database|driver|endpoint|host|kerberos_service_name|method|organization|path|port"
-    r"|recluster_submit_when|schema|spark_log_level|threads|user"
+    r"|schema|spark_log_level|threads|user"
 )
 # Options of spark-submit, kubectl and the like, without their dashes.
 _HARMLESS_OPTION = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
 from dbt.adapters.events.logging import AdapterLogger
@@ -26,16 +26,6 @@ _NO_VIEWS = "view is not supported by catalog"
 _INSTEAD_OF_VIEWS = "Let the model be a table or ephemeral, or use a catalog that has views, e.g. a REST one"
 
 
-class Cancellable(Protocol):
-    """Work that runs beside a connection."""
-
-    def cancel(self) -> None:
-        """End it before it is done."""
-
-    def close(self) -> None:
-        """It is done."""
-
-
 class ReclusterConnectionManager(SparkConnectionManager):
     """dbt-spark's connection manager with methods of its own, and Spark jobs beside connections."""
 
@@ -44,7 +34,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # What runs beside connections to recluster their tables, by the names of the connections.
-        self._beside: dict[str, Cancellable] = {}
+        self._beside: dict[str, CancellableJobs] = {}
         # The thread that cancelled the connections of all others.
         self._cancelled_by: int | None = None
 
@@ -108,21 +98,15 @@ class ReclusterConnectionManager(SparkConnectionManager):
             with job_group(spark, jobs.group):
                 yield
             return
-        jobs = CancellableJobs(spark, f"dbt-recluster {connection.name} {id(connection):x}")
-        with self.cancelling(jobs), job_group(spark, jobs.group):
-            yield
-
-    @contextmanager
-    def cancelling(self, work: Cancellable) -> Iterator[None]:
-        """Let ``work`` be cancelled with this thread's connection, and close it at the end."""
-        name = str(self.get_thread_connection().name)
-        self._beside[name] = work
+        name = str(connection.name)
+        jobs = self._beside[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")
         try:
             self._refuse_cancelled()
-            yield
+            with job_group(spark, jobs.group):
+                yield
         finally:
             self._beside.pop(name, None)
-            work.close()
+            jobs.close()
 
     def add_query(self, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
         """Run a statement, as dbt-spark does, but none that comes after a cancel."""
@@ -153,8 +137,8 @@ class ReclusterConnectionManager(SparkConnectionManager):
 
     def cancel(self, connection: Connection) -> None:
         """Cancel what runs over ``connection``, and what reclusters its table meanwhile."""
-        if work := self._beside.get(str(connection.name)):
-            work.cancel()
+        if jobs := self._beside.get(str(connection.name)):
+            jobs.cancel()
         super().cancel(connection)
 
 

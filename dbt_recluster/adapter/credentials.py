@@ -52,10 +52,9 @@ class ReclusterCredentials(SparkCredentials):
             by using it. None means the current catalog of the Spark that the method reaches.
         recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
             which reclusters the tables that are built over the connection.
-        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters.
+        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters,
+            at the end of dbt's run.
         recluster_submit_timeout: Seconds after which that command is ended.
-        recluster_submit_when: ``build``, the default, runs it after the build of each table, ``end`` once at the end of
-            dbt's run, for all of them.
     """
 
     method: ConnectionMethod = None  # type: ignore[assignment]
@@ -67,7 +66,6 @@ class ReclusterCredentials(SparkCredentials):
     recluster_session: dict[str, Any] | None = None
     recluster_submit: list[Any] | None = None
     recluster_submit_timeout: float | None = None
-    recluster_submit_when: str | None = None
 
     @classmethod
     def validate(cls, data: Any) -> None:
@@ -83,8 +81,7 @@ class ReclusterCredentials(SparkCredentials):
                 raise DbtRuntimeError(_unknown_key(str(key), [*known, *_OF_DBT]))
         if data.get("recluster_submit") is not None:
             try:
-                timeout, when = (data.get(f"recluster_submit_{name}") for name in ("timeout", "when"))
-                parse_submit(data["recluster_submit"], timeout, when)
+                parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
             except OptionError as e:
                 raise DbtRuntimeError(str(e)) from e
         session = data.get("recluster_session")

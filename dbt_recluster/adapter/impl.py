@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, make_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.events.types import AdapterEventWarning
 from dbt.adapters.spark.impl import SparkConfig
-from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, interrupted_operation
@@ -25,7 +24,6 @@ from dbt_recluster.adapter.model_response import respond
 from dbt_recluster.adapter.operations import (
     DbtContext,
     Output,
-    answer_of_build,
     failure_of_build,
     logger,
     outputs,
@@ -33,13 +31,13 @@ from dbt_recluster.adapter.operations import (
 )
 from dbt_recluster.adapter.patterns import names_like
 from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
-from dbt_recluster.adapter.submitted_tables import SubmittedTables
+from dbt_recluster.adapter.submission import RunSubmission
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_predicate
-from dbt_recluster.exceptions import OptionError, ReclusterError, SubmitError
+from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.environment import check_environment
 from dbt_recluster.operations.arguments import CHOICE, FORMAT
 from dbt_recluster.operations.call import RunBudget
@@ -47,7 +45,7 @@ from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, file_f
 from dbt_recluster.operations.runner import OPERATIONS, Answer, operation_named
 from dbt_recluster.operations.tables import Choice, Node, choose
 from dbt_recluster.report import maintenance_text
-from dbt_recluster.report.recluster_text import few_blocks, recluster_line
+from dbt_recluster.report.recluster_text import few_blocks
 
 if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
@@ -82,7 +80,7 @@ class ReclusterAdapter(ModelMethods):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._budget = RunBudget()
-        self._submitted = SubmittedTables(self.credentials, self.connections)
+        self._submission = self._run_submission()
         self._few_blocks: list[str] = []
 
     # --- dbt-spark's handling of Iceberg tables, corrected ---
@@ -166,11 +164,11 @@ class ReclusterAdapter(ModelMethods):
         """Recluster the table of a model that was just built."""
         name = relation.render()
         try:
-            if self.credentials.recluster_submit is not None:
-                answer = answer_of_build(name, self._submitted.submit(name))
-                if options.recluster.conditions and self.first_time("conditions of submitted jobs"):
-                    answer.warnings.append("recluster_submit ignores recluster_after and recluster_when")
-                return answer
+            if self._submission is not None:
+                if int(self._ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
+                    return Answer(name, {})
+                self._submission.add(name)
+                return Answer(name, {}, "reclustered at the end of the run")
             with self._cancellable():
                 answer = recluster_after_build(
                     name, options, unique_id, self._context(variables, is_run=True)
@@ -200,23 +198,25 @@ class ReclusterAdapter(ModelMethods):
 
     @available.parse_none
     def clustering_response(
-        self, main: Any, relation: BaseRelation, result: ReclusterResult | None
+        self, main: Any, relation: BaseRelation, outcome: Answer | None
     ) -> AdapterResponse | None:
         """Return dbt's response for a model with what became of its table, or None if there is nothing to add.
 
         Args:
             main: dbt's result of the build.
             relation: The table.
-            result: The result of its recluster, or None without one.
+            outcome: What came of its recluster, or None without one.
         """
+        result: ReclusterResult | None = None if outcome is None else outcome.result
+        note = "" if outcome is None else outcome.text
         change, depth = self._building.key_change, None if result is None else result.depth_after
-        if main is None or (result is None and change is None):
+        if main is None or (result is None and change is None and not note):
             return None
         response = main.response
         plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
         if change is not None and change.after is not None and depth is None:
             depth = self._depth(relation.render())
-        return respond(plain, result, change, depth)
+        return respond(plain, result, change, depth, note)
 
     def _depth(self, relation: str) -> float | None:
         """Return the average depth of a table, or None where it cannot be seen."""
@@ -293,28 +293,22 @@ class ReclusterAdapter(ModelMethods):
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""
-        self._submitted.forget()
+        if self._submission is not None:
+            self._submission.forget()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
-        """At the end of dbt's run, whether it went well or not: submit what is due (``recluster_submit_when: end``)."""
+        """At the end of dbt's run, whether it went well or not: submit what it has built (``recluster_submit``)."""
         if self._few_blocks:
             logger.info(few_blocks(sorted(set(self._few_blocks)), LEAST_BLOCKS))
             self._few_blocks.clear()
-        try:
-            if self._submitted.is_due:
-                with self.connection_named("recluster_submit"):
-                    self._submit_due()
-        finally:
-            super().cleanup_connections()
+        if self._submission is not None:
+            self._submission.submit_at_end()
+        super().cleanup_connections()
 
-    def _submit_due(self) -> None:
-        for name, answer in self._submitted.submit_due().items():
-            if isinstance(answer, SubmitError):
-                told = failure_of_build(name, answer)
-            else:
-                told = answer_of_build(name, answer)
-                logger.info(recluster_line(answer))
-            for warning in filter(None, [told.error, *told.warnings]):
-                # As macros warn: --warn-error makes it an error.
-                warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
+    def _run_submission(self) -> RunSubmission | None:
+        credentials = self.credentials
+        if credentials.recluster_submit is None:
+            return None
+        target = Path(self.config.project_target_path)
+        return RunSubmission(credentials.recluster_submit, credentials.recluster_submit_timeout, target)

@@ -73,6 +73,7 @@ def respond(
     result: ReclusterResult | None,
     change: KeyChange | None = None,
     depth: float | None = None,
+    note: str = "",
 ) -> AdapterResponse:
     """Return ``response`` with the figures of a recluster.
 
@@ -84,8 +85,9 @@ def respond(
         result: The result of the recluster, or None without one.
         change: The change of the key, or None.
         depth: The average depth under the new key, if nothing was rewritten and it is known.
+        note: What else there is to say.
     """
-    notes = []
+    notes = [note] if note else []
     if result is not None and result.rounds:
         notes.append(summary(result))
     elif result is not None and result.suspended:

@@ -53,7 +53,7 @@ class SessionMethods(SparkAdapter):
         if self.credentials.recluster_submit is not None:
             return (
                 "operations need a Spark session in dbt's own process, and `recluster_submit` only follows builds. "
-                "Submit the job by hand, or put `recluster_session` in its place in the profile."
+                "Submit the job by hand with --manifest, or put `recluster_session` in its place in the profile."
             )
         return (
             f"reclustering needs a Spark session in dbt's own process, and `method: {method}` connects to one "

@@ -1,4 +1,4 @@
-"""The profile's ``recluster_submit``: a command that reclusters a table elsewhere, such as ``spark-submit``."""
+"""The profile's ``recluster_submit``: a command, such as ``spark-submit``, that reclusters what a run has built."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import click
 from dbt.adapters.events.logging import AdapterLogger
+from dbt.adapters.events.types import AdapterEventWarning
+from dbt_common.events.functions import warn_or_error
+from dbt_common.exceptions import DbtBaseException
+from dbt_common.invocation import get_invocation_id
 
+from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.operations import answer_of_build, failure_of_build
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
 from dbt_recluster.redaction import redact
+from dbt_recluster.report.recluster_text import count_noun, recluster_line
 
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
 
-# When to submit: after the build of each table, or once at the end of the run, for all of them.
-SUBMIT_WHEN = ("build", "end")
 # Seconds in which the last lines of a command that has ended are read.
 _LAST_LINES = 5.0
 # A year, in seconds.
@@ -30,42 +37,124 @@ _LONGEST = 31_536_000
 logger = AdapterLogger("Recluster")
 
 
-class Submission:
-    """One run of the command, for one table or several. No shell is involved.
+class RunSubmission:
+    """Submits what a run has built, once, after dbt has written its manifest and the results of the run.
 
     Args:
         command: ``recluster_submit`` of the profile.
-        tables: The tables, as the job's Spark names them.
+        timeout: ``recluster_submit_timeout`` of the profile.
+        target_path: The directory that dbt writes these files to.
+    """
+
+    def __init__(self, command: Any, timeout: Any, target_path: Path) -> None:
+        self._command, self._timeout = parse_submit(command, timeout)
+        self._manifest, self._results = target_path / "manifest.json", target_path / "run_results.json"
+        self._tables: list[str] = []
+
+    def add(self, relation: str) -> None:
+        """Note a table that was built."""
+        self._tables.append(relation)
+
+    def forget(self) -> None:
+        """Submit nothing: the run was interrupted."""
+        self._tables.clear()
+
+    def submit_at_end(self) -> None:
+        """Submit when dbt's command ends: it closes its connections before it writes its files."""
+        tables, self._tables = list(dict.fromkeys(self._tables)), []
+        context = click.get_current_context(silent=True)
+        if tables and context is not None:
+            context.call_on_close(lambda: self._submit(tables))
+        elif tables:
+            self._submit(tables)
+
+    def _submit(self, tables: Sequence[str]) -> None:
+        logger.info(
+            f"recluster_submit: {self._command[0]} reclusters {count_noun(len(tables), 'table')} of this run"
+        )
+        try:
+            warnings = list(_report(Submission(self._command, self._arguments(), self._timeout).run()))
+        except SubmitError as e:
+            warnings = [_failure(", ".join(tables), e)]
+        error = None
+        for warning in warnings:
+            try:  # as macros warn: --warn-error makes it an error
+                warn_or_error(AdapterEventWarning(name="Recluster", base_msg=warning, args=[]))
+            except DbtBaseException as e:
+                logger.error(message(e))
+                error = e
+        if error is not None and sys.exc_info()[1] is None:  # a run that failed has its own exit code
+            from dbt.cli.exceptions import ExceptionExit
+
+            raise ExceptionExit(error)
+
+    def _arguments(self) -> list[str]:
+        """Return what the job is given.
+
+        Raises:
+            SubmitError: dbt has not written the results of this run.
+        """
+        try:
+            invocation = json.loads(self._results.read_text(encoding="utf-8"))["metadata"]["invocation_id"]
+        except (OSError, ValueError, KeyError, TypeError):
+            invocation = None
+        if invocation != get_invocation_id():
+            raise SubmitError(
+                f"recluster_submit: dbt has not written {self._results} of this run, which tells the job what was "
+                "built; run dbt without --no-write-json"
+            )
+        return ["recluster", "--manifest", str(self._manifest), "--run-results", str(self._results), "--json"]
+
+
+def _failure(tables: str, error: SubmitError) -> str:
+    return str(failure_of_build(tables, error).error)
+
+
+def _report(answers: Iterable[ReclusterResult | SubmitError]) -> Iterator[str]:
+    """Print the result of each table and yield what to warn of."""
+    for answer in answers:
+        if isinstance(answer, SubmitError):
+            yield str(answer)
+            continue
+        logger.info(recluster_line(answer))
+        yield from answer_of_build(answer.table, answer).warnings
+
+
+class Submission:
+    """One run of the command. No shell is involved.
+
+    Args:
+        command: ``recluster_submit`` of the profile.
+        arguments: The arguments of the job.
         timeout: Seconds after which the command is ended, or None.
     """
 
-    def __init__(self, command: Sequence[str], tables: Sequence[str], timeout: float | None) -> None:
-        self._command = [*command, str(JOB), "recluster", *tables, "--json"]
-        self._tables = tables
+    def __init__(self, command: Sequence[str], arguments: Sequence[str], timeout: float | None) -> None:
+        self._command = [*command, str(JOB), *arguments]
         self._timeout = timeout
-        self._process: subprocess.Popen[str] | None = None
 
-    def run(self) -> dict[str, ReclusterResult | SubmitError]:
+    def run(self) -> list[ReclusterResult | SubmitError]:
         """Run the command until it ends.
 
         Returns:
-            The result or the error of each table; none if the command ended well and told no result at all.
+            The result or the error of each table that it worked on, and its own error; none if it ended well and
+            printed no result.
 
         Raises:
             SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
         """
-        self._process = process = self._start()
+        process = self._start()
         output, errors = _Lines(process.stdout), _Lines(process.stderr)
         try:
             code = process.wait(self._timeout)
         except subprocess.TimeoutExpired:
-            self.cancel()
+            _end(process)
             raise SubmitError(
                 f"recluster_submit: {self._command[0]} did not end within recluster_submit_timeout, "
                 f"{self._timeout:g} s, and was stopped. What it submitted may go on elsewhere"
             ) from None
         except BaseException:
-            self.cancel()
+            _end(process)
             raise
         finally:
             # Something that the command left behind may hold them open for as long as it likes.
@@ -74,7 +163,12 @@ class Submission:
         figures, error = _figures(output.last)
         if code and not figures and error is None:
             error = errors.last or output.last or "it printed nothing"
-        return self._answers(figures, error, code)
+        if error and not figures:
+            raise self._failed(code, error)
+        if not figures:
+            logger.info(f"{self._command[0]} ended well without a result in the last line of its output")
+        answers = [self._answer(of_table, code) for of_table in figures]
+        return [*answers, self._failed(code, error)] if error else answers
 
     def _start(self) -> subprocess.Popen[str]:
         try:
@@ -94,32 +188,12 @@ class Submission:
                 "first item is a program on the PATH or the path of one"
             ) from e
 
-    def _answers(
-        self, figures: Mapping[str, Mapping[str, Any]], error: str | None, code: int
-    ) -> dict[str, ReclusterResult | SubmitError]:
-        """Return what is known of every table, given the figures by table and the error of the command."""
-        if error and not figures:
-            raise self._failed(code, error)
-        if len(self._tables) == len(figures) == 1:  # the job may know the table by another name
-            figures = dict(zip(self._tables, figures.values(), strict=True))
-        answers: dict[str, ReclusterResult | SubmitError] = {}
-        for table in self._tables:
-            if of_table := figures.get(table):
-                answers[table] = self._answer(of_table, code)
-            elif figures:
-                answers[table] = self._failed(code, error or "it said nothing of this table")
-            else:
-                logger.info(
-                    f"{table}: {self._command[0]} ended well without a result in the last line of its output"
-                )
-        return answers
-
     def _failed(self, code: int, reason: str) -> SubmitError:
         return SubmitError(f"recluster_submit: {self._command[0]} ended with code {code}: {redact(reason)}")
 
     def _answer(self, figures: Mapping[str, Any], code: int) -> ReclusterResult | SubmitError:
         if error := figures.get("error"):
-            return self._failed(code, str(error))
+            return SubmitError(_failure(redact(str(figures.get("table"))), self._failed(code, str(error))))
         try:
             return ReclusterResult.from_dict(figures)
         except ValueError as e:
@@ -128,17 +202,15 @@ class Submission:
                 f"a result: {redact(str(e))}"
             )
 
-    def cancel(self) -> None:
-        """End the command and what it has started."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
 
-    def close(self) -> None:
-        """There is nothing to close; it ends with :meth:`run`."""
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the command and what it has started."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Lines(threading.Thread):
@@ -159,27 +231,24 @@ class _Lines(threading.Thread):
                     self.last = text
 
 
-def _figures(line: str) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Return the figures by table, and the error of the job, from its last line, if that is a JSON object."""
+def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the figures of each table, and the error of the job, from its last line, if that is a JSON object."""
     try:
         outcome = json.loads(line)
     except (ValueError, RecursionError):
-        return {}, None
+        return [], None
     if not isinstance(outcome, dict):
-        return {}, None
-    error = str(outcome["error"]) if outcome.get("error") else None
+        return [], None
     tables = outcome.get("tables")
-    if not isinstance(tables, list):
-        tables, error = ([outcome], None) if "depth_after" in outcome else ([], error)
-    return {str(figures.get("table")): figures for figures in tables if isinstance(figures, dict)}, error
+    known = [figures for figures in tables if isinstance(figures, dict)] if isinstance(tables, list) else []
+    return known, str(outcome["error"]) if outcome.get("error") else None
 
 
-def parse_submit(command: Any, timeout: Any, when: Any = None) -> tuple[tuple[str, ...], float | None]:
-    """Check ``recluster_submit``, ``recluster_submit_timeout`` and ``recluster_submit_when`` of a profile.
+def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:
+    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile.
 
     Raises:
-        OptionError: The command is no list of words, the timeout no number of seconds above 0, or there is no such
-            time to submit.
+        OptionError: The command is no list of words, or the timeout no number of seconds above 0.
     """
     if (
         not isinstance(command, list)
@@ -193,6 +262,4 @@ def parse_submit(command: Any, timeout: Any, when: Any = None) -> tuple[tuple[st
         raise OptionError(
             f"recluster_submit_timeout must be a number of seconds above 0, and at most {_LONGEST}"
         )
-    if when not in (None, *SUBMIT_WHEN):
-        raise OptionError(f"recluster_submit_when must be one of {', '.join(SUBMIT_WHEN)}, not {when!r}")
     return tuple(map(str, command)), timeout

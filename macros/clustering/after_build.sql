@@ -1,7 +1,7 @@
 {#- Recluster the table of the model that was just built, and put what became of it into dbt's response for it. -#}
 {% macro recluster_after_build(relation, clustering) %}
   {%- set outcome = recluster_built(relation, clustering) -%}
-  {%- set response = adapter.clustering_response(load_result('main'), relation, outcome.result if outcome else none) -%}
+  {%- set response = adapter.clustering_response(load_result('main'), relation, outcome) -%}
   {%- if response -%}
     {%- do store_result('main', response=response) -%}
   {%- endif -%}

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +18,9 @@ import postgres
 import pytest
 import thrift_server
 from dbt_command import Project
+from runtime import iceberg_jar
+
+from dbt_recluster.adapter.submission import JOB
 
 pytest.importorskip("pyhive", reason="the thrift method needs dbt-spark[PyHive]")
 pytestmark = pytest.mark.xdist_group("the thrift server")
@@ -171,70 +179,141 @@ def test_a_session_that_reaches_another_table_changes_nothing(server: Server, tm
     assert "is another table than copied.events" in " ".join(out.split())
 
 
-def test_a_command_reclusters_where_dbt_drives_nothing(server: Server, tmp_path: Path) -> None:
-    """Here the command only prints what a job prints; it is called once a table that has more than one block."""
-    figures = {
-        "table": "t",
-        "cluster_key": "k",
-        "rounds": 1,
-        "blocks_in": 2,
-        "blocks_out": 5,
-        "depth_before": 2.0,
-    }
-    outcome = {"tables": [{**figures, "depth_after": 1.0, "seconds": 1.0, "reason": "well clustered"}]}
-    stub = f"import sys; open('called', 'a').write(sys.argv[3] + ' '); print({json.dumps(outcome)!r})"
-    profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="submitted")
-    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
-    for _ in range(2):
-        code, out, _ = project.run("run")
-        assert code == 0, out
-    assert "[OK (reclustered 2 blocks into 5, average depth 2.0 -> 1.0)" in out
-    assert (project.root / "called").read_text() == "lake.submitted.events "
-    assert response(project)["average_depth"] == 1.0
-    profile = server.profile(recluster_submit=["false"], schema="submitted")
-    project = Project(tmp_path / "q", profile, {"events.sql": EVENTS})
-    code, out, _ = project.run("run")
-    assert code == 0, out
-    text = " ".join(out.split())
-    assert "submitted.events was built but not reclustered: recluster_submit: false ended with code 1" in text
-
-
-def test_one_command_at_the_end_of_the_run(server: Server, tmp_path: Path) -> None:
-    figures = {
-        "cluster_key": "k",
-        "rounds": 1,
-        "blocks_in": 2,
-        "blocks_out": 5,
-        "depth_before": 2.0,
-        "depth_after": 1.0,
-    }
-    stub = f"""
-import json, sys
-tables = sorted(sys.argv[3:-1])
+STUB = """
+import json, os, sys
+given = dict(zip(sys.argv[3:-1:2], sys.argv[4:-1:2]))
+manifest, results = (json.load(open(given[name])) for name in ("--manifest", "--run-results"))
+built = sorted(result["unique_id"] for result in results["results"] if result["status"] == "success")
 with open("called", "a") as called:
-    called.write(" ".join(tables) + chr(10))
-done = dict({figures!r}, table=tables[0])
-print(json.dumps(dict(tables=[done if table == tables[0] else dict(table=table, error="no space left") for table in
-                              sys.argv[3:-1]])))
-sys.exit(1)
+    called.write(" ".join(built) + chr(10))
+figures = dict(cluster_key="k", rounds=1, blocks_in=2, blocks_out=5, depth_before=2.0, depth_after=1.0)
+tables = [".".join(manifest["nodes"][name][part] for part in ("database", "schema", "alias")) for name in built]
+print(json.dumps(dict(tables=[dict(figures, table=tables[0]),
+                              *(dict(table=table, error="no space left") for table in tables[1:])])))
+sys.exit(len(tables) > 1)
 """
-    profile = server.profile(
-        recluster_submit=[sys.executable, "-c", stub], recluster_submit_when="end", schema="at_the_end"
-    )
+
+
+def test_a_command_reclusters_at_the_end_where_dbt_drives_nothing(server: Server, tmp_path: Path) -> None:
+    """Here the command only prints what a job prints; it has dbt's files of the run, and is called once."""
+    profile = server.profile(recluster_submit=[sys.executable, "-c", STUB], schema="submitted")
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "others.sql": EVENTS})
     code, out, _ = project.run("run")
     assert code == 0, out
     assert not (project.root / "called").exists()  # every table is a single block
+    code, out, _ = project.run("run", "--exclude", "others")
+    assert code == 0, out
+    assert (project.root / "called").read_text() == "model.p.events\n"
+    assert "[OK (reclustered at the end of the run)" in out
+    assert "lake.submitted.events: reclustered 2 blocks into 5, average depth 2.0 -> 1.0" in out
+    assert out.index("Done. PASS=1") < out.index("reclustered 2 blocks")
     code, out, _ = project.run("run")
     assert code == 0, out
-    assert (project.root / "called").read_text() == "lake.at_the_end.events lake.at_the_end.others\n"
     text = " ".join(out.split())
-    assert "lake.at_the_end.events: reclustered 2 blocks into 5" in text
-    assert "at_the_end.others was built but not reclustered: recluster_submit: " in text
+    assert "lake.submitted.events: reclustered 2 blocks into 5" in text
+    assert "submitted.others was built but not reclustered: recluster_submit: " in text
     assert "ended with code 1: no space left" in text
     code, out, _ = project.run("--warn-error", "run")
-    assert code != 0
+    assert code == 2
     assert "no space left" in out
+    results = json.loads((project.root / "target" / "run_results.json").read_text())["results"]
+    assert [result["status"] for result in results] == ["success", "success"]
+    (project.root / "called").unlink()
+    code, out, _ = project.run("--no-write-json", "run")
+    assert code == 0
+    assert "which tells the job what was built; run dbt without --no-write-json" in " ".join(out.split())
+    assert not (project.root / "called").exists()
+
+
+def test_a_command_that_fails_leaves_what_dbt_has_built(server: Server, tmp_path: Path) -> None:
+    """A node that failed is not submitted, and dbt ends with its code."""
+    profile = server.profile(recluster_submit=["false"], schema="failing")
+    models = {"events.sql": EVENTS, "broken.sql": "select * from nothing.at_all"}
+    project = Project(tmp_path / "p", profile, models)
+    for _ in range(2):
+        code, out, _ = project.run("run")
+        assert code == 1, out
+    text = " ".join(out.split())
+    assert (
+        "lake.failing.events was built but not reclustered: recluster_submit: false ended with code 1" in text
+    )
+    assert "PASS=1 WARN=0 ERROR=1" in text
+
+
+def test_ctrl_c_ends_the_command(server: Server, tmp_path: Path) -> None:
+    stub = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(120)"
+    profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="interrupted")
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS})
+    assert project.run("run")[0] == 0
+    process = project.start("run")
+    pid = project.root / "pid"
+    try:
+        wait_until(lambda: pid.exists() and pid.read_text() != "")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        project.stop()
+    assert process.returncode == 1
+    assert "Traceback" not in out + err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_real_job_is_submitted(server: Server, tmp_path: Path) -> None:
+    """The command is this Python, which runs the job's file with Spark settings of its environment's file."""
+    stub = "import os, sys; os.execv(sys.executable, [sys.executable, *sys.argv[2:], '--properties-file', sys.argv[1]])"
+    profile = server.profile(
+        recluster_submit=[sys.executable, "-c", stub, str(properties_file(server, tmp_path))],
+        schema="really_submitted",
+    )
+    model = EVENTS.replace("block_rows=500", "block_rows=500, recluster_after={'commits': 1}")
+    project = Project(tmp_path / "p", profile, {"events.sql": model})
+    for _ in range(2):
+        code, out, _ = project.run("run")
+        assert code == 0, out
+    assert re.search(
+        r"lake\.really_submitted\.events: reclustered 2 blocks into \d, average depth 2\.0 -> 1\.0", out
+    ), out
+    assert checksum(server, "lake.really_submitted.events")[0] == 2000
+
+
+def test_what_dbt_spark_builds_is_reclustered_by_its_manifest(server: Server, tmp_path: Path) -> None:
+    """`type: spark`, without this adapter: its names have two parts, of the default catalog of its server."""
+    profile = server.profile(type="spark", schema="plainly")
+    del profile["catalog"]
+    config = "incremental_strategy='append', file_format='iceberg', meta={'recluster': {'depth': 1}}, cluster_by='k'"
+    models = dict.fromkeys(("events.sql", "others.sql"), EVENTS.replace("cluster_by='k'", config))
+    server.ask("create namespace if not exists lake.default")  # PyHive uses it at once
+    catalog = thrift_server.catalog("lake", server.url, server.directory / "warehouse")
+    with thrift_server.server(tmp_path / "spark", {**catalog, "spark.sql.defaultCatalog": "lake"}) as port:
+        project = Project(tmp_path / "p", {**profile, "port": port}, models)
+        assert project.run("run")[0] == 0
+        code, out, _ = project.run("run", "--select", "events")
+        assert code == 0, out
+    before = checksum(server, "lake.plainly.events")
+    command = [sys.executable, str(JOB), "recluster", "--manifest", "target/manifest.json"]
+    command += ["--run-results", "target/run_results.json", "--catalog", "lake"]
+    command += ["--json", "--properties-file", str(properties_file(server, tmp_path))]
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (table,) = json.loads(done.stdout)["tables"]
+    assert (table["table"], table["rounds"], table["depth_after"]) == ("lake.plainly.events", 1, 1.0)
+    assert checksum(server, "lake.plainly.events") == before
+
+
+def properties_file(server: Server, directory: Path) -> Path:
+    """Return a file with the settings of a Spark beside the server's."""
+    settings = server.session(**{"spark.driver.extraClassPath": f"{postgres.DRIVER}:{iceberg_jar()}"})
+    path = directory / "spark-defaults.conf"
+    path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    return path
 
 
 def response(project: Project) -> dict[str, Any]:
