@@ -90,11 +90,12 @@ class ModelOptions:
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
-        """Read a node's config: its own keys, or the names in its ``meta: {recluster: ...}``, which mean the same.
+        """Read a node's config: its own keys, and the names in its ``meta: {recluster: ...}``, which mean the same.
+
+        Those in ``meta`` win: they are for dbt-recluster alone, and a folder's ``+cluster_by`` may have exceptions.
 
         Raises:
-            OptionError, ClusterKeyError: A value has the wrong type or range, an option is given twice or does not
-                exist.
+            OptionError, ClusterKeyError: A value has the wrong type or range, or an option does not exist.
         """
         unknown = sorted(key for key in config if str(key).startswith(_PREFIX) and key not in CONFIGS)
         if unknown:
@@ -102,14 +103,10 @@ class ModelOptions:
         meta = _meta(config)
         values: dict[str, Any] = {}
         for name, declaration in MODEL_OPTIONS.items():
-            own, other = config.get(declaration.config), meta.get(name)
-            if own is not None and other is not None and own != other:
-                raise OptionError(f"{declaration.config} and meta.{META}.{name} differ; write one of them")
-            in_meta = own is None and other is not None
-            values[name] = (
-                f"meta.{META}.{name}" if in_meta else declaration.config,
-                other if in_meta else own,
-            )
+            if (value := meta.get(name)) is not None:
+                values[name] = f"meta.{META}.{name}", value
+            else:
+                values[name] = declaration.config, config.get(declaration.config)
         return cls._of_values(values, reads=values["reads"][1])
 
     @classmethod

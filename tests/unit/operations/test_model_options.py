@@ -84,13 +84,23 @@ def test_meta_means_the_same() -> None:
     assert parse(meta={"recluster": {"reads": "project"}}).records_reads
 
 
+def test_meta_wins_over_the_configs_of_its_folder() -> None:
+    folder = {"cluster_by": "day", "recluster_depth": 3}
+    assert parse(**folder, meta={"recluster": {"cluster_by": "id"}}) == parse(
+        cluster_by="id", recluster_depth=3
+    )
+    assert parse(**folder, meta={"recluster": {"cluster_by": []}}) == parse(recluster_depth=3)
+    # Another target of the project may have a key of another kind.
+    other = {"cluster_by": {"field": "day"}}
+    assert parse(**other, meta={"recluster": {"cluster_by": "id"}}) == parse(cluster_by="id")
+
+
 @pytest.mark.parametrize(
     ("meta", "config", "message"),
     [
         ({"depth": "deep"}, {}, r"meta\.recluster\.depth must be a number"),
         ({"dept": 2}, {}, r"meta\.recluster has no option dept; did you mean depth\?"),
         ({"zzz": 2}, {}, r"meta\.recluster has no option zzz; there are cluster_by, "),
-        ({"depth": 2}, {"recluster_depth": 3}, r"recluster_depth and meta\.recluster\.depth differ"),
         ("id", {}, r"meta\.recluster must be a mapping of options"),
     ],
 )
