@@ -60,6 +60,10 @@ class NotAnIcebergTableError(ReclusterError):
     """The name is not that of the main branch of an Iceberg table."""
 
 
+class OtherFormatError(NotAnIcebergTableError):
+    """The name is that of a view, or of a table of another format than Iceberg's."""
+
+
 class CatalogError(ReclusterError):
     """A catalog does not answer."""
 

@@ -24,7 +24,8 @@ from dbt_recluster.adapter.operations import answer_of_build, failure_of_build
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
 from dbt_recluster.redaction import redact
-from dbt_recluster.report.recluster_text import count_noun, recluster_line
+from dbt_recluster.report.recluster_text import recluster_line
+from dbt_recluster.text import count_noun
 
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"

@@ -12,6 +12,7 @@ from dbt_recluster.exceptions import (
     CatalogNotFoundError,
     NotAnIcebergTableError,
     OptionError,
+    OtherFormatError,
 )
 from dbt_recluster.iceberg.java_errors import is_caused_by, short_message
 from dbt_recluster.iceberg.jvm import activate, java_array, java_class, java_items, java_list, jvm
@@ -161,9 +162,7 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
     if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
         what = "the change log of a table"
     elif not java_class(spark, f"{package}.SparkTable").isInstance(loaded):
-        raise NotAnIcebergTableError(
-            f"{name} is not an Iceberg table: it is a view, or a table of another format"
-        )
+        raise OtherFormatError(f"{name} is not an Iceberg table: it is a view, or a table of another format")
     elif loaded.branch() is not None:
         what = f"branch {loaded.branch()} of a table"
     elif loaded.snapshotId() is not None:

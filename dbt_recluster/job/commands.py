@@ -17,6 +17,7 @@ from dbt_recluster.exceptions import (
     ManifestError,
     NotAnIcebergTableError,
     OptionError,
+    OtherFormatError,
     ReclusterError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
@@ -151,7 +152,7 @@ class _Job:
             try:
                 self.open(target.relation)
             except NotAnIcebergTableError as e:
-                if target.unique_id in (self._built or ()):
+                if target.unique_id in (self._built or ()) and not isinstance(e, OtherFormatError):
                     raise
                 self._note(f"{target.relation} is passed over: {e}")
                 return False
@@ -214,21 +215,34 @@ class _Job:
         targets = choose(choice, nodes.values(), names, self._operation.eligible)
         if wrong := [target.error for target in targets if target.error is not None]:
             raise OptionError("\n".join(wrong))
-        self._check_keys(targets)
+        self._check_tables(targets)
         return targets
 
-    def _check_keys(self, targets: list[Target]) -> None:
-        """Check every key against its table, before anything is done to any of them."""
-        wrong = []
-        for target in targets if self._operation.is_rewrite else ():
+    def _check_tables(self, targets: list[Target]) -> None:
+        """Check every key against its table, before anything is done to any of them.
+
+        Raises:
+            OptionError: A key does not fit, or there is none of the tables.
+        """
+        wrong, missing = [], []
+        for target in targets:
             try:
                 _ = Call(target, self._request.arguments, self).table.key
-            except NotAnIcebergTableError:
-                continue  # its turn tells
+            except NotAnIcebergTableError as e:
+                missing.append(e)  # its turn tells, if there are others
+                continue
             except ReclusterError as e:
                 wrong.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
+            if not self._operation.is_rewrite:
+                return  # one of the tables is there
         if wrong:
             raise OptionError("\n".join(wrong))
+        if targets and len(missing) == len(targets):
+            tables = count_noun(len(targets), "table")
+            raise OptionError(
+                f"Spark has none of the {tables} of {self._request.manifest} that are meant: {missing[0]}. --catalog "
+                "or --map say which of its catalogs has them"
+            )
 
     def _nothing(self, place: str) -> str:
         if self._built is not None:

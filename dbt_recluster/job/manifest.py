@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dbt_recluster.exceptions import ManifestError
+from dbt_recluster.job.compiled_sql import as_spark_reads_it
 from dbt_recluster.operations.tables import Node, has_table, project_queries, relation_of
 from dbt_recluster.table_names import Parts, join_parts
 
@@ -24,12 +25,14 @@ class Manifest:
     Attributes:
         path: The file.
         nodes: The nodes by their ids; the ``database`` of each is the catalog that Spark has its table in.
+        relations: Spark's names of the project's relations, sources included, by those in compiled SQL.
         created_at: When dbt wrote it, as ISO text.
         invocation: dbt's id of the invocation that wrote it, or None.
     """
 
     path: Path
     nodes: Mapping[str, Node]
+    relations: Mapping[str, str]
     created_at: str
     invocation: str | None
 
@@ -51,14 +54,32 @@ class Manifest:
         metadata = _schema(content, path, "manifest", _OLDEST_SCHEMA)
         nodes = content.get("nodes")
         if not isinstance(nodes, dict):
-            raise ManifestError(f"{path} has no nodes: it is not the manifest.json of dbt")
-        known = {unique_id: _node(unique_id, node, path) for unique_id, node in nodes.items()}
+            schema = metadata["dbt_schema_version"]
+            raise ManifestError(
+                f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
+            )
         placed = {
-            unique_id: _placed(node, catalog, renamed or {}) if has_table(node) else node
-            for unique_id, node in known.items()
+            unique_id: _placed(_node(unique_id, node, path), catalog, renamed or {})
+            for unique_id, node in nodes.items()
         }
         _check_relations(placed, path)
-        return cls(path, placed, str(metadata.get("generated_at", "")), metadata.get("invocation_id"))
+        sources = content.get("sources")
+        known = [
+            *placed.values(),
+            *(
+                _placed({**source, "alias": source.get("identifier")}, catalog, renamed or {})
+                for source in (sources.values() if isinstance(sources, dict) else ())
+                if isinstance(source, dict) and source.get("schema") and source.get("name")
+            ),
+        ]
+        relations = {
+            str(node["relation_name"]): join_parts(relation_of(node))
+            for node in known
+            if node.get("relation_name") and node.get("schema")
+        }
+        return cls(
+            path, placed, relations, str(metadata.get("generated_at", "")), metadata.get("invocation_id")
+        )
 
     def built(self, path: Path) -> set[str]:
         """Return the ids of the nodes that a run built, by its run_results.json.
@@ -88,7 +109,12 @@ class Manifest:
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL of everything that reads the table of a node, by name."""
-        return project_queries(self.nodes, unique_id, self._compiled)
+        double_quotes = any(name.startswith('"') for name in self.relations)
+        queries = project_queries(self.nodes, unique_id, self._compiled)
+        return {
+            name: as_spark_reads_it(query, self.relations, double_quotes=double_quotes)
+            for name, query in queries.items()
+        }
 
     def _compiled(self, node: Node) -> str | None:
         if text := node.get("compiled_code"):
@@ -105,6 +131,10 @@ class Manifest:
 
 
 def _read_object(path: Path, what: str) -> dict[str, Any]:
+    if not path.exists() and Path(path.name).exists():
+        path = Path(
+            path.name
+        )  # spark-submit --files puts it into the working directory of a driver elsewhere
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:

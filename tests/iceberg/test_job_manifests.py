@@ -130,6 +130,32 @@ def test_tables_that_are_missing(spark: Any, project: Project, run: Any) -> None
     assert "nothing that the run of" in err
 
 
+@pytest.mark.parametrize("command", ["recluster", "information"])
+def test_a_catalog_without_any_of_the_tables(project: Project, run: Any, command: str) -> None:
+    project.add("orders", cluster_by="k")
+    project.add("daily", cluster_by="k")
+    for place in ((), ("--catalog", project.catalog), ("--map", "awsdatacatalog=no_such_catalog")):
+        code, answer, err = run(command, *project.write(), *place)
+        assert (code, answer["tables"], len(err.splitlines())) == (2, [], 1)
+        assert f"Spark has none of the 2 tables of {project.path} that are meant: " in answer["error"]
+        assert "--catalog or --map say which of its catalogs has them" in answer["error"]
+    code, answer, _ = run(command, *project.write(orders="success"))
+    assert (code, answer["tables"]) == (2, [])
+
+
+def test_a_table_of_another_format_is_passed_over(
+    spark: Any, schema: str, project: Project, run: Any
+) -> None:
+    make_table(spark, schema, name="orders", rows=100)
+    spark.sql(f"create table {schema}.plain using parquet as select 1 as k")
+    for name in ("orders", "plain"):
+        project.nodes[project.add(name, cluster_by="k")]["schema"] = schema
+    place = ("--catalog", "spark_catalog")
+    code, answer, err = run("recluster", *project.write(orders="success", plain="success"), *place)
+    assert (code, names(answer)) == (0, ["orders"])
+    assert f"spark_catalog.{schema}.plain is passed over: " in err
+
+
 def test_all_nodes_are_checked_before_anything_is_done(spark: Any, project: Project, run: Any) -> None:
     orders = table(spark, project, "orders")
     table(spark, project, "misfit")
@@ -173,22 +199,24 @@ def test_names_selectors_and_other_operations(
 
 
 def test_queries_of_the_manifest_are_recorded(spark: Any, project: Project, run: Any) -> None:
-    orders = table(spark, project, "orders")
+    table(spark, project, "orders")
     project.add("orders", cluster_by="k")
+    relation = '"awsdatacatalog"."sales"."orders"'
+    project.nodes["model.shop.orders"]["relation_name"] = relation
     for name, sql in {
-        "report": f"select count(*) from {orders} where k between 10 and 20",
-        "foreign": f'select count(*) from "{orders}" where "k" = 7 fetch first 3 rows only',
+        "report": f"select count(*) from {relation} where k between 10 and 20",
+        "quoted": f"""select count(*) from {relation} o where o."k" between 30 and 40 and "v" <> 'it''s' """,
+        "foreign": f'select count(*) from {relation} where "k" = 7 fetch first 3 rows only',
     }.items():
         reader = project.nodes[project.add(name)]
         reader |= {"compiled_code": sql, "depends_on": {"nodes": ["model.shop.orders"]}, "language": "sql"}
     chosen = (*project.write(), "--catalog", project.catalog)
     code, answer, _ = run("import-reads", *chosen, "orders")
     (imported,) = answer["tables"]
-    assert (code, imported["recorded"]) == (0, 1)
-    assert any("model.shop.foreign" in line for line in imported["left_out"])
-    assert run("clustering-reads", *chosen, "orders")[1]["tables"][0]["reads"][0]["columns"] == {
-        "k": [10, 20]
-    }
+    assert (code, imported["recorded"]) == (0, 2)
+    assert [line.partition(": ")[0] for line in imported["left_out"]] == ["model.shop.foreign"]
+    reads = run("clustering-reads", *chosen, "orders")[1]["tables"][0]["reads"]
+    assert sorted(read["columns"]["k"] for read in reads) == [[10, 20], [30, 40]]
 
 
 def test_bad_files_are_wrong_usage(project: Project, run: Any) -> None:

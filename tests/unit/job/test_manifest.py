@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,10 @@ def test_what_a_run_built(tmp_path: Path) -> None:
             json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("v12", "v8")}}),
             "v9 or later is needed",
         ),
-        (json.dumps({"metadata": {"dbt_schema_version": SCHEMA}}), "has no nodes"),
+        (
+            json.dumps({"metadata": {"dbt_schema_version": SCHEMA.replace("v12", "v20")}, "models": []}),
+            r"has no nodes: it is not a manifest.json that can be read here \(.*v20.json\)",
+        ),
         (
             json.dumps({"metadata": {"dbt_schema_version": SCHEMA}, "nodes": {"model.a.b": 7}}),
             "has no config",
@@ -122,6 +127,49 @@ def test_files_that_are_not_there_or_do_not_belong_together(tmp_path: Path) -> N
         manifest.built(old)
     with pytest.raises(ManifestError, match="its schema is"):
         manifest.built(tmp_path / "manifest.json")
+
+
+def test_a_later_schema_is_read_as_far_as_it_is_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path / "manifest.json", NODES, SCHEMA.replace("v12", "v13"), news={"a": 1})
+    assert set(Manifest.read(path).nodes) == {each["unique_id"] for each in NODES}
+
+
+def test_files_that_spark_submit_has_put_into_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "manifest.json", NODES)
+    monkeypatch.chdir(tmp_path)
+    assert Manifest.read(Path("/not/here/target/manifest.json")).nodes
+
+
+READ = """
+import resource, sys, time
+from pathlib import Path
+from dbt_recluster.job.manifest import Manifest
+from dbt_recluster.operations.tables import has_table, target_of
+began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+nodes = Manifest.read(Path(sys.argv[1])).nodes
+targets = [target_of(node) for node in nodes.values() if has_table(node)]
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+assert "dbt" not in sys.modules
+print(len(targets), time.process_time() - began, memory / 1e3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("characters", "megabytes"),
+    [(1000, 12), pytest.param(20_000, 200, marks=pytest.mark.exhaustive)],
+)
+def test_five_thousand_nodes(tmp_path: Path, characters: int, megabytes: int) -> None:
+    """They take less than two seconds, and twice the memory of the file and what Python's objects take."""
+    code = {"compiled_code": "x" * characters, "raw_code": "y" * characters, "cluster_by": "id"}
+    path = write(tmp_path / "manifest.json", [node(f"m{i}", **code) for i in range(5000)])
+    assert path.stat().st_size > megabytes * 1e6
+    done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+    count, seconds, memory = map(float, done.stdout.split())
+    assert count == 5000
+    assert seconds < 2
+    assert memory < 2 * megabytes + 80
 
 
 def test_two_nodes_with_one_table(tmp_path: Path) -> None:
