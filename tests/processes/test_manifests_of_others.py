@@ -1,0 +1,157 @@
+"""The command on manifests that other dbts write: dbt 2's parser, and `dbt parse` with dbt-trino and dbt-athena.
+
+Each is installed from PyPI once, under build/, without what it needs to connect; where PyPI does not answer, it is
+skipped. Spark makes the tables under the names that the manifest has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from tables import checksum
+
+from dbt_recluster.job.command_line import main
+
+PACKAGES = Path(__file__).parents[2] / "build" / "dbts"
+MODELS = {
+    "orders.sql": """{{ config(materialized='incremental', cluster_by=['order_date', 'customer_id']) }}
+        select 1 as customer_id, date '2026-01-01' as order_date""",
+    "marts/daily.sql": """{{ config(materialized='table', meta={'recluster': {'depth': 1, 'block_rows': 500}}) }}
+        select * from {{ ref('orders') }}""",
+    "late.sql": "{{ config(materialized='view') }} select * from {{ ref('orders') }}",
+}
+COLUMNS = "customer_id bigint, order_date date, event_date date"
+
+
+class Dbt(NamedTuple):
+    """A dbt, its profile, and what the command says of the place of its tables."""
+
+    requirements: tuple[str, ...]
+    profile: dict[str, Any]
+    place: tuple[str, str]
+
+
+DBTS = {
+    "dbt 2": Dbt(
+        ("dbt-core-experimental-parser==2.0.0a4",),
+        {"type": "spark", "method": "thrift", "host": "localhost", "port": 10000, "schema": "sales"},
+        ("--catalog", "{}"),
+    ),
+    "trino": Dbt(
+        ("dbt-trino==1.11.0", "trino", "lz4", "tzlocal", "orjson", "zstandard"),
+        {
+            "type": "trino",
+            "method": "none",
+            "user": "u",
+            "host": "localhost",
+            "port": 8080,
+            "database": "iceberg",
+            "schema": "sales",
+        },
+        ("--map", "iceberg={}"),
+    ),
+    "athena": Dbt(
+        (
+            *(
+                "dbt-athena==1.11.1",
+                "boto3",
+                "botocore",
+                "s3transfer",
+                "jmespath",
+                "pyathena<3.35",
+                "mmh3<4.2",
+            ),
+            *(f"mypy-boto3-{service}" for service in ("athena", "glue", "lakeformation", "sts")),
+        ),
+        {
+            "type": "athena",
+            "s3_staging_dir": "s3://x/y",
+            "region_name": "eu-west-1",
+            "database": "awsdatacatalog",
+            "schema": "sales",
+        },
+        ("--map", "awsdatacatalog={}"),
+    ),
+}
+
+
+def installed(name: str) -> Path:
+    """Return the directory of a dbt; it is made once."""
+    target = PACKAGES / name.replace(" ", "")
+    if not (target / "complete").exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--upgrade"]
+        done = subprocess.run(
+            [*pip, "--target", str(target), *DBTS[name].requirements],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if done.returncode:
+            pytest.skip(f"{name} cannot be installed here: {done.stderr.strip()[-300:]}")
+        (target / "complete").touch()
+    return target
+
+
+def manifest(name: str, project: Path) -> Path:
+    """Write a project and have a dbt parse it."""
+    config = {
+        "name": "shop",
+        "version": "1.0",
+        "profile": "shop",
+        "models": {"shop": {"marts": {"+cluster_by": "event_date"}}},
+    }
+    (project / "models" / "marts").mkdir(parents=True)
+    for file, text in MODELS.items():
+        (project / "models" / file).write_text(text)
+    (project / "dbt_project.yml").write_text(yaml.safe_dump(config))
+    outputs = {"dev": {"threads": 1, **DBTS[name].profile}}
+    (project / "profiles.yml").write_text(yaml.safe_dump({"shop": {"target": "dev", "outputs": outputs}}))
+    directory = installed(name)
+    own = directory / "bin" / "dbt-core-experimental-parser"
+    dbt = own if own.exists() else Path(sys.executable).with_name("dbt")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(directory),
+        "DBT_ALLOW_EXPERIMENTAL_ADAPTERS": "true",
+        "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
+    }
+    command = [str(dbt), "parse", "--profiles-dir", "."]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project / "target" / "manifest.json"
+
+
+@pytest.mark.parametrize("name", list(DBTS))
+def test_its_tables_are_reclustered(
+    name: str, spark: Any, hadoop_catalog: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = manifest(name, tmp_path / "p")
+    assert json.loads(path.read_text())["metadata"]["adapter_type"] == DBTS[name].profile["type"]
+    spark.sql(f"create namespace {hadoop_catalog}.sales")
+    tables = {each: f"{hadoop_catalog}.sales.{each}" for each in ("orders", "daily")}
+    for table in tables.values():
+        spark.sql(f"create table {table} ({COLUMNS}) using iceberg")
+        for _ in range(3):
+            days = "date '2026-01-01' + cast(id % 30 as int)"
+            spark.sql(f"insert into {table} select id * 7 % 1000, {days}, {days} from range(1000)")
+    before = {each: checksum(spark, table) for each, table in tables.items()}
+    option, value = DBTS[name].place
+    capsys.readouterr()
+    code = main(
+        ["recluster", "--manifest", str(path), option, value.format(hadoop_catalog), "--depth=1", "--json"]
+    )
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    done = {each["table"]: each for each in json.loads(captured.out)["tables"]}
+    keys = {tables["orders"]: "order_date, customer_id", tables["daily"]: "event_date"}
+    assert {table: each["cluster_key"] for table, each in done.items()} == keys
+    assert done[tables["daily"]]["blocks_out"] >= 6
+    assert all(each["rounds"] and each["depth_after"] < each["depth_before"] for each in done.values())
+    assert {each: checksum(spark, table) for each, table in tables.items()} == before
