@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.condition_checks import NO_CHANGES
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.key_text import lower_texts, upper_texts
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.iceberg.block_metadata import IntArray
+from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
@@ -54,16 +54,11 @@ class PlannedRound:
     def describe(self, policy: Policy) -> RewritePlan:
         """Describe the plan for a dry run; ``policy`` is the one that it was made with."""
         blocks, plan, sets = self.blocks, self.plan, self.plan.block_sets
-        lower = (
-            blocks.eligible[[block_set.lower_block for block_set in sets]] if sets else np.zeros(0, np.int64)
-        )
-        upper = (
-            blocks.eligible[[block_set.upper_block for block_set in sets]] if sets else np.zeros(0, np.int64)
-        )
-        bounds = zip(
-            lower_texts(self.table, blocks.metadata, lower),
-            upper_texts(self.table, blocks.metadata, upper),
-            strict=True,
+        metadata = blocks.metadata
+        are_known = [np.zeros(len(metadata), np.bool_)] * len(metadata.lower)
+        lower = self._key_texts(metadata.lower, are_known, [block_set.lower_block for block_set in sets])
+        upper = self._key_texts(
+            metadata.upper, metadata.unbounded, [block_set.upper_block for block_set in sets]
         )
         planned = tuple(
             PlannedSet(
@@ -78,12 +73,23 @@ class PlannedRound:
                 depth=block_set.depth,
                 expected_depth=block_set.expected_depth,
             )
-            for block_set, (least, greatest) in zip(sets, bounds, strict=True)
+            for block_set, least, greatest in zip(sets, lower, upper, strict=True)
         )
         after = clustering_information(simulate(blocks.blocks, plan, policy)).average_depth
         speed = rewrite_speed(self.table)
         seconds = None if speed is None else round(plan.bytes / speed, 1)
         return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)
+
+    def _key_texts(
+        self, columns: Sequence[pa.Array], unbounded: Sequence[BoolArray], blocks: Sequence[int]
+    ) -> list[str]:
+        """Return a bound of each of some eligible blocks; an unknown one is ``?``."""
+        positions = self.blocks.eligible[np.array(blocks, np.int64)]
+        items = []
+        for item, (column, is_unknown) in enumerate(zip(columns, unbounded, strict=True)):
+            texts = self.table.item_texts(item, [column[int(position)] for position in positions])
+            items.append(np.where(is_unknown[positions], "?", np.array(texts, object)).tolist())
+        return [", ".join(key) for key in zip(*items, strict=True)]
 
     def level_changes(self) -> LevelChanges:
         """Return how the recorded levels change once the sets are replaced."""

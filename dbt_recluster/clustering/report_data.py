@@ -12,7 +12,6 @@ import pyarrow as pa
 from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.key_text import item_texts
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
@@ -215,7 +214,7 @@ def _labels(table: ClusteredTable, blocks: BlockMetadata, layout: Layout) -> lis
     columns = [blocks.lower[0] if bounds[place] < count else blocks.upper[0] for place in nearest]
     values = [column[int(bounds[place]) % count] for column, place in zip(columns, nearest, strict=True)]
     labels: list[tuple[float, str]] = []
-    for place, text in zip(nearest, item_texts(table, 0, values), strict=True):
+    for place, text in zip(nearest, table.item_texts(0, values), strict=True):
         position = float(positions[place])
         if not labels or (text != labels[-1][1] and position - labels[-1][0] >= _LEAST_DISTANCE):
             labels.append((position, text))

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
@@ -25,6 +26,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
 from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
+from dbt_recluster.iceberg.rewrite.literals import printed
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.planner import Blocks, Reads
 
@@ -43,6 +45,9 @@ SUSPENDED_PROPERTY = table_properties.SUSPENDED
 # table's uuid: a copy at another place has the same one, and the same snapshots. The schema as a whole and not its id:
 # two entries of a catalog for one table may evolve apart.
 _SnapshotKey = tuple[str, int, str, str]
+
+# Characters of a key's value.
+_LONGEST_TEXT = 24
 
 # Another process may expire the metadata that is being read this often before the read gives up.
 _READ_ATTEMPTS = 5
@@ -239,6 +244,17 @@ class ClusteredTable:
     def key_reads(self) -> Reads | None:
         """The ranges of the key that reads ask for, for the planner, or None if no read restricts the key."""
         return self.reads.of_key(self.key)
+
+    def item_texts(self, item: int, values: Sequence[pa.Scalar]) -> list[str]:
+        """Return values of a key item, as bounds have them, in the way that Spark prints its column."""
+        field = self.key.fields[item]
+        spark_type = self.columns.types[field.column]
+        texts = [field.transform.printed(value, spark_type) if value.is_valid else "NULL" for value in values]
+        known = [text for text in texts if text is not None]
+        if len(known) < len(texts):
+            known = printed(self.iceberg.spark, values, spark_type)
+        # The end of a long text tells it from its neighbours, which begin in the same way.
+        return [text if len(text) <= _LONGEST_TEXT else f"{text[:8]}...{text[-13:]}" for text in known]
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""
