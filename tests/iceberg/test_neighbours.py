@@ -12,7 +12,11 @@ from tables import append, delete_by_equality, forget_checkpoints, make_table, m
 
 from dbt_recluster.clustering.checkpoint import PROPERTY
 from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
+from dbt_recluster.clustering.history import table_history
+from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.report.html import render
@@ -31,7 +35,7 @@ def clustered(spark: Any, schema: str, **options: Any) -> str:
 def build(spark: Any, name: str) -> Any:
     """Recluster as a new process does after a build."""
     forget_checkpoints()
-    return ClusteredTable(spark, name, "k").recluster(BUILD)
+    return Recluster(ClusteredTable(spark, name, "k"), BUILD).run()
 
 
 def call(spark: Any, procedure: str, name: str, arguments: str = "") -> None:
@@ -98,7 +102,7 @@ def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -
     name = clustered(spark, schema)
     binpack(spark, name)
     before = metadata_file(spark, name)
-    assert warned(ClusteredTable(spark, name, "k").recluster(ReclusterOptions(dry_run=True))) == []
+    assert warned(Recluster(ClusteredTable(spark, name, "k"), ReclusterOptions(dry_run=True)).run()) == []
     assert metadata_file(spark, name) == before
     assert len(warned(build(spark, name))) == 1
 
@@ -106,21 +110,23 @@ def test_what_a_dry_run_sees_is_still_to_be_warned_of(spark: Any, schema: str) -
 def test_it_is_shown_wherever_the_table_is(spark: Any, schema: str) -> None:
     name = clustered(spark, schema)
     table = ClusteredTable(spark, name)
-    assert table.information()["rows_undone"] == 0
-    assert "undone" not in information(table.information())
-    assert "undone" not in render([table.report_data()], "a title", datetime.now(timezone.utc))
+    assert table_information(table)["rows_undone"] == 0
+    assert "undone" not in information(table_information(table))
+    assert "undone" not in render(
+        [report_data(table, ReclusterOptions())], "a title", datetime.now(timezone.utc)
+    )
     binpack(spark, name)
     table = ClusteredTable(spark, name)
-    assert table.information()["rows_undone"] == 3000
+    assert table_information(table)["rows_undone"] == 3000
     assert "3,000 rows that reclustering had written, merged by other writers" in information(
-        table.information()
+        table_information(table)
     )
-    entries = [entry.as_dict() for entry in table.history()]
+    entries = [entry.as_dict() for entry in table_history(table)]
     assert [entry["rows_undone"] for entry in entries] == [0, 0, 3000]
     text = history({"table": name, "since": None, "entries": entries})
     assert "-3,000 +3,000 (3,000 undone)" in text
     assert text.splitlines()[-1].startswith("undone: rows that reclustering had written")
-    page = render([table.report_data()], "a title", datetime.now(timezone.utc))
+    page = render([report_data(table, ReclusterOptions())], "a title", datetime.now(timezone.utc))
     assert "3,000 rows that reclustering had written, merged by other writers: leave this table out" in page
     assert "replace, 3,000 rows undone" in page
 
@@ -167,7 +173,7 @@ def recluster_by_another_version(spark: Any, name: str) -> None:
     """Recluster, and leave the properties that version 0.1.0 would have left."""
     append(spark, name, 3000, 1500, files=3)
     table = ClusteredTable(spark, name, "k")
-    done = table.recluster(ReclusterOptions(depth=1, block_rows=5000, final=True))
+    done = Recluster(table, ReclusterOptions(depth=1, block_rows=5000, final=True)).run()
     assert done.blocks_out < done.blocks_in
     for snapshot in done.rounds[-1].snapshot_ids:
         spark.sql(f"alter table {name} set tblproperties ('recluster.level.{snapshot}' = '1')")
