@@ -42,8 +42,8 @@ def main() -> None:
 def run(spark: Any, files: int) -> dict[str, Any]:
     """Return the figures."""
     from dbt_recluster.cluster_key import parse_cluster_key
-    from dbt_recluster.iceberg.block_metadata import read_blocks
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+    from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
     from dbt_recluster.maintenance import recluster
 
     spark.sql(f"create table {TABLE} (k bigint, v string) using iceberg")

@@ -30,13 +30,13 @@ from phases import PhaseTimer, processor_seconds
 
 from dbt_recluster.adapter import embedded
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
-from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.iceberg.sort_order import TableChange
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.text import table as text_table

@@ -14,11 +14,11 @@ from typing import Any
 from dbt_recluster.clustering import recluster as recluster_module
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg import jvm
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge as merge_module
 from dbt_recluster.iceberg.rewrite.merge import Merger
+from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 
 # What is called in a phase. Time within an inner phase counts there only, so `cut` is what a merge does beside.

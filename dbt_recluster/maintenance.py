@@ -41,7 +41,7 @@ from dbt_recluster.clustering.values import (
     parse_queries_by_name,
 )
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.environment import check_has_jvm
+from dbt_recluster.iceberg.session.environment import check_has_jvm
 from dbt_recluster.iceberg.session.interruption import Interruptible
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, redacted_errors
 from dbt_recluster.columns import quote
-from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
+from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg import jvm
-from dbt_recluster.iceberg.environment import EXTENSIONS, SESSION_CATALOG
+from dbt_recluster.iceberg.session import jvm
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
+from dbt_recluster.iceberg.session.java import find_java_home, java_version
 from dbt_recluster.iceberg.session.local_spark import (
     iceberg_jar,
     java_properties,
@@ -30,7 +31,6 @@ from dbt_recluster.iceberg.session.local_spark import (
     log_options,
 )
 from dbt_recluster.iceberg.session.starter import is_running, start_spark
-from dbt_recluster.java import find_java_home, java_version
 
 if TYPE_CHECKING:
     from filelock import FileLock

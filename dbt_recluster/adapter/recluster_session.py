@@ -13,11 +13,12 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
-from dbt_recluster.iceberg.environment import (
+from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,
     check_environment,
     refuse_spark_connect,
 )
+from dbt_recluster.iceberg.session.java import find_java_home
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings, local_settings, log_options
 from dbt_recluster.iceberg.session.starter import (
     is_running,
@@ -26,7 +27,6 @@ from dbt_recluster.iceberg.session.starter import (
     session_of,
     start_spark,
 )
-from dbt_recluster.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,11 +16,11 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter import embedded
 from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.columns import sql_literal
-from dbt_recluster.iceberg.environment import refuse_spark_connect
-from dbt_recluster.iceberg.java_errors import readable_message
-from dbt_recluster.iceberg.jobs import CancellableJobs, job_group
 from dbt_recluster.iceberg.locks import table_lock, written_tables
+from dbt_recluster.iceberg.session.environment import refuse_spark_connect
 from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.java_errors import readable_message
+from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
 from dbt_recluster.iceberg.session.starter import session_of, start_spark
 
 if TYPE_CHECKING:

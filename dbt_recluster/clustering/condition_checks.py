@@ -20,8 +20,8 @@ from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.reads.query_scans import run_query, scan_predicates
-from dbt_recluster.iceberg.scan import file_paths
 
 PROPERTY = table_properties.CHANGES
 NO_CHANGES: Mapping[str, str | None] = {PROPERTY: None}

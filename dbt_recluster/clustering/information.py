@@ -8,7 +8,7 @@ from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.scan import file_paths
+from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.planner import clustering_information as metrics
 
 

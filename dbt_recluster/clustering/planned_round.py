@@ -14,11 +14,11 @@ from dbt_recluster.clustering.condition_checks import NO_CHANGES
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
-from dbt_recluster.iceberg.scan import scan_tasks
 from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate
 

@@ -24,15 +24,15 @@ from dbt_recluster.clustering.progress import Progress, RoundProgress
 from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
-from dbt_recluster.iceberg.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jobs import MergeProgress, job_description
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.metadata.scan import changed_tasks
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
-from dbt_recluster.iceberg.scan import changed_tasks
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
 from dbt_recluster.iceberg.sort_order import (
     TableChange,
     check_bounds_are_recorded,

@@ -14,8 +14,8 @@ from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.planner import Blocks, Reads
 from dbt_recluster.planner.arrays import Sweep
 

@@ -20,10 +20,10 @@ from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
-from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
-from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
+from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
+from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
 from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed

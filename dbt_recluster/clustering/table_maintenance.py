@@ -22,8 +22,8 @@ from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterErr
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
+from dbt_recluster.iceberg.session.java_errors import short_message
 
 T = TypeVar("T")
 

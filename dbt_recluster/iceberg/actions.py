@@ -9,11 +9,11 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.block_metadata import DELETED_BLOCK
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
-from dbt_recluster.iceberg.java_functions import JavaFunctions
-from dbt_recluster.iceberg.jvm import java_items, java_list, jvm
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.iceberg.metadata.block_metadata import DELETED_BLOCK
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dbt_recluster.exceptions import MaintenanceError
-from dbt_recluster.iceberg.block_metadata import IntArray
 from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.java_functions import JavaFunctions, split_lines
-from dbt_recluster.iceberg.jvm import collect_arrow
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_lines
+from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.table_names import Parts, folded, join_parts, name_parts
 
 if TYPE_CHECKING:

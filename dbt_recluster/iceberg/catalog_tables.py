@@ -14,8 +14,8 @@ from dbt_recluster.exceptions import (
     OptionError,
     OtherFormatError,
 )
-from dbt_recluster.iceberg.java_errors import is_caused_by, short_message
-from dbt_recluster.iceberg.jvm import activate, java_array, java_class, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.java_errors import is_caused_by, short_message
+from dbt_recluster.iceberg.session.jvm import activate, java_array, java_class, java_items, java_list, jvm
 from dbt_recluster.table_names import Parts, join_parts, name_parts
 
 if TYPE_CHECKING:

@@ -18,14 +18,14 @@ from dbt_recluster.exceptions import (
     orphan_note,
 )
 from dbt_recluster.iceberg.iceberg_table import LOADED_AT, Changes, Transaction
-from dbt_recluster.iceberg.java_errors import is_caused_by, is_instance, short_message
-from dbt_recluster.iceberg.jvm import java_items
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.iceberg.rewrite.verification import verify_committed, verify_counts
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
-from dbt_recluster.iceberg.scan import changed_tasks, scan_tasks
+from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance, short_message
+from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.iceberg.sort_order import TableChange
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dbt_recluster.columns import Columns, quote_path
 from dbt_recluster.exceptions import NotAnIcebergTableError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_tables import load_table
-from dbt_recluster.iceberg.environment import check_version
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.java_functions import JavaFunctions
-from dbt_recluster.iceberg.jvm import (
+from dbt_recluster.iceberg.locks import canonical_name, table_lock
+from dbt_recluster.iceberg.session.environment import check_version
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
+from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
     collect_arrow,
@@ -24,7 +25,6 @@ from dbt_recluster.iceberg.jvm import (
     java_map,
     jvm,
 )
-from dbt_recluster.iceberg.locks import canonical_name, table_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,8 +21,8 @@ import numpy as np
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dbt_recluster.iceberg.iceberg_table import Snapshot, whole_number
-from dbt_recluster.iceberg.java_functions import (
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels
+from dbt_recluster.iceberg.session.java_functions import (
     CONTENT_FILE,
     STRING,
     JavaFunctions,
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

@@ -14,8 +14,8 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import Transaction
-from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.transforms import Transform, transform_of_iceberg
 
 if TYPE_CHECKING:

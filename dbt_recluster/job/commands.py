@@ -21,9 +21,9 @@ from dbt_recluster.exceptions import (
     ReclusterError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jobs import job_group
 from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.job.node_selection import selected_nodes

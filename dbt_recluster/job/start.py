@@ -8,8 +8,8 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dbt_recluster.iceberg.environment import check_session, refuse_spark_connect
-from dbt_recluster.iceberg.jvm import JavaStandardError
+from dbt_recluster.iceberg.session.environment import check_session, refuse_spark_connect
+from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 

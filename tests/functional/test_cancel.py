@@ -11,7 +11,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.session import SessionHandle
-from dbt_recluster.iceberg.jobs import job_group
+from dbt_recluster.iceberg.session.jobs import job_group
 
 # A minute of work, so that a cancel that does not come fails and does not hang.
 LONG = "select count(*) from range(100000000000L) where id % 7 = 3"

@@ -11,7 +11,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from tables import make_table, metadata_file
 
 from dbt_recluster.exceptions import OptionError, PredicateError, SparkEnvironmentError
-from dbt_recluster.iceberg.java_errors import short_message
+from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.maintenance import (
     blocks_opened,
     clustering_information,

@@ -17,9 +17,9 @@ from dbt_recluster.clustering import recluster as module
 from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.iceberg import changed_partitions as changes
-from dbt_recluster.iceberg.changed_partitions import changed_partitions
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata import changed_partitions as changes
+from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.planner import plan
 

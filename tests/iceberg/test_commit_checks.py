@@ -34,7 +34,7 @@ from dbt_recluster.exceptions import (
 from dbt_recluster.iceberg import commit, locks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
-from dbt_recluster.iceberg.jvm import java_items
+from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.maintenance import recluster
 
 OPTIONS: dict[str, Any] = {"depth": 1, "block_rows": 1000}

@@ -9,8 +9,8 @@ from tables import Meanwhile, append, checksum, make_table, metadata_file, orpha
 
 from dbt_recluster.exceptions import ClusterKeyError, MergeFailedError, NotAnIcebergTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.jvm import jvm
 from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 
 OURS = [

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg import manifest_blocks
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, read_blocks
-from dbt_recluster.iceberg.changed_partitions import ChangedPartitions, changed_partitions
-from dbt_recluster.iceberg.manifest_blocks import read_manifest_blocks
+from dbt_recluster.iceberg.metadata import manifest_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks
+from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
+from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
 
 TYPES = {
     "l": ("bigint", "id - 3"),

@@ -14,16 +14,16 @@ import pytest
 from tables import MERGE_METHODS, append, checksum, make_table, merge_method, staged_sets
 
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.jobs import cancel_jobs, job_group
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.rewrite.shuffle import partition_salts
-from dbt_recluster.iceberg.scan import scan_tasks
+from dbt_recluster.iceberg.session.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.sort_order import TableChange
 
 # Row groups of a few dozen rows, so that there is something to skip.

@@ -9,8 +9,8 @@ import pytest
 from tables import checksum, make_table
 
 from dbt_recluster.exceptions import ConcurrentChangeError
-from dbt_recluster.iceberg import jobs
 from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.session import jobs
 from dbt_recluster.maintenance import Progress, recluster
 
 

@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlparse
 from dbt_recluster.clustering import checkpoint
 from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.clustering.table import RecentlyUsed
-from dbt_recluster.iceberg.block_metadata import read_blocks
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.jvm import java_array, java_items, jvm
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels, levels_and_runs
 from dbt_recluster.iceberg.rewrite import merge
+from dbt_recluster.iceberg.session.jvm import java_array, java_items, jvm
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 
 MERGE_METHODS = ("ranges", "shuffle")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.environment import check_version, wrong_runtime
+from dbt_recluster.iceberg.session.environment import check_version, wrong_runtime
 
 OF_3_5 = "file:/jars/iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 

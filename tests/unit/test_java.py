@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster import java
 from dbt_recluster.exceptions import JavaNotFoundError
+from dbt_recluster.iceberg.session import java
 
 
 def make_java(home: Path, version: str, *, release: bool = True) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from dbt_recluster.iceberg.environment import EXTENSIONS
+from dbt_recluster.iceberg.session.environment import EXTENSIONS
 from dbt_recluster.iceberg.session.local_spark import iceberg_jar, iceberg_settings
 from dbt_recluster.iceberg.session.starter import outside_settings
 

@@ -14,7 +14,7 @@ from dbt_recluster.clustering.costs.sampled_rows import SampledRows, SortedBlock
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.block_metadata import BoolArray
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray
 from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
 from dbt_recluster.iceberg.reads.metrics_evaluator import literals, may_match
 

@@ -12,7 +12,12 @@ import numpy as np
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, IntArray, read_blocks_added, removed_paths
+from dbt_recluster.iceberg.metadata.block_metadata import (
+    BlockMetadata,
+    IntArray,
+    read_blocks_added,
+    removed_paths,
+)
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.simulation import simulate

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
 from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points

@@ -10,7 +10,7 @@ import numpy as np
 
 from dbt_recluster.clustering.reads.recorded import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import ReadCosts, Reads, read_costs
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.columns import quote_path, sql_literal
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.java_errors import short_message
 from dbt_recluster.iceberg.reads.predicates import Predicate
+from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.value_types import ValueType, as_json
 
 if TYPE_CHECKING:

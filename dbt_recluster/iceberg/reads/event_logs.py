@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import java_array, jvm
 from dbt_recluster.iceberg.reads.logged_filters import scans
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jvm import java_array, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

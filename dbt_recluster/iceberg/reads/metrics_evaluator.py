@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dbt_recluster.iceberg.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER, fold
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, METRICS_PREFIX
 

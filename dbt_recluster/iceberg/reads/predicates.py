@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, BoolArray
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import activate, jvm
-from dbt_recluster.iceberg.scan import file_paths
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
+from dbt_recluster.iceberg.metadata.scan import file_paths
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jvm import activate, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.reads.column_ranges import ColumnRanges, predicate_ranges
 from dbt_recluster.iceberg.reads.predicates import Predicate
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
 from dbt_recluster.iceberg.value_types import ValueType
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
-from dbt_recluster.iceberg.jvm import java_items
+from dbt_recluster.iceberg.session.jvm import java_items
 
 _FILES_PER_PARTITION = 64
 
@@ -128,7 +128,7 @@ def file_group(
     """Return the group of the files at ``paths``.
 
     Args:
-        tasks: Scan tasks by path (see :func:`dbt_recluster.iceberg.scan.scan_tasks`).
+        tasks: Scan tasks by path (see :func:`dbt_recluster.iceberg.metadata.scan.scan_tasks`).
         paths: The files.
         spec_id: Their partition spec.
         level: The level of the new blocks.

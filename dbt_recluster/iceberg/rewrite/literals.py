@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.columns import sql_literal
-from dbt_recluster.iceberg.jvm import jvm
+from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.jobs import MergeProgress, RoundJobs, job_step
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows
 from dbt_recluster.iceberg.rewrite.ranges import BlockRange, block_ranges, bytes_read, rows_in_ranges
@@ -25,6 +24,7 @@ from dbt_recluster.iceberg.rewrite.split_points import SplitPoint, choose_split_
 from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
 from dbt_recluster.iceberg.rewrite.writing import discard_files, write_files
+from dbt_recluster.iceberg.session.jobs import MergeProgress, RoundJobs, job_step
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

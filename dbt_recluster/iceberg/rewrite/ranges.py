@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.iceberg.java_functions import CONTENT_FILE, STRING, JavaFunctions, split_lines
-from dbt_recluster.iceberg.jvm import java_list
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows, KeyValue, key_array, key_value
 from dbt_recluster.iceberg.rewrite.literals import is_nan, source_value
 from dbt_recluster.iceberg.rewrite.sample import GroupSample
+from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions, split_lines
+from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:

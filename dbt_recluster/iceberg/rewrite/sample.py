@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
-from dbt_recluster.iceberg.block_metadata import IntArray, column_array
-from dbt_recluster.iceberg.jvm import collect_arrow, observed
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray, column_array
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import key_columns
 from dbt_recluster.iceberg.rewrite.staging import staged
+from dbt_recluster.iceberg.session.jvm import collect_arrow, observed
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

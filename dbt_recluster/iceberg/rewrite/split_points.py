@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.iceberg.block_metadata import IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 
 # Rows of one value are split by where they are read, which is effectively random. The size of such a part then varies
 # by the square root of its rows, and four standard deviations keep it within the limit.

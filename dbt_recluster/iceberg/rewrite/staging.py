@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.jvm import java_array, java_class, java_items, java_list, jvm
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
+from dbt_recluster.iceberg.session.jvm import java_array, java_class, java_items, java_list, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

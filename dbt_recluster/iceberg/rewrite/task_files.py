@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dbt_recluster.iceberg.java_functions import JavaFunctions, split_fields, split_lines
-from dbt_recluster.iceberg.jvm import java_class, jvm
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_fields, split_lines
+from dbt_recluster.iceberg.session.jvm import java_class, jvm
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

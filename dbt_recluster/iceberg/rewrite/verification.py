@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import CommitFailedError, CommitMismatchError, MergeFailedError
+from dbt_recluster.iceberg.metadata.scan import ColumnCounts, column_counts, written_counts
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
-from dbt_recluster.iceberg.scan import ColumnCounts, column_counts, written_counts
 from dbt_recluster.table_names import join_parts, name_parts
 
 if TYPE_CHECKING:

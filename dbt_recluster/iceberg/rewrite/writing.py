@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import OrphanFilesError, orphan_note
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jobs import cancel_tagged
 from dbt_recluster.iceberg.rewrite.staging import StagedFiles
 from dbt_recluster.iceberg.rewrite.task_files import TaskFiles
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jobs import cancel_tagged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import Interrupted
-from dbt_recluster.iceberg.jobs import Cancellation, cancel_main_thread, job_group
+from dbt_recluster.iceberg.session.jobs import Cancellation, cancel_main_thread, job_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

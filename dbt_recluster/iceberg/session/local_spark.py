@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.environment import EXTENSIONS
+from dbt_recluster.iceberg.session.environment import EXTENSIONS
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 # Of the jar in snowpark-connect-deps-iceberg 1.0.2. A test holds the installed file against it.

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import is_stopped
+from dbt_recluster.iceberg.session.java import find_java_home, java_version
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jvm import is_stopped
 from dbt_recluster.iceberg.session.local_spark import spark_home
 from dbt_recluster.iceberg.session.properties_file import property_line, read_properties
-from dbt_recluster.java import find_java_home, java_version
 from dbt_recluster.redaction import hide, java_pattern, secrets_in
 
 if TYPE_CHECKING:

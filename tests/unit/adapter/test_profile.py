@@ -17,7 +17,7 @@ from dbt_recluster import redaction
 from dbt_recluster.adapter.credentials import ReclusterCredentials
 from dbt_recluster.adapter.recluster_session import default_catalog, session_settings
 from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.environment import EXTENSIONS, refuse_spark_connect
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, refuse_spark_connect
 
 LAKE = {
     "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",

@@ -15,14 +15,14 @@ from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
-from dbt_recluster.iceberg.java_functions import (
+from dbt_recluster.iceberg.session.java_functions import (
     CONTENT_FILE,
     STRING,
     JavaFunctions,
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.jvm import java_items, java_list, java_set, jvm
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_set, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.jvm import java_array, java_class, jvm
+from dbt_recluster.iceberg.session.jvm import java_array, java_class, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

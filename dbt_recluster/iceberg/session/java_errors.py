@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.jvm import java_map, jvm
+from dbt_recluster.iceberg.session.jvm import java_map, jvm
 from dbt_recluster.redaction import hide, redact, secrets_in
 
 _MAX_CAUSES = 20

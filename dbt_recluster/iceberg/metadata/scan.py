@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.java_functions import (
+from dbt_recluster.iceberg.session.java_functions import (
     CONTENT_FILE,
     STRING,
     JavaFunctions,
@@ -14,7 +14,7 @@ from dbt_recluster.iceberg.java_functions import (
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.jvm import java_items, java_list, java_set
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_set
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import java_class
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jvm import java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

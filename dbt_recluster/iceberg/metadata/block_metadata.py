@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import UnsupportedTableError
-from dbt_recluster.iceberg.java_errors import short_message
-from dbt_recluster.iceberg.jvm import collect_arrow
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from dbt_recluster.iceberg.changed_partitions import ChangedPartitions
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
+    from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.jvm import is_stopped
+from dbt_recluster.iceberg.session.jvm import is_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

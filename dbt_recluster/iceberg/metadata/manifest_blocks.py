@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.block_metadata import BlockMetadata, blocks_of, repeated_paths
-from dbt_recluster.iceberg.changed_partitions import (
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, blocks_of, repeated_paths
+from dbt_recluster.iceberg.metadata.changed_partitions import (
     MOST_MANIFESTS,
     ChangedPartitions,
     Spec,
     live_entries,
 )
-from dbt_recluster.iceberg.java_functions import (
+from dbt_recluster.iceberg.session.java_functions import (
     CONTENT_FILE,
     OBJECT,
     STRING,
@@ -33,7 +33,7 @@ from dbt_recluster.iceberg.java_functions import (
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.jvm import java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 from dbt_recluster.iceberg.value_types import ValueType, value_type
 
 if TYPE_CHECKING:
