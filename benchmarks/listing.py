@@ -17,7 +17,7 @@ import command
 import postgres
 from sessions import of_postgres, open_session
 
-from dbt_recluster.adapter.catalogs import Catalogs
+from dbt_recluster.adapter.relations.catalogs import Catalogs
 
 
 def main() -> None:

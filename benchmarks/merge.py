@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from phases import PhaseTimer, processor_seconds
 
-from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable

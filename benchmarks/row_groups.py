@@ -18,7 +18,7 @@ from typing import Any
 import command
 from merge import LOADS, machine, make_source
 
-from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.maintenance import recluster
 from dbt_recluster.text import size
 from dbt_recluster.text import table as text_table

@@ -58,7 +58,7 @@ def main() -> None:
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Run all loads, then measure the tables in turn."""
-    from dbt_recluster.adapter import embedded
+    from dbt_recluster.adapter.connections import embedded
 
     spark = embedded.start(str(directory / "lake"), {"spark.sql.shuffle.partitions": "2"})
     write_project(options, directory)

@@ -147,7 +147,7 @@ def start(
     options: argparse.Namespace, directory: Path, settings: dict[str, str] | None = None
 ) -> tuple[Any, Path]:
     """Generate TPC-H and return a Spark with views of its smaller tables, and the directory of all of them."""
-    from dbt_recluster.adapter import embedded
+    from dbt_recluster.adapter.connections import embedded
 
     source = directory / "tpch"
     generator = Path(sys.executable).with_name("tpchgen-cli")

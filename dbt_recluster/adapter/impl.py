@@ -15,6 +15,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkConfig
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections.submission import RunSubmission
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, interrupted_operation
 from dbt_recluster.adapter.dbt_manifest import queries_of_manifest, selected_ids
 from dbt_recluster.adapter.docs_statistics import clustering_statistics
@@ -31,7 +32,6 @@ from dbt_recluster.adapter.operations import (
 )
 from dbt_recluster.adapter.patterns import names_like
 from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
-from dbt_recluster.adapter.submission import RunSubmission
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information

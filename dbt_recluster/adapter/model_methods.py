@@ -15,16 +15,16 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
 from dbt_recluster.adapter.model_response import KeyChange
-from dbt_recluster.adapter.relation_config import (
+from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     TableClustering,
     clustering_change,
     creation_properties,
     restored_order,
 )
-from dbt_recluster.adapter.replacing_methods import ReplacingMethods
+from dbt_recluster.adapter.relations.replacing_methods import ReplacingMethods
+from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
-from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.values import parse_iso_time

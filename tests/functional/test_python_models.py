@@ -8,7 +8,7 @@ import pytest
 from dbt.adapters.spark.python_submissions import AllPurposeClusterPythonJobHelper
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
-from dbt_recluster.adapter.credentials import ConnectionMethod
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 
 MODEL = """
 def model(dbt, session):

@@ -10,7 +10,7 @@ from typing import Any
 import postgres
 from runtime import iceberg_jar
 
-from dbt_recluster.adapter.embedded import spark_settings
+from dbt_recluster.adapter.connections.embedded import spark_settings
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.session.java import find_java_home
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from dbt.adapters.spark.column import SparkColumn
 
-from dbt_recluster.adapter.relation_config import TableClustering
-from dbt_recluster.adapter.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.relations.relation_config import TableClustering
+from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError

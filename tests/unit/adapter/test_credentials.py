@@ -6,7 +6,7 @@ import pytest
 from dbt_common.dataclass_schema import ValidationError
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
 
 
 def credentials(**profile: Any) -> ReclusterCredentials:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.exceptions import OptionError
 
 

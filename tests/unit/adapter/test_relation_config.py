@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbt_recluster.adapter.relation_config import (
+from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     TableClustering,
     clustering_change,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.submission import JOB, Submission, parse_submit
+from dbt_recluster.adapter.connections.submission import JOB, Submission, parse_submit
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.exceptions import OptionError, SubmitError
 

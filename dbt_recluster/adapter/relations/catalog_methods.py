@@ -14,8 +14,8 @@ from dbt.adapters.spark.column import SparkColumn
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.utils.executor import executor
 
-from dbt_recluster.adapter.relation import ReclusterRelation
-from dbt_recluster.adapter.session_methods import SessionMethods
+from dbt_recluster.adapter.connections.session_methods import SessionMethods
+from dbt_recluster.adapter.relations.relation import ReclusterRelation
 
 if TYPE_CHECKING:
     import agate

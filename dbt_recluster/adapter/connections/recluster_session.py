@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dbt.adapters.events.logging import AdapterLogger
 
-from dbt_recluster.adapter import embedded
+from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.dbt_errors import message
 from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.environment import (

@@ -28,7 +28,7 @@ from dbt_recluster.report.recluster_text import recluster_line
 from dbt_recluster.text import count_noun
 
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
-JOB = Path(__file__).resolve().parents[1] / "job" / "recluster_job.py"
+JOB = Path(__file__).resolve().parents[2] / "job" / "recluster_job.py"
 
 # Seconds in which the last lines of a command that has ended are read.
 _LAST_LINES = 5.0

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections.recluster_session import ReclusterSession
 from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.adapter.recluster_session import ReclusterSession
 from dbt_recluster.exceptions import DifferentTableError, NotAnIcebergTableError
 from dbt_recluster.iceberg.catalog_files import without_scheme
 from dbt_recluster.table_names import join_parts, name_parts

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.spark.session import Connection, Cursor, SessionConnectionWrapper
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter import embedded
-from dbt_recluster.adapter.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.columns import sql_literal
 from dbt_recluster.iceberg.locks import table_lock, written_tables
 from dbt_recluster.iceberg.session.environment import refuse_spark_connect

@@ -13,7 +13,7 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.catalogs._integration import CatalogIntegrationConfig
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
-from dbt_recluster.adapter.freshness import FreshnessMethods
+from dbt_recluster.adapter.relations.freshness import FreshnessMethods
 
 _TYPES = ("iceberg_rest", "hive_metastore")
 # `default` is the platform's own, and this adapter's is Iceberg.

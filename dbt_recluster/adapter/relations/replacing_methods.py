@@ -16,10 +16,10 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter import embedded
-from dbt_recluster.adapter.catalog_integrations import IntegrationMethods
-from dbt_recluster.adapter.credentials import ConnectionMethod
+from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
+from dbt_recluster.adapter.relations.catalog_integrations import IntegrationMethods
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.catalog_files import without_scheme
 

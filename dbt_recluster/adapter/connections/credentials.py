@@ -11,9 +11,9 @@ from dbt.adapters.spark.connections import SparkCredentials
 from dbt_common.dataclass_schema import StrEnum, ValidationError
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections.recluster_session import default_catalog
+from dbt_recluster.adapter.connections.submission import parse_submit
 from dbt_recluster.adapter.dbt_errors import hide_in_logs
-from dbt_recluster.adapter.recluster_session import default_catalog
-from dbt_recluster.adapter.submission import parse_submit
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
 

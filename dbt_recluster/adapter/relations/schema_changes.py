@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dbt.adapters.base.column import Column
 
-from dbt_recluster.adapter.relation_config import ClusteringChange, TableClustering
+from dbt_recluster.adapter.relations.relation_config import ClusteringChange, TableClustering
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import Columns, base_type, decimal_precision, decimal_scale
 from dbt_recluster.exceptions import ClusterKeyError, OptionError

@@ -13,7 +13,7 @@ from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.credentials import ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, redacted_errors
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
@@ -52,7 +52,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
                 _run(opened, f"use {quote(credentials.catalog)}", fetch=False)
             return opened
         # Not at the top: it imports pyspark, which the remote methods do without.
-        from dbt_recluster.adapter.session import SessionHandle
+        from dbt_recluster.adapter.connections.session import SessionHandle
 
         try:
             connection.handle = SessionHandle(credentials, connection.name or "connection")

@@ -12,11 +12,11 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.catalogs import Catalogs
-from dbt_recluster.adapter.connection_tables import ConnectionTables
-from dbt_recluster.adapter.connections import ReclusterConnectionManager
-from dbt_recluster.adapter.credentials import ReclusterCredentials
-from dbt_recluster.adapter.recluster_session import ReclusterSession
+from dbt_recluster.adapter.connections.connection_tables import ConnectionTables
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
+from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
+from dbt_recluster.adapter.connections.recluster_session import ReclusterSession
+from dbt_recluster.adapter.relations.catalogs import Catalogs
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.session.interruption import Interruptible
@@ -80,7 +80,7 @@ class SessionMethods(SparkAdapter):
             raise DbtRuntimeError(reason)
         if self._tables is not None:
             return self._tables.session.spark
-        from dbt_recluster.adapter.session import spark_session
+        from dbt_recluster.adapter.connections.session import spark_session
 
         return spark_session(self.credentials)
 

@@ -17,8 +17,8 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.macros import MacroResolverProtocol
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.catalog_methods import CatalogMethods
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
+from dbt_recluster.adapter.relations.catalog_methods import CatalogMethods
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # To Spark a union of twice as many tables is more than twice the work: 100 tables took 21 s by 25, and 44 s at once.

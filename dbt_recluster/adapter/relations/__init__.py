@@ -1,0 +1,1 @@
+"""Relations: their names, catalogs, columns and clustering, and how tables are replaced."""
