@@ -5,15 +5,17 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.conditions import After, Conditions, When, parse_after, parse_when
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.exceptions import OptionError
 
 QUERY = "select * from t"
 
 
 def test_conditions_are_read() -> None:
-    assert parse_after("after", None) is None
+    options = ReclusterOptions(after=None, when=None)
+    assert (options.after, options.when) == (None, ())
     assert parse_after("after", {"rows": "1e6", "commits": 5, "share": 0.1}) == After(1e6, 5, 0.1)
-    assert parse_when("when", None) == ()
+    assert parse_when("when", ()) == ()
     assert parse_when("when", {"skipped": 0.9}) == (When(skipped=0.9),)
     assert parse_when("when", [{"query": QUERY, "opens": 40, "seconds": 2}, {"skipped": "0.5"}]) == (
         When(QUERY, 40, 2),
