@@ -290,7 +290,7 @@ def test_what_dbt_spark_builds_is_reclustered_by_its_manifest(server: Server, tm
     del profile["catalog"]
     config = "incremental_strategy='append', file_format='iceberg', meta={'recluster': {'depth': 1}}, cluster_by='k'"
     models = dict.fromkeys(("events.sql", "others.sql"), EVENTS.replace("cluster_by='k'", config))
-    server.ask("create namespace if not exists lake.default")  # PyHive uses it at once
+    server.ask("create namespace if not exists lake.default", "select 1")  # PyHive uses it at once
     catalog = thrift_server.catalog("lake", server.url, server.directory / "warehouse")
     with thrift_server.server(tmp_path / "spark", {**catalog, "spark.sql.defaultCatalog": "lake"}) as port:
         project = Project(tmp_path / "p", {**profile, "port": port}, models)
