@@ -229,7 +229,7 @@ class _Job:
             try:
                 _ = Call(target, self._request.arguments, self).table.key
             except NotAnIcebergTableError as e:
-                missing.append(e)  # its turn tells, if there are others
+                missing.append(e)  # reported with its own answer, unless it is the only one
                 continue
             except ReclusterError as e:
                 wrong.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
