@@ -147,6 +147,7 @@ def _argument_row(argument: Any) -> tuple[str, str, str]:
 def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
     from dbt_recluster.clustering.history import PREFIX, RoundSummary
+    from dbt_recluster.iceberg.iceberg_table import LOADED_AT
     from dbt_recluster.table_properties import PROPERTIES
 
     listed = [
@@ -158,6 +159,10 @@ def properties() -> str:
         for names, meaning in entries(RoundSummary)
     ]
     summary.append((f"`{PREFIX}level`", "The level of the blocks that the snapshot adds."))
+    loaded_at = (
+        "When the rows were last changed before, in milliseconds since 1970: for the freshness of sources."
+    )
+    summary.append((f"`{LOADED_AT}`", loaded_at))
     return "\n".join(
         (
             _NOTE,

@@ -32,3 +32,16 @@ def test_the_statements_of_the_docs_strip_a_table(spark: Any, schema: str) -> No
     assert not left & {"sort-order", "write.distribution-mode"}
     spark.sql(f"insert into {table} values (1, 'b')")
     assert sorted(spark.table(table).where("v = 'a'").groupBy("k").count().collect()) == sorted(before)
+
+
+def test_everything_in_the_summary_of_a_recluster_is_documented(spark: Any, schema: str) -> None:
+    table = f"{schema}.events"
+    spark.sql(f"create table {table} (k int) using iceberg")
+    for _ in range(3):
+        spark.sql(f"insert into {table} select id from range(0, 100)")
+    assert recluster(spark, table, "k", depth=1, where="k >= 0").rounds
+    last = spark.sql(f"select summary from {table}.snapshots order by committed_at desc").first().summary
+    page = (DOCS / "reference" / "properties.md").read_text()
+    ours = {name for name in last if name.startswith("recluster.")}
+    assert len(ours) > 10
+    assert not {name for name in ours if f"`{name}`" not in page}
