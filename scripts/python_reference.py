@@ -119,6 +119,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "rewrite_manifests": entries(maintenance_result.ManifestsRewritten),
         "rewrite_position_delete_files": entries(maintenance_result.PositionDeletesRewritten),
         "suspend_recluster": returned("suspend_recluster"),
+        "remove_clustering": returned("remove_clustering"),
         "resume_recluster": returned("resume_recluster"),
         "The estimate in the report": entries(ReclusterEstimate),
     }

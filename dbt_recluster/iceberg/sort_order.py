@@ -200,6 +200,27 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
     return {**bounds, ROW_GROUP_BYTES: str(max(_ROW_GROUP_BYTES, columns * _COLUMN_CHUNK_BYTES))}
 
 
+def remove_clustering(table: IcebergTable) -> tuple[str | None, list[str]]:
+    """Take what dbt-recluster keeps out of a table, in one commit. Data and Iceberg's own properties stay.
+
+    Returns:
+        The sort order that was cleared, or None: one that no model has set stays. And the properties that were removed.
+    """
+    with table_lock(table.lock_name):
+        table.refresh()
+        names = sorted(name for name in table.properties if name.startswith("recluster."))
+        if not names:
+            return None, []
+        order = sort_order_text(table) if table_properties.CLUSTER_BY in names else None
+        transaction = Transaction.begin(table)
+        if order:
+            transaction.java.replaceSortOrder().commit()
+        transaction.set_properties(dict.fromkeys(names))
+        transaction.java.commitTransaction()
+        table.refresh()
+    return order or None, names
+
+
 def _key_field(table: IcebergTable, field: Any) -> KeyField:
     column = str(table.java.schema().findColumnName(field.sourceId()))
     transform = transform_of_iceberg(str(field.transform().toString()))

@@ -1,4 +1,4 @@
-"""The operations that clean up after a table's commits."""
+"""The operations that clean up: after a table's commits, and after dbt-recluster itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
+from dbt_recluster.iceberg.sort_order import remove_clustering
 from dbt_recluster.operations.arguments import flag
 from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED
-from dbt_recluster.report import maintenance_text
+from dbt_recluster.report import maintenance_text, operation_text
 
 if TYPE_CHECKING:
     from dbt_recluster.operations.call import Call
@@ -49,6 +50,20 @@ def _declare(name: str, meaning: str, *arguments: Argument) -> Operation:
         eligible=EVERY_TABLE,
         needs_choice=True,
     )
+
+
+def _remove(call: Call) -> dict[str, Any]:
+    """Take the key and everything else that dbt-recluster keeps out of a table.
+
+    Returns:
+        table: The table.
+        sort_order: The sort order that was cleared; None if there was none, or none that a model had set.
+        properties: The properties that were removed.
+    """
+    if call.target.options is not None and call.target.options.cluster_by is not None:
+        call.warnings.append("its model has cluster_by, and sets it again at its next run")
+    order, properties = remove_clustering(call.opened.iceberg)
+    return {"table": call.target.relation, "sort_order": order, "properties": properties}
 
 
 EXPIRE = _declare(
@@ -119,4 +134,14 @@ MAINTAIN = Operation(
     _text(maintenance_text.maintained),
     _MAINTAIN,
     eligible=MAINTAINED,
+)
+REMOVE = Operation(
+    "remove_clustering",
+    "",
+    "Take out of tables what dbt-recluster keeps in them: the sort order that their models have set, and all "
+    "properties recluster.*. Data, history and Iceberg's own properties stay. It is for tables that no model clusters "
+    "any more, and for the time before dbt-recluster is uninstalled.",
+    _remove,
+    lambda values, _: operation_text.removed(values),
+    needs_choice=True,
 )

@@ -15,27 +15,12 @@ from dbt_recluster.operations.call import Call, Context
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.tables import Choice, Target
 
-_ALL = (
-    reclustering.RECLUSTER,
-    inspection.INFORMATION,
-    inspection.DEPTH,
-    inspection.RATIO,
-    inspection.HISTORY,
-    inspection.REPORT,
-    inspection.ESTIMATE,
-    inspection.SUGGEST,
-    read_operations.READS,
-    read_operations.IMPORT,
-    read_operations.FORGET,
-    maintenance_operations.MAINTAIN,
-    maintenance_operations.EXPIRE,
-    maintenance_operations.ORPHANS,
-    maintenance_operations.MANIFESTS,
-    maintenance_operations.DELETES,
-    reclustering.SUSPEND,
-    reclustering.RESUME,
-)
-OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _ALL}
+OPERATIONS: Mapping[str, Operation] = {
+    operation.name: operation
+    for module in (reclustering, inspection, read_operations, maintenance_operations)
+    for operation in vars(module).values()
+    if isinstance(operation, Operation)
+}
 
 
 def operation_named(name: str) -> Operation:

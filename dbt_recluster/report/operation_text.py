@@ -101,6 +101,14 @@ def resumed(values: Mapping[str, Any]) -> str:
     return f"{values['table']}: {f'resumed, was suspended since {since}' if since else 'was not suspended'}"
 
 
+def removed(values: Mapping[str, Any]) -> str:
+    """Write what was taken out of a table."""
+    if not values["properties"]:
+        return f"{values['table']}: nothing to remove"
+    order = f"the sort order {values['sort_order']} and " if values["sort_order"] else ""
+    return f"{values['table']}: removed {order}{', '.join(values['properties'])}"
+
+
 def history(values: Mapping[str, Any]) -> str:
     """Write a table's history, one line for each round and other commit."""
     entries = values["entries"]

@@ -6,6 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.sort_order import remove_clustering
 from dbt_recluster.maintenance import recluster, suspend_recluster
 from dbt_recluster.table_properties import PROPERTIES
 
@@ -45,3 +49,24 @@ def test_everything_in_the_summary_of_a_recluster_is_documented(spark: Any, sche
     ours = {name for name in last if name.startswith("recluster.")}
     assert len(ours) > 10
     assert not {name for name in ours if f"`{name}`" not in page}
+
+
+@pytest.mark.parametrize("by_model", [True, False], ids=["a model's order", "an order set by hand"])
+def test_an_operation_removes_what_is_kept_in_a_table(spark: Any, schema: str, by_model: bool) -> None:
+    table = f"{schema}.events"
+    spark.sql(f"create table {table} (k int, v string) using iceberg tblproperties ('mine' = 'stays')")
+    for _ in range(3):
+        spark.sql(f"insert into {table} select id, 'a' from range(0, 100)")
+    assert recluster(spark, table, "k", depth=1).rounds
+    if by_model:
+        spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k')")
+    loaded = IcebergTable.load(spark, table)
+    order, properties = remove_clustering(loaded)
+    assert order == ("k ASC NULLS FIRST" if by_model else None)
+    assert set(properties) >= {"recluster.levels", "recluster.checkpoint"}
+    now = IcebergTable.load(spark, table)
+    assert [name for name in now.properties if name.startswith("recluster.")] == []
+    assert now.properties["mine"] == "stays"
+    assert bool(now.java.sortOrder().isSorted()) is not by_model
+    assert remove_clustering(loaded) == (None, [])
+    assert spark.table(table).count() == 300
