@@ -7,8 +7,9 @@ result = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id
 print(result.depth_before, result.depth_after)
 ```
 
-Instead of its name, each function takes a :class:`ClusteredTable`, which is loaded once and reads its blocks once.
-Each may raise ``Interrupted``: Ctrl-C was pressed in the main thread.
+Each takes ``spark``, a session with Iceberg's extensions, and ``table``: ``schema.table``, ``catalog.schema.table`` or
+a :class:`ClusteredTable`, which is loaded once and reads its blocks once. Each may raise ``NotAnIcebergTableError``, if
+there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the main thread.
 """
 
 from __future__ import annotations
@@ -117,8 +118,6 @@ def recluster(
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: The cluster key, which becomes the table's sort order. None is the table's sort order.
         final: Repeat rounds until nothing is left to do. Otherwise one round.
         where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
@@ -174,8 +173,6 @@ def clustering_information(
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: Any key; None is the table's sort order.
         where: A predicate; only blocks that may hold a matching row count.
         block_rows: Rows in a full block, for what counts as a small one.
@@ -226,12 +223,7 @@ def clustering_history(
     """Return every round of reclustering and every other commit of a table, oldest first.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         since: Omit older entries; they still count for the write amplification.
-
-    Raises:
-        NotAnIcebergTableError: There is no such table.
     """
     return table_history(_opened(spark, table), since)
 
@@ -250,8 +242,6 @@ def estimate_clustering_cost(
     """Estimate what clustering a table costs: once, and for each day of loads like those of the past seven days.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: The key to cluster by; None is the table's sort order.
         depth: The threshold, as in :func:`recluster`.
         strategy: As in :func:`recluster`.
@@ -298,8 +288,6 @@ def suggest_cluster_by(
     """Suggest a cluster key: try every column, and pairs of the best; with ``queries`` only columns that they name.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, its
             reads.
         depth: The threshold for the costs, as in :func:`recluster`.
@@ -321,8 +309,6 @@ def clustering_reads(
     """Return the reads of a table, and the blocks that each opens under a key.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         cluster_by: Any key; None is the table's sort order.
 
     Raises:
@@ -346,8 +332,6 @@ def import_reads(
     """Record with a table the ranges that are read of it, by given queries or by queries that Spark has logged.
 
     Args:
-        spark: A session with Iceberg's extensions.
-        table: ``schema.table``, ``catalog.schema.table`` or a :class:`ClusteredTable`.
         event_log: A directory of Spark's event logs, or one log, on any file system that Spark reads.
         queries: Instead, SQL queries by name, of which each counts once. They replace those of an earlier call.
         since: Leave out logged queries before this time, or a period such as ``2 days``; by default a week. Queries of
@@ -372,31 +356,19 @@ def import_reads(
 
 @_interruptible
 def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
-    """Drop the reads that a table records; return the number of their ranges.
-
-    Raises:
-        NotAnIcebergTableError: There is no such table.
-    """
+    """Drop the reads that a table records; return the number of their ranges."""
     return _opened(spark, table).reads.forget()
 
 
 @_interruptible
 def suspend_recluster(spark: SparkSession, table: str | ClusteredTable) -> str:
-    """Keep everybody from reclustering a table until it is resumed; return since when it is suspended.
-
-    Raises:
-        NotAnIcebergTableError: There is no such table.
-    """
+    """Keep everybody from reclustering a table until it is resumed; return since when it is suspended."""
     return _opened(spark, table).suspend()
 
 
 @_interruptible
 def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:
-    """Allow reclustering again; return since when the table was suspended, or None if it was not.
-
-    Raises:
-        NotAnIcebergTableError: There is no such table.
-    """
+    """Allow reclustering again; return since when the table was suspended, or None if it was not."""
     return _opened(spark, table).resume()
 
 
@@ -417,9 +389,5 @@ def clustering_report_data(
 
 @_interruptible
 def table_maintenance(spark: SparkSession, table: str | ClusteredTable) -> TableMaintenance:
-    """Return what cleans up after a table's commits.
-
-    Raises:
-        NotAnIcebergTableError: There is no such table.
-    """
+    """Return what cleans up after a table's commits."""
     return TableMaintenance(_opened(spark, table).iceberg)

@@ -50,8 +50,11 @@ print(result.depth_before, result.depth_after, result.blocks_in, result.blocks_o
 print(clustering_information(spark, "analytics.events")["average_depth"])
 ```
 
-The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result is its JSON. In place of a
-name each function takes a [`ClusteredTable`](#clusteredtable), which is loaded once and reads its blocks once.
+The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result is its JSON.
+
+Each function takes `spark`, a session with Iceberg's extensions, and `table`: `schema.table`, `catalog.schema.table` or
+a [`ClusteredTable`](#clusteredtable), which is loaded once and reads its blocks once. Each may raise
+`NotAnIcebergTableError`, if there is no such table, and `Interrupted`, if Ctrl-C was pressed in the main thread.
 """
 # The methods of a class that are for users, where not all are.
 _METHODS = {"ClusteredTable": {"under", "refresh"}}
