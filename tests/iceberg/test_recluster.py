@@ -154,7 +154,7 @@ def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: An
 def test_levels_that_do_not_fit_become_a_mean(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 49)
+    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 47)
     name = make_table(spark, schema, files=0)
     for load in range(6):
         spark.sql(
@@ -163,7 +163,7 @@ def test_levels_that_do_not_fit_become_a_mean(
         )
         assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     properties = IcebergTable.load(spark, name).properties
-    assert len(properties[PROPERTY]) <= 49
+    assert len(properties[PROPERTY]) <= 47
     old, mean = json.loads(properties[PROPERTY])["old"]
     assert (old > 0, mean, set(levels(spark, name))) == (True, 1, {1})
     assert not recluster(spark, name, depth=1, block_rows=200).rounds
