@@ -12,7 +12,7 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
 from dbt_recluster.clustering.progress import ProgressCallback
-from dbt_recluster.exceptions import BudgetSpentError
+from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError
 from dbt_recluster.operations.call import Call, RunBudget
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.model_options import ModelOptions
@@ -161,7 +161,8 @@ def answer_of_build(relation: str, result: ReclusterResult | None) -> Answer:
     if result.limited and not result.rounds:
         warnings.append(f"{relation} was built but {not_reclustered(result)}")
     if result.condition_met is not None:
-        logger.info(f"{relation}: recluster condition met, {result.condition_met}")
+        log = logger.info if result.rounds else logger.debug
+        log(f"{relation}: recluster condition met, {result.condition_met}")
     # Unused files cost money until somebody removes them; everything else is on the model's line.
     (logger.warning if result.orphans else logger.debug)(recluster_line(result))
     return Answer(relation, {}, result=result, warnings=warnings)
@@ -169,4 +170,6 @@ def answer_of_build(relation: str, result: ReclusterResult | None) -> Answer:
 
 def failure_of_build(relation: str, error: Exception) -> Answer:
     """Return what the user should know of a recluster that failed after a build: the data is in place."""
-    return Answer(relation, {}, error=f"{relation} was built but not reclustered: {failure(error)}")
+    is_committed = isinstance(error, (CommitMismatchError, CommitStateUnknownError))  # or may be
+    what = "was built, and its recluster failed" if is_committed else "was built but not reclustered"
+    return Answer(relation, {}, error=f"{relation} {what}: {failure(error)}")
