@@ -71,7 +71,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     first, response = run_model("clustered", 1)
     if options.partitions and response["recluster_rounds"] != 1:
         raise SystemExit(f"the first run was to recluster: {response}")
-    print(f"the look at the whole table, and the merge of two blocks: {first:.2f} s", flush=True)
+    print(f"the check of the whole table, and the merge of two blocks: {first:.2f} s", flush=True)
     seconds: dict[str, list[float]] = {"plain": [], "clustered": [], "recluster": []}
     for pair in range(options.pairs):
         seconds["plain"].append(run_model("plain", pair + 2)[0])
