@@ -98,7 +98,7 @@ def _rewrite(table: ClusteredTable, snapshot: Snapshot, rounds: Collection[int])
         return None
     try:
         blocks, rows = reclustered_rows_removed(table.iceberg, snapshot, rounds)
-    except Exception:  # such as manifests that are gone; whatever asks has more to do than this
+    except Exception:  # such as manifests that are gone; the caller has other work to do
         logger.debug("%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True)
         return None
     return ForeignRewrite(snapshot, blocks, rows) if blocks else None

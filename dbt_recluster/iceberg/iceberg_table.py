@@ -169,7 +169,7 @@ class IcebergTable:
         return None if snapshot is None else self._snapshot(snapshot)
 
     def loaded_at(self, snapshot: Snapshot | None) -> int | None:
-        """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if nobody knows.
+        """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if no snapshot says.
 
         A rewrite of files does not change them. A recluster records the time: the load's snapshot may expire first.
         """

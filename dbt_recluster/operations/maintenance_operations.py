@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
-from dbt_recluster.iceberg.sort_order import remove_clustering
+from dbt_recluster.iceberg.sort_order import remove_clustering, sort_order_text
 from dbt_recluster.operations.arguments import flag
 from dbt_recluster.operations.declaration import Argument, Operation
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED
@@ -63,6 +63,11 @@ def _remove(call: Call) -> dict[str, Any]:
     if call.target.options is not None and call.target.options.cluster_by is not None:
         call.warnings.append("its model has cluster_by, and sets it again at its next run")
     order, properties = remove_clustering(call.opened.iceberg)
+    if kept := sort_order_text(call.opened.iceberg):
+        call.warnings.append(
+            f"its sort order {kept} is not a model's and stays; to clear it: "
+            f"alter table {call.opened.name} write unordered"
+        )
     return {"table": call.target.relation, "sort_order": order, "properties": properties}
 
 
@@ -143,5 +148,6 @@ REMOVE = Operation(
     "any more, and for the time before dbt-recluster is uninstalled.",
     _remove,
     lambda values, _: operation_text.removed(values),
+    eligible=EVERY_TABLE,
     needs_choice=True,
 )

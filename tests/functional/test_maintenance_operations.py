@@ -119,3 +119,16 @@ class TestConfig(Operations):
             "the property history.expire.min-snapshots-to-keep = 'few', which must be a whole number" in log
         )
         assert sql("select count(*) from {schema}.events")[0][0] == 4000
+
+
+class TestRemoval(Operations):
+    LOADS = 1
+
+    def test_models_without_a_key_are_selected_too(self, project: Any, table: str) -> None:
+        printed = operate("remove_clustering", "{select: 'events plain'}")
+        assert f"{table}: removed the sort order k ASC NULLS FIRST and recluster." in printed
+        assert f"{table}: its model has cluster_by, and sets it again at its next run" in printed
+        assert f"{project.test_schema}.plain: nothing to remove" in printed
+        project.run_sql(f"alter table {table} write ordered by v")
+        kept = operate("remove_clustering", "{table: events}")
+        assert "its sort order v ASC NULLS FIRST is not a model's and stays" in kept

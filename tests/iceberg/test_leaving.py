@@ -59,6 +59,7 @@ def test_an_operation_removes_what_is_kept_in_a_table(spark: Any, schema: str, b
         spark.sql(f"insert into {table} select id, 'a' from range(0, 100)")
     assert recluster(spark, table, "k", depth=1).rounds
     if by_model:
+        spark.sql(f"alter table {table} write ordered by k")
         spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k')")
     loaded = IcebergTable.load(spark, table)
     order, properties = remove_clustering(loaded)
@@ -69,4 +70,5 @@ def test_an_operation_removes_what_is_kept_in_a_table(spark: Any, schema: str, b
     assert now.properties["mine"] == "stays"
     assert bool(now.java.sortOrder().isSorted()) is not by_model
     assert remove_clustering(loaded) == (None, [])
-    assert spark.table(table).count() == 300
+    spark.sql(f"insert into {table} select id, 'b' from range(100) order by rand(1)")
+    assert spark.table(table).count() == 400
