@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from hilbert import hilbert_index
+
+from dbt_recluster.hilbert import hilbert_index
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

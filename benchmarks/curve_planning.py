@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 from curve_boxes import plan_boxes
 from curve_layout import Curve, IntArray, Table
-from hilbert import hilbert_index, hilbert_range
 
+from dbt_recluster.hilbert import hilbert_index, hilbert_range
 from dbt_recluster.planner import Blocks, Policy, plan
 
 # A plan is due above this many times the threshold. Where loads cover all keys, the average depth is a whole number,

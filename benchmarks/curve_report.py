@@ -6,7 +6,8 @@ import numpy as np
 from curve_drift import rows_by_boxes
 from curve_layout import Curve, FloatArray, IntArray, Table
 from curve_planning import rank_boxes
-from hilbert import hilbert_index
+
+from dbt_recluster.hilbert import hilbert_index
 
 # Points in the box of a block that stand for its rows, and boxes asked for in all.
 _POINTS = 8

@@ -14,7 +14,10 @@ from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_pat
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.transforms import ORDERED, TRANSFORMS, Call, Transform
 
-ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written)
+ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written) + ", hilbert(a, b)"
+MOST_CURVE_COLUMNS = 4
+
+_CURVES = ("hilbert", "zorder")
 
 _PART = r"(?:`(?:[^`]|``)+`|(?!\d+(?:\W|$))\w+)"  # a number alone is no name
 _COLUMN = re.compile(rf"{_PART}(?:\s*\.\s*{_PART})*")
@@ -73,21 +76,42 @@ class KeyField:
 
 @dataclass(frozen=True)
 class ClusterKey:
-    """The items of a cluster key, most significant first."""
+    """The items of a cluster key, most significant first.
+
+    Attributes:
+        fields: The columns of all items, leading ones before those of a curve.
+        curve: How many of the last fields lie on a Hilbert curve, which gives them equal weight: 0, or 2 to 4.
+        called: What the user called the curve.
+    """
 
     fields: tuple[KeyField, ...]
+    curve: int = 0
+    called: str = field(default="hilbert", compare=False)
 
     def __str__(self) -> str:
         """Return the key as users write it."""
-        return ", ".join(map(str, self.fields))
+        items = list(map(str, self.leading))
+        if self.curve:
+            items.append(f"hilbert({', '.join(map(str, self.on_curve))})")
+        return ", ".join(items)
+
+    @property
+    def leading(self) -> tuple[KeyField, ...]:
+        """The fields that sort rows before a curve does: all of them if there is none."""
+        return self.fields[: len(self.fields) - self.curve]
+
+    @property
+    def on_curve(self) -> tuple[KeyField, ...]:
+        """The fields of the curve; none if there is none."""
+        return self.fields[len(self.fields) - self.curve :]
 
     def ddl(self) -> str:
-        """Return the key for ``ALTER TABLE ... WRITE ORDERED BY``."""
-        return ", ".join(field.ddl() for field in self.fields)
+        """Return what a sort order can have of the key for ``ALTER TABLE ... WRITE ORDERED BY``; empty if nothing."""
+        return ", ".join(field.ddl() for field in self.leading)
 
     def description(self) -> str:
-        """Return the key as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
-        return ", ".join(field.description() for field in self.fields)
+        """Return the same as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        return ", ".join(field.description() for field in self.leading)
 
     def order_by(self, columns: Columns) -> str:
         """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`Transform.order_by`)."""
@@ -106,14 +130,15 @@ class ClusterKey:
         Raises:
             ClusterKeyError: As :meth:`KeyField.check`, or an item stands there twice.
         """
-        return _without_repeats(tuple(field.check(columns) for field in self.fields))
+        return _without_repeats(replace(self, fields=tuple(field.check(columns) for field in self.fields)))
 
 
 def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
     """Read ``cluster_by``: a string (items separated by commas) or a list of strings.
 
     Raises:
-        ClusterKeyError: An item is empty, twice there, or not one of :data:`ALLOWED`; the type is neither.
+        ClusterKeyError: An item is empty, twice there, or not one of :data:`ALLOWED`; a curve is not the last item or
+            has not two to four columns; the type is neither.
     """
     if isinstance(cluster_by, str):
         items = split_arguments(cluster_by)
@@ -126,17 +151,31 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
             raise ClusterKeyError(
                 f"cluster_by must be a string or a list of strings; its item {item!r} is neither"
             )
-    fields = tuple(_parse_item(item) for item in items)
-    if not fields:
+    if not items:
         raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
-    return _without_repeats(fields)
+    *leading, last = items
+    if (curve := _CALL.fullmatch(last.strip())) and curve.group(1).lower() in _CURVES:
+        inside = split_arguments(curve.group(2))
+        if not 2 <= len(inside) <= MOST_CURVE_COLUMNS:
+            raise ClusterKeyError(
+                f"cluster_by item {last.strip()}: a curve has two to four columns, not {len(inside)}"
+            )
+        key = ClusterKey(tuple(map(_parse_item, [*leading, *inside])), len(inside), curve.group(1).lower())
+    else:
+        key = ClusterKey(tuple(map(_parse_item, items)))
+    return _without_repeats(key)
 
 
-def _without_repeats(fields: tuple[KeyField, ...]) -> ClusterKey:
-    for position, item in enumerate(fields):
-        if item in fields[:position]:
+def _without_repeats(key: ClusterKey) -> ClusterKey:
+    for position, item in enumerate(key.fields):
+        if item in key.fields[:position]:
             raise ClusterKeyError(f"cluster_by names {item.written or item} twice")
-    return ClusterKey(fields)
+    for position, item in enumerate(key.on_curve):
+        if item.column in [other.column for other in (*key.leading, *key.on_curve[:position])]:
+            raise ClusterKeyError(
+                f"cluster_by names {item.column} twice, once on a curve; a curve needs other columns"
+            )
+    return key
 
 
 def split_arguments(text: str) -> list[str]:
@@ -162,6 +201,10 @@ def _parse_item(item: str) -> KeyField:
     if _COLUMN.fullmatch(text):
         return KeyField(_unquote(text))
     call = _CALL.fullmatch(text)
+    if call and call.group(1).lower() in _CURVES:
+        raise ClusterKeyError(
+            f"cluster_by item {text}: a curve is the last item of a key, and its columns are no curves themselves"
+        )
     field = _parse_call(call.group(1).lower(), call.group(2)) if call else None
     if field is None:
         raise ClusterKeyError(f"cluster_by item {text!r} is not supported. An item is {ALLOWED}.")

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import BENCHMARKS
 
-with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(str(BENCHMARKS))
-    from hilbert import curve_states, hilbert_index, hilbert_range
+from dbt_recluster.hilbert import curve_states, hilbert_index, hilbert_range
 
 GRIDS = [(1, 5), (2, 5), (3, 3), (4, 2)]
 

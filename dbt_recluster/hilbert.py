@@ -15,8 +15,9 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
-from dbt_recluster.planner.arrays import IntArray
+IntArray = npt.NDArray[np.int64]
 
 MOST_DIMENSIONS = 4
 # Places are int64, and planning doubles them.

@@ -1,0 +1,82 @@
+"""Ranks of values on a curve, against Python's comparison."""
+
+import bisect
+import math
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dbt_recluster.curve import Curve
+
+VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "double": (pa.float64(), st.floats(allow_nan=True)),
+    "text": (pa.string(), st.text()),
+    "binary": (pa.binary(), st.binary()),
+    "date": (pa.date32(), st.dates()),
+    "decimal": (
+        pa.decimal128(38, 2),
+        st.decimals(allow_nan=False, allow_infinity=False, places=2, max_value=10**30, min_value=-(10**30)),
+    ),
+    "boolean": (pa.bool_(), st.booleans()),
+}
+
+
+def place(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+def rank(ends: list[Any], value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, float) and math.isnan(value):
+        return len(ends)
+    return bisect.bisect_right(list(map(place, ends)), place(value))
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_rank_is_the_number_of_boundaries_that_are_not_above_it(kind: str, data: st.DataObject) -> None:
+    type_, strategy = VALUES[kind]
+    sample = data.draw(st.lists(st.none() | strategy, max_size=40))
+    values = data.draw(st.lists(st.none() | strategy, max_size=20))
+    curve = Curve.of([pa.array(sample, type_)], bits=3)
+    if curve is None:
+        assert all(v is None or v != v for v in sample)
+        return
+    (ends,) = (column.to_pylist() for column in curve.boundaries)
+    assert len(ends) == 7
+    assert list(map(place, ends)) == sorted(map(place, ends))
+    (ranks,) = curve.ranks([pa.array(values, type_)])
+    assert ranks.tolist() == [rank(ends, value) for value in values]
+
+
+def test_parts_have_equal_shares_of_rows() -> None:
+    random = np.random.default_rng(0)
+    column = pa.array(random.lognormal(size=100_000))
+    curve = Curve.of([column], bits=4)
+    assert curve is not None
+    (ranks,) = curve.ranks([column])
+    assert np.abs(np.bincount(ranks, minlength=16) - 6_250).max() <= 1
+
+
+def test_weights_stand_for_rows() -> None:
+    column = pa.array([1, 2, 3])
+    curve = Curve.of([column], [np.array([1.0, 1.0, 2.0])], bits=2)
+    assert curve is not None
+    assert curve.boundaries[0].to_pylist() == [2, 3, 3]
+
+
+def test_a_date_and_a_day_are_on_one_curve() -> None:
+    curve = Curve.of(
+        [pa.array([date(2020, 1, day) for day in range(1, 31)]), pa.array([Decimal("1.00")] * 30)], bits=2
+    )
+    assert curve is not None
+    assert curve.index([pa.array([None], pa.date32()), pa.array([None], pa.decimal128(3, 2))]).tolist() == [0]
