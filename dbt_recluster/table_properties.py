@@ -28,6 +28,16 @@ LEVELS: Final = _declare(
     "The levels of the blocks, by the sequence numbers of the snapshots that wrote them; at most 3,900 characters.",
     "Blocks count as new, and are rewritten more often.",
 )
+CURVE_PREFIX: Final = _declare(
+    "recluster.curve.",
+    "For each column of a curve, the boundaries that cut it into equal shares of the rows; at most 3,900 characters.",
+    "They are drawn anew, and blocks of the old curve are merged a little more often.",
+)
+REST: Final = _declare(
+    "recluster.rest",
+    "Of a curve: the depth of each partition before its last merge, so that one that lowered nothing is not repeated.",
+    "Such a merge may be repeated once.",
+)
 CHECKPOINT: Final = _declare(
     "recluster.checkpoint",
     "The snapshot up to which nothing is left to do, and the partitions where something is.",

@@ -1,0 +1,106 @@
+"""Boundaries of a curve as properties of a table."""
+
+import json
+import string
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.curve_boundaries import LONGEST, as_properties, recorded_curve
+from dbt_recluster.curve import Curve
+
+KEY = parse_cluster_key("hilbert(a, b)")
+RANDOM = np.random.default_rng(0)
+ROWS = 20_000
+
+
+def texts(count: int, begin: str = "") -> list[str]:
+    return [begin + str(uuid.UUID(bytes=RANDOM.bytes(16))) for _ in range(count)]
+
+
+SAMPLES: dict[str, pa.Array] = {
+    "bigint": pa.array(RANDOM.integers(-(1 << 63), (1 << 63) - 1, ROWS)),
+    "bigint, few": pa.array(RANDOM.integers(0, 3, ROWS)),
+    "bigint, skewed": pa.array(np.minimum(RANDOM.zipf(1.3, ROWS), 1 << 40)),
+    "int": pa.array(RANDOM.integers(-1000, 1000, ROWS), pa.int32()),
+    "date": pa.array(RANDOM.integers(8_036, 10_562, ROWS), pa.int32()).cast(pa.date32()),
+    "double": pa.array(RANDOM.normal(size=ROWS)),
+    "float": pa.array(RANDOM.normal(size=ROWS).astype(np.float32)),
+    "decimal": pa.array(
+        [Decimal(int(n)) / 100 for n in RANDOM.integers(-(10**9), 10**9, ROWS)], pa.decimal128(38, 2)
+    ),
+    "boolean": pa.array(RANDOM.integers(0, 2, ROWS).astype(bool)),
+    "text": pa.array(texts(ROWS)),
+    "text that begins alike": pa.array(texts(ROWS, "x" * 2_000)),
+    "text of one letter": pa.array(["x" * int(n) for n in RANDOM.integers(0, 3_000, ROWS)]),
+    "text beyond ASCII": pa.array(
+        ["".join(map(chr, RANDOM.integers(0x4E00, 0x9FFF, 20))) for _ in range(ROWS)]
+    ),
+    "binary": pa.array([RANDOM.bytes(16) for _ in range(ROWS)]),
+}
+
+
+def curve_of(*columns: pa.Array) -> Curve:
+    curve = Curve.of(columns)
+    assert curve is not None
+    return curve
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_boundaries_come_back_and_cut_into_nearly_equal_shares(kind: str) -> None:
+    sample = SAMPLES[kind]
+    drawn = curve_of(sample, sample)
+    properties = as_properties(KEY, drawn)
+    assert max(map(len, properties.values())) <= LONGEST
+    recorded = recorded_curve(properties, KEY)
+    assert recorded is not None
+    assert recorded.boundaries[0].type == sample.type
+    (before, _), (after, _) = drawn.ranks([sample, sample]), recorded.ranks([sample, sample])
+    shares, exact = (np.bincount(rank >> 4, minlength=64) for rank in (after, before))
+    assert shares.max() <= 1.5 * exact.max()
+
+
+@pytest.mark.parametrize(
+    "tampered",
+    ["", "{}", "[]", "null", "1", "[" * 10_000, '{"item": "a"}', '{"item": "a", "type": "int64", "boundaries": "eJw="}',
+     '{"item": "a", "type": "geometry", "boundaries": "eJwDAAAAAAE="}', '{"item": "a", "type": 1, "boundaries": 2}'],
+)  # fmt: skip
+def test_what_is_tampered_with_counts_as_not_recorded(tampered: str) -> None:
+    properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]))
+    assert recorded_curve({**properties, "recluster.curve.a": tampered}, KEY) is None
+    assert recorded_curve({"recluster.curve.b": properties["recluster.curve.b"]}, KEY) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["int", "text", "double", "decimal"]), st.data())
+def test_no_change_to_a_property_is_an_error(kind: str, data: st.DataObject) -> None:
+    sample = SAMPLES[kind][:2_000]
+    properties = as_properties(KEY, curve_of(sample, sample))
+    text = json.loads(properties["recluster.curve.a"])["boundaries"]
+    at = data.draw(st.integers(0, len(text) - 1))
+    changed = (
+        text[:at]
+        + data.draw(st.sampled_from(string.ascii_letters))
+        + text[at + data.draw(st.integers(0, 2)) :]
+    )
+    tampered: dict[str, Any] = json.loads(properties["recluster.curve.a"]) | {"boundaries": changed}
+    curve = recorded_curve({**properties, "recluster.curve.a": json.dumps(tampered)}, KEY)
+    if curve is not None:
+        ends = curve.boundaries[0].to_pylist()
+        assert ends == sorted(ends)
+
+
+def test_boundaries_of_another_transform_or_type_are_not_those_of_the_key() -> None:
+    properties = as_properties(
+        parse_cluster_key("hilbert(days(a), b)"), curve_of(SAMPLES["int"], SAMPLES["int"])
+    )
+    assert recorded_curve(properties, parse_cluster_key("hilbert(days(a), b)")) is not None
+    assert recorded_curve(properties, parse_cluster_key("hilbert(hours(a), b)")) is None
+    assert recorded_curve(properties, parse_cluster_key("hilbert(a, b)")) is None
