@@ -74,14 +74,22 @@ def _ranks(boundaries: pa.Array, values: pa.Array) -> IntArray:
     if ends is not None and numbers is not None:
         rank = np.searchsorted(ends, numbers, side="right")
     else:
-        # Boundaries precede equal values, since the sort is stable.
-        both = pa.chunked_array([boundaries, values.cast(boundaries.type)])
-        order = np.asarray(pc.sort_indices(both))
-        is_boundary = order < len(boundaries)
-        rank = np.empty(len(both), np.int64)
-        rank[order] = np.cumsum(is_boundary)
-        rank = rank[len(boundaries) :]
+        rank = _bisect_right(boundaries, values.cast(boundaries.type))
     return np.where(valid, rank, 0).astype(np.int64)
+
+
+def _bisect_right(ends: pa.Array, values: pa.Array) -> IntArray:
+    """Number of ends, ascending, that are not above each value: int64 (n,), any number for NULL."""
+    rank = np.zeros(len(values), np.int64)
+    step = 1 << (len(ends).bit_length() - 1)
+    while step:
+        # Comparing all values at once is two to three times as fast as sorting them.
+        place = rank + step
+        end = ends.take(pa.array(np.minimum(place, len(ends)) - 1))
+        is_below = np.asarray(pc.fill_null(pc.less_equal(end, values), False))
+        rank = np.where(is_below & (place <= len(ends)), place, rank)
+        step //= 2
+    return rank
 
 
 def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic] | None:

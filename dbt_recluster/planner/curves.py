@@ -1,0 +1,244 @@
+"""Blocks along a curve: the interval of the curve that each block stands for, and when a curve no longer fits its rows.
+
+Iceberg stores the bounds of each column, so a block is a box of ranks (see `dbt_recluster.curve`). Everything after
+this step takes it for an interval, as it takes a block of a plain key. docs/design/curves.md tells why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.curve import Curve
+from dbt_recluster.hilbert import hilbert_index, hilbert_range
+from dbt_recluster.planner.arrays import BoolArray, IntArray
+from dbt_recluster.planner.evenness import (
+    PARTS_OF_ROW,
+    SpreadRows,
+    is_number,
+    known,
+    unevenness,
+    values_between,
+)
+
+# Boundaries are drawn anew where a column is this many times less even on them than on fresh ones. There, points of a
+# column lose a fifth (docs/design/curves.md).
+MOST_UNEVEN = 1.15
+# Of a load that was sorted along the curve, blocks keep this share of the places of their boxes when made disjoint.
+_KEPT_BY_RUN = 0.45
+# New boundaries are drawn from about so many values of a column at most, and from the bounds of all blocks.
+_MOST_VALUES = 1 << 21
+
+
+class Boxes(NamedTuple):
+    """Ranks of the bounds of n blocks: int64 (n,) for each column of the curve."""
+
+    lower: list[IntArray]
+    upper: list[IntArray]
+
+    @classmethod
+    def of(
+        cls,
+        curve: Curve,
+        lower: Sequence[pa.Array],
+        upper: Sequence[pa.Array],
+        unbounded: Sequence[BoolArray],
+    ) -> Boxes:
+        """Rank bounds: a lower NULL is in the first part, an upper NaN or unknown bound in the last one.
+
+        Args:
+            curve: The curve.
+            lower: Lower bounds: an Arrow array (n,) for each column of the curve.
+            upper: Upper bounds, likewise.
+            unbounded: Where the upper bound is unknown: bool (n,) for each column.
+        """
+        lowers = curve.ranks(lower)
+        last = (1 << curve.bits) - 1
+        uppers = [
+            np.where(unknown, last, np.maximum(low, high))
+            for low, high, unknown in zip(lowers, curve.ranks(upper), unbounded, strict=True)
+        ]
+        return cls(lowers, uppers)
+
+
+def extents_along_curve(
+    lower: Sequence[IntArray], upper: Sequence[IntArray], run: IntArray, bits: int
+) -> tuple[IntArray, IntArray]:
+    """First and last places on the curve of each block, disjoint within a run: int64 (n,) each.
+
+    A block without a run has the places of its box. In a run, blocks follow one another in the order of their middles,
+    and where the boxes of two neighbours share places, the border lies half way between their middles.
+
+    Args:
+        lower: Ranks of the lower bounds, int64 (n,) for each column.
+        upper: Ranks of the upper bounds, likewise.
+        run: int64 (n,), positive where known.
+        bits: Bits of a rank.
+    """
+    first, last = hilbert_range(lower, upper, bits)
+    middle = _middles(lower, upper, bits)
+    order = _order_in_runs([run, middle, first, last], [*lower, *upper])
+    begin, end, middle, runs = first[order], last[order], middle[order], run[order]
+    same = (runs[1:] == runs[:-1]) & (runs[1:] > 0)
+    border = np.clip((middle[1:] + middle[:-1]) // 2, np.minimum(begin[1:], end[:-1]), end[:-1])
+    # Borders ascend within a run, also where a box reaches over more than one neighbour.
+    offset = np.cumsum(~same).astype(np.int64) << (len(lower) * bits + 1)
+    border = np.maximum.accumulate(np.where(same, border, -1) + offset) - offset
+    begin[1:] = np.where(same & (begin[1:] < border), border + 1, begin[1:])
+    end[:-1] = np.where(same, np.minimum(end[:-1], border), end[:-1])
+    first[order], last[order] = begin, np.maximum(begin, end)
+    return first, last
+
+
+def loads_as_runs(
+    lower: Sequence[IntArray], upper: Sequence[IntArray], load: IntArray, bits: int
+) -> IntArray:
+    """Loads that were sorted along the curve, as numbers of runs: int64 (n,), 0 elsewhere.
+
+    Made disjoint, the blocks of such a load keep half of the places of their boxes or more. Of k unsorted blocks each
+    keeps one part in k, and so do those of a load that is sorted by one column.
+
+    Args:
+        lower: Ranks of the lower bounds, int64 (n,) for each column.
+        upper: Ranks of the upper bounds, likewise.
+        load: The load of each block, int64 (n,), positive.
+        bits: Bits of a rank.
+    """
+    first, last = hilbert_range(lower, upper, bits)
+    begin, end = extents_along_curve(lower, upper, load, bits)
+    _, code, count = np.unique(load, return_inverse=True, return_counts=True)
+    kept = np.bincount(code, (end - begin + 1) / (last - first + 1)) / count
+    is_run = kept >= np.maximum(_KEPT_BY_RUN, 1.2 / count)
+    return np.where(is_run[code], load, 0)
+
+
+def curve_of_bounds(
+    lower: Sequence[pa.Array], upper: Sequence[pa.Array], unbounded: Sequence[BoolArray], rows: IntArray
+) -> Curve | None:
+    """Cut columns into equal shares of the rows that blocks with these bounds seem to have.
+
+    Rows are assumed to lie evenly between the bounds of their block. Of text and binary only bounds count.
+
+    Args:
+        lower: Lower bounds: an Arrow array (n,) for each column of the curve.
+        upper: Upper bounds, likewise.
+        unbounded: Where the upper bound is unknown: bool (n,) for each column.
+        rows: Rows of each block, int64 (n,).
+
+    Returns:
+        The curve, or None if there is a column of which no bound is known.
+    """
+    columns, weights = [], []
+    for low, high, unknown in zip(lower, upper, unbounded, strict=True):
+        high = known(high, unknown)
+        between = values_between(low, high, _MOST_VALUES)
+        columns.append(pa.concat_arrays([low, high, *between]))
+        weight = np.maximum(rows, 1) * PARTS_OF_ROW // (2 + len(between))
+        weights.append(np.tile(weight.astype(np.float64), 2 + len(between)))
+    return Curve.of(columns, weights)
+
+
+def renewed(
+    curve: Curve,
+    lower: Sequence[pa.Array],
+    upper: Sequence[pa.Array],
+    unbounded: Sequence[BoolArray],
+    rows: IntArray,
+    most: float = MOST_UNEVEN,
+) -> Curve | None:
+    """Draw boundaries anew if rows lie much less evenly over the parts of a column than they could.
+
+    Args:
+        curve: The curve as it is.
+        lower: Lower bounds: an Arrow array (n,) for each column of the curve.
+        upper: Upper bounds, likewise.
+        unbounded: Where the upper bound is unknown: bool (n,) for each column.
+        rows: Rows of each block, int64 (n,).
+        most: How many times less evenly they may lie than on fresh boundaries, at least 1.
+
+    Returns:
+        A curve over equal shares of today's rows, or None if the curve may stay.
+    """
+    if len(rows) == 0:
+        return None
+    boxes = Boxes.of(curve, lower, upper, unbounded)
+    spread = [SpreadRows.of(low, high, rows, curve.bits) for low, high in zip(*boxes, strict=True)]
+    ranks = [np.concatenate(parts) for parts in zip(*boxes, curve.ranks(curve.boundaries), strict=True)]
+    now = unevenness(ranks, [column.weight(1) for column in spread], curve.bits, len(rows))
+    # Nothing is more even than equal shares.
+    if (now <= most).all():
+        return None
+    columns = zip(lower, upper, unbounded, curve.boundaries, *boxes, strict=True)
+    samples = [_values_in_parts(*column) for column in columns]
+    weights = [column.weight(number) for column, (_, number) in zip(spread, samples, strict=True)]
+    fresh = Curve.of([values for values, _ in samples], weights, curve.bits)
+    if fresh is None:
+        return None
+    ranks = fresh.ranks([values for values, _ in samples])
+    then = unevenness(ranks, weights, curve.bits, len(rows))
+    return fresh if (now > most * then).any() else None
+
+
+def _middles(lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int) -> IntArray:
+    """The place on the curve around which each block lies: int64 (n,).
+
+    It is the mean of the two middle ones among the places of the centres of the box's 2**d quarters. The centre of the
+    box itself may belong to a neighbour, where a block is three quarters of a cell.
+    """
+    quarters = [
+        [
+            low + ((high - low) * quarter + 2) // 4
+            for low, high, quarter in zip(lower, upper, corner, strict=True)
+        ]
+        for corner in product((1, 3), repeat=len(lower))
+    ]
+    places = np.sort(np.stack([hilbert_index(quarter, bits) for quarter in quarters]), axis=0)
+    half = len(places) // 2
+    middle: IntArray = (places[half - 1] + places[half]) // 2
+    return middle
+
+
+def _order_in_runs(keys: Sequence[IntArray], tie_breakers: Sequence[IntArray]) -> IntArray:
+    """Order n blocks by these keys, first one first, and where all are equal by the tie breakers: int64 (n,)."""
+    order = np.lexsort(keys[::-1])
+    same = np.logical_and.reduce([np.diff(key[order]) == 0 for key in keys])
+    tied = np.append(same, False) | np.append(False, same)
+    if tied.any():
+        block = order[tied]
+        order[tied] = block[np.lexsort([key[block] for key in (*tie_breakers, *keys[::-1])])]
+    return order
+
+
+def _values_in_parts(
+    lower: pa.Array, upper: pa.Array, unknown: BoolArray, ends: pa.Array, low: IntArray, high: IntArray
+) -> tuple[pa.Array, int]:
+    """Values that stand for the rows of blocks in a column, in the order of `SpreadRows.weight`.
+
+    A bound stands for the rows between it and the next boundary, or the other bound if that is nearer. Of numbers and
+    times there are further values in between, or else a part that many rows have come into would not be cut by them.
+
+    Args:
+        lower: Lower bounds, (n,).
+        upper: Upper bounds, likewise.
+        unknown: Where the upper bound is unknown, bool (n,).
+        ends: Boundaries of the column.
+        low: Ranks of the lower bounds, int64 (n,).
+        high: Ranks of the upper bounds, likewise.
+
+    Returns:
+        The values, and how many there are for each bound.
+    """
+    ends, upper = ends.cast(lower.type), known(upper, unknown)
+    if not is_number(lower.type):
+        return pa.concat_arrays([lower, upper, ends]), 1
+    following = ends.take(pa.array(np.minimum(low, len(ends) - 1), mask=low == len(ends)))
+    preceding = ends.take(pa.array(np.maximum(high - 1, 0), mask=high == 0))
+    most = _MOST_VALUES // 2
+    after = values_between(lower, pc.min_element_wise(upper, following), most)
+    before = values_between(pc.max_element_wise(lower, preceding), upper, most)
+    return pa.concat_arrays([lower, *after, upper, *before, ends]), 1 + len(after)
