@@ -114,10 +114,10 @@ class ClusterKey:
         return ", ".join(field.description() for field in self.leading)
 
     def order_by(self, columns: Columns) -> str:
-        """Return the items of an ``ORDER BY`` that sorts rows by this key (see :meth:`Transform.order_by`)."""
+        """Return an ``ORDER BY`` list that sorts rows by the leading fields (see :meth:`Transform.order_by`)."""
         return ", ".join(
             field.transform.order_by(quote_path(field.column), columns.types.get(field.column, ""))
-            for field in self.fields
+            for field in self.leading
         )
 
     def missing_from(self, columns: Columns) -> list[str]:

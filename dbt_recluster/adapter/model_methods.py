@@ -163,14 +163,14 @@ class ModelMethods(ReplacingMethods):
 
     @available.parse_none
     def may_have_clustering(self, relation: BaseRelation | None) -> bool:
-        """Whether a relation is an Iceberg table with a sort order, as far as its listing tells.
+        """Whether a relation is an Iceberg table with a sort order or a key, as far as its listing tells.
 
         In the session catalog it tells, which saves a statement for each model that has nothing to do with clustering.
         """
         if not getattr(relation, "is_iceberg", False):
             return False
         information = getattr(relation, "information", None)
-        return information is None or "sort-order=" in information
+        return information is None or "sort-order=" in information or f"{KEY_PROPERTY}=" in information
 
     @available.parse_none
     def clustering_change(

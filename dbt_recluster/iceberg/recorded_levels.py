@@ -6,14 +6,18 @@ blocks, by a number: the id as long as no later commit knows the sequence number
 of format version 1. Where these levels do not fit, those of the lower half of the numbers become one mean. Their blocks
 have rested for long, since a merge would have given them a new number.
 
+No sort order can name a curve, so the property says for which one the levels are; without a word, they are for the
+plain key that is the table's sort order.
+
 A lost level makes its blocks level 0, which costs work and never rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
@@ -21,9 +25,10 @@ import numpy as np
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
-from dbt_recluster.iceberg.sort_order import is_cluster_key
+from dbt_recluster.iceberg.sort_order import is_cluster_key, table_cluster_key
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -34,6 +39,10 @@ _EARLIER = "recluster.level."
 # Characters of the property; a Hive metastore may hold 4,000.
 LONGEST = 3_900
 _DIGITS = "abcdefghijklmnopqrstuvwxyz"
+# Characters of the digest of a key.
+_DIGEST = 12
+# Iceberg's id of no sort order.
+_UNSORTED = 0
 
 
 def level_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -51,11 +60,13 @@ class RecordedLevels:
         by_number: Level of the blocks that each snapshot added, by its number.
         last_old: All snapshots up to this number that have no level of their own have `mean_old`.
         mean_old: Their mean level.
+        curve: A digest of the key that they are for if it has a curve, else empty.
     """
 
     by_number: Mapping[int, int] = field(default_factory=dict)
     last_old: int = 0
     mean_old: int = 0
+    curve: str = ""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RecordedLevels:
@@ -72,8 +83,9 @@ class RecordedLevels:
                 packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
             last_old, mean_old = map(int, recorded["old"])
             numbers = (*packed, *packed.values(), last_old, mean_old)
+            curve = str(recorded.get("curve", ""))[:_DIGEST]
             if min(numbers) >= 0 and max(numbers) <= GREATEST_LONG:
-                return cls(levels | packed, last_old, mean_old)
+                return cls(packed if curve else levels | packed, last_old, mean_old, curve)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             pass
         return cls(levels)
@@ -95,7 +107,8 @@ class RecordedLevels:
             level: "".join(_packed(number - before) for before, number in pairwise(numbers))
             for level, numbers in by_level.items()
         }
-        recorded = {"old": [self.last_old, self.mean_old], "levels": differences}
+        curve = {"curve": self.curve} if self.curve else {}
+        recorded = {**curve, "old": [self.last_old, self.mean_old], "levels": differences}
         text = json.dumps(recorded, separators=(",", ":"))
         return text if len(text) <= LONGEST else self._with_more_old().packed()
 
@@ -107,7 +120,12 @@ class RecordedLevels:
         levels = [self.mean_old, *(self.by_number[n] for n in old.tolist())]
         mean = np.average(levels, weights=[self.last_old, *share.tolist()])
         young_levels = {n: self.by_number[n] for n in young.tolist()}
-        return RecordedLevels(young_levels, max(self.last_old, int(old[-1])), round(float(mean)))
+        return replace(
+            self,
+            by_number=young_levels,
+            last_old=max(self.last_old, int(old[-1])),
+            mean_old=round(float(mean)),
+        )
 
 
 def _packed(number: int) -> str:
@@ -179,15 +197,17 @@ class LevelChanges:
             added: The level of the blocks of each snapshot of the commit, by its id.
             all_replaced: Whether it replaces all block sets.
         """
-        now = RecordedLevels.of(table.properties)
+        curve, now = _curve_of_table(table), RecordedLevels.of(table.properties)
+        if now.curve != curve:
+            now = RecordedLevels(curve=curve)
         gone = self.obsolete if all_replaced else ()
-        levels = {number: level for number, level in self.live.items() if number not in gone}
+        live = self.live if self.planned.curve == curve else {}
+        levels = {number: level for number, level in live.items() if number not in gone}
         # Others may have committed merges since the plan.
         levels |= {n: level for n, level in now.by_number.items() if n not in self.planned.by_number}
         # Another commit may still take the sequence number of a snapshot, but not its id.
         levels |= added
-        text = RecordedLevels(levels, now.last_old, now.mean_old).packed()
-        return {**dict.fromkeys(self.outdated), PROPERTY: text}
+        return {**dict.fromkeys(self.outdated), PROPERTY: replace(now, by_number=levels).packed()}
 
 
 def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey) -> tuple[IntArray, IntArray]:
@@ -199,7 +219,10 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     unknown = np.zeros(len(blocks), dtype=np.int64)
     if not level_properties(table.properties) or not is_cluster_key(table, key):
         return unknown, unknown
-    _, level = _of_blocks(RecordedLevels.of(table.properties), table, blocks)
+    recorded = RecordedLevels.of(table.properties)
+    if recorded.curve != _curve_digest(key):
+        return unknown, unknown
+    _, level = _of_blocks(recorded, table, blocks)
     return np.maximum(level, 0), np.where(level >= 0, blocks.added_by, unknown)
 
 
@@ -210,5 +233,21 @@ def _of_blocks(
     number = np.where(blocks.sequence > 0, blocks.sequence, blocks.added_by)
     level = recorded.look_up(number)
     level = np.where(level < 0, recorded.look_up(blocks.added_by), level)
-    ours = blocks.sort_order_id == int(table.java.sortOrder().orderId())
-    return number, np.where(ours, level, -1)
+    order = int(table.java.sortOrder().orderId())
+    if order == _UNSORTED:
+        # Blocks of other writers look alike, and an id in place of a sequence number tells nothing of their age.
+        of_ids = RecordedLevels(recorded.by_number).look_up(blocks.added_by)
+        level = np.where(blocks.sequence > 0, level, of_ids)
+    return number, np.where(blocks.sort_order_id == order, level, -1)
+
+
+def _curve_of_table(table: IcebergTable) -> str:
+    try:
+        key = table_cluster_key(table)
+    except ClusterKeyError:
+        key = None
+    return "" if key is None else _curve_digest(key)
+
+
+def _curve_digest(key: ClusterKey) -> str:
+    return hashlib.sha256(str(key).encode()).hexdigest()[:_DIGEST] if key.curve else ""

@@ -1,4 +1,8 @@
-"""A table's sort order, which is its cluster key."""
+"""A table's cluster key: its sort order, and a property for what no sort order can name.
+
+A sort order has the leading columns of a key, or nothing where the key is a curve alone. The property names the whole
+key, and counts only as long as it begins as the sort order does, which all writers go by.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
-from dbt_recluster.iceberg.iceberg_table import Transaction
+from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.transforms import Transform, transform_of_iceberg
@@ -37,17 +41,18 @@ _CUT_OFF_BOUNDS = (
 
 
 def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
-    """Return the cluster key that the table's sort order describes, or None if the table is unsorted.
+    """Return the cluster key that a table has, or None: its sort order, or a key with a curve behind it.
 
     Raises:
         ClusterKeyError: The order has a direction, a null order or a transform that no cluster key has.
     """
-    order = table.java.sortOrder()
-    if order.isUnsorted():
-        return None
-    items = order.fields()
+    items = table.java.sortOrder().fields()
     # Not iterated over: the iteration would end with a Java exception, which is expensive.
-    return ClusterKey(tuple(_key_field(table, items.get(position)) for position in range(items.size())))
+    order = tuple(_key_field(table, items.get(position)) for position in range(items.size()))
+    recorded = _recorded_curve(table)
+    if recorded is not None and recorded.leading == order:
+        return recorded
+    return ClusterKey(order) if order else None
 
 
 def sort_order_text(table: IcebergTable) -> str:
@@ -57,7 +62,7 @@ def sort_order_text(table: IcebergTable) -> str:
 
 
 def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
-    """Whether the table is sorted by exactly this key."""
+    """Whether the table is under exactly this key."""
     try:
         return table_cluster_key(table) == key
     except ClusterKeyError:
@@ -69,7 +74,7 @@ class TableChange:
     """What a recluster changes of a table besides its blocks.
 
     Attributes:
-        key: The key to sort by, checked, with the properties that belong to it unless they are set; None changes
+        key: The key to cluster by, checked, with the properties that belong to it unless they are set; None changes
             neither.
         properties: Properties to set.
     """
@@ -110,7 +115,7 @@ class TableChange:
         table = transaction.table
         if self.key is not None and not is_cluster_key(table, self.key):
             order = transaction.java.replaceSortOrder()
-            for item in self.key.fields:
+            for item in self.key.leading:
                 order.asc(_term(table, item), table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
         if missing := self._missing(table):
@@ -120,13 +125,17 @@ class TableChange:
         is_sorted = self.key is None or is_cluster_key(table, self.key)
         return not is_sorted or bool(self._missing(table))
 
-    def _missing(self, table: IcebergTable) -> dict[str, str]:
+    def _missing(self, table: IcebergTable) -> Changes:
         actual = table.properties
-        missing = {name: value for name, value in self.properties.items() if actual.get(name) != value}
+        needed: dict[str, str | None] = {**self.properties}
         if self.key is not None:
             wanted = clustering_properties(self.key, len(table.java.schema().columns()))
-            missing |= {name: value for name, value in wanted.items() if name not in actual}
-        return missing
+            needed |= {name: value for name, value in wanted.items() if name not in actual}
+            if self.key.curve:
+                needed[table_properties.CLUSTER_BY] = str(self.key)
+            elif _recorded_curve(table):
+                needed[table_properties.CLUSTER_BY] = None
+        return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
@@ -219,6 +228,16 @@ def remove_clustering(table: IcebergTable) -> tuple[str | None, list[str]]:
         transaction.java.commitTransaction()
         table.refresh()
     return order or None, names
+
+
+def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
+    """Return the key of the table's property if it has a curve."""
+    text = table.java.properties().get(table_properties.CLUSTER_BY)
+    try:
+        key = parse_cluster_key(str(text)) if text else None
+    except ClusterKeyError:
+        return None
+    return key if key is not None and key.curve else None
 
 
 def _key_field(table: IcebergTable, field: Any) -> KeyField:

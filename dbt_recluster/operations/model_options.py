@@ -154,7 +154,7 @@ class ModelOptions:
         """Return the ``ORDER BY`` list that sorts a load, or None if loads are not sorted."""
         if self.cluster_by is None or self.columns is None or not self.sort_on_load:
             return None
-        return self.cluster_by.order_by(self.columns)
+        return self.cluster_by.order_by(self.columns) or None
 
     def properties(self) -> dict[str, str]:
         """Return the properties that record these options with the table; one with its default is not recorded."""

@@ -73,6 +73,17 @@ def test_levels_are_what_was_recorded(levels: dict[int, int], last_old: int, mea
     assert packed(recorded) == recorded
 
 
+def test_levels_of_a_curve_say_so_and_have_no_earlier_form() -> None:
+    recorded = RecordedLevels({7: 2}, 5, 1, "3fd0c7a9e112")
+    assert packed(recorded) == recorded
+    assert RecordedLevels.of({PROPERTY: recorded.packed(), "recluster.level.5": "3"}) == recorded
+    assert "curve" not in RecordedLevels({7: 2}).packed()
+    young = packed(RecordedLevels({2 * n: 30 + n % 3 for n in range(1, 4_001)}, curve=recorded.curve))
+    assert (young.curve, young.last_old > 0) == (recorded.curve, True)
+    strange = RecordedLevels.of({PROPERTY: '{"old":[5,1],"levels":{},"curve":["' + "x" * 9_000 + '"]}'})
+    assert len(strange.packed()) < 100
+
+
 def test_old_levels_become_a_mean_and_young_ones_stay() -> None:
     levels = {2 * n: 2 if n < 3_000 else 30 + n % 3 for n in range(1, 4_001)}
     recorded = packed(RecordedLevels(levels))

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dbt_recluster import table_properties
+from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
 from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.recorded_levels import level_properties
@@ -14,6 +15,8 @@ from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, cl
 from dbt_recluster.operations.model_options import ModelOptions
 
 DISTRIBUTION_MODE = table_properties.DISTRIBUTION_MODE
+CURVE_PREFIX = table_properties.CURVE_PREFIX
+REST = table_properties.REST
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does.
 _REDACTED = "*********(redacted)"
 
@@ -103,21 +106,36 @@ def clustering_change(
     configured = dict(table_properties or {})
     if desired.cluster_by is None:
         return _removal(actual, configured)
-    mode = str(configured.get(DISTRIBUTION_MODE) or ("range" if desired.sort_on_load else "none"))
-    order = None
-    if actual.sort_order != desired.cluster_by.description():
-        order = ("ordered by " if mode == "range" else "locally ordered by ") + desired.cluster_by.ddl()
+    order, mode = _order_and_mode(desired, actual, configured)
     wanted = creation_properties(desired)
     changes = {
         name: value
         for name, value in wanted.items()
         if actual.properties.get(name) != value and not _is_theirs(name, actual, configured)
     }
-    obsolete = _recorded_options(actual, [*wanted, *configured])
+    obsolete = _recorded_options(actual, [*wanted, *configured]) + _recorded_curve(actual, desired.cluster_by)
     mode_after_order = "range" if order and mode == "range" else actual.properties.get(DISTRIBUTION_MODE)
-    if mode_after_order != mode:
+    if mode is None:
+        # Nothing but the order had set one, and its removal sets another.
+        obsolete += (DISTRIBUTION_MODE,) if order else ()
+    elif mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
     return ClusteringChange(order, changes, obsolete)
+
+
+def _order_and_mode(
+    desired: ModelOptions, actual: TableClustering, configured: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """Return the end of ``ALTER TABLE ... WRITE``, None to keep the order, and the mode, None for Iceberg's own."""
+    assert desired.cluster_by is not None
+    ddl = desired.cluster_by.ddl()
+    ours = None if not ddl else "range" if desired.sort_on_load else "none"
+    mode = configured.get(DISTRIBUTION_MODE) or ours
+    if actual.sort_order == desired.cluster_by.description():
+        return None, mode
+    if not ddl:
+        return "unordered", mode
+    return ("ordered by " if mode == "range" else "locally ordered by ") + ddl, mode
 
 
 def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:
@@ -149,7 +167,7 @@ def _removal(actual: TableClustering, configured: Mapping[str, str]) -> Clusteri
     ours = [KEY_PROPERTY] if DISTRIBUTION_MODE in configured else [KEY_PROPERTY, DISTRIBUTION_MODE]
     ours += _recorded_options(actual, configured)
     unset = [name for name in actual.properties if name in ours]
-    unset += level_properties(actual.properties)
+    unset += [*level_properties(actual.properties), *_recorded_curve(actual, None)]
     return ClusteringChange("unordered" if actual.sort_order else None, {}, tuple(unset))
 
 
@@ -158,6 +176,14 @@ def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]
     if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
     return name.startswith(OPTION_PREFIX) and name in configured
+
+
+def _recorded_curve(actual: TableClustering, key: ClusterKey | None) -> tuple[str, ...]:
+    """Return the properties of a curve that the key does not have."""
+    needed = [] if key is None else [f"{CURVE_PREFIX}{field.column}" for field in key.on_curve]
+    names = (name for name in actual.properties if name.startswith(CURVE_PREFIX) and name not in needed)
+    rest = (REST,) if REST in actual.properties and not needed else ()
+    return (*names, *rest)
 
 
 def _recorded_options(actual: TableClustering, but: Collection[str]) -> tuple[str, ...]:

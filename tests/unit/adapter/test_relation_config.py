@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     TableClustering,
@@ -176,6 +178,73 @@ def test_an_option_among_the_model_s_own_properties_stays() -> None:
     assert table.properties["recluster.option.depth"] == "3"
     assert not clustering_change(desired(cluster_by="id", recluster_depth=8), table, own)
     assert "recluster.option.depth" not in clustering_change(desired(), table, own).unset_properties
+
+
+CURVES = ("hilbert(id, name)", ["name", "hilbert(days(ts), id)"], ["hilbert(name, id)"])
+
+
+@pytest.mark.parametrize("key", CURVES)
+def test_a_curve_is_in_the_property_and_what_leads_it_in_the_order(key: Any) -> None:
+    config = desired(cluster_by=key)
+    assert config.cluster_by is not None
+    created = TableClustering("", creation_properties(config))
+    table = apply(created, clustering_change(config, created))
+    assert table.sort_order == ("name ASC NULLS FIRST" if key[0] == "name" else "")
+    assert table.properties["recluster.cluster_by"] == str(config.cluster_by)
+    for field in config.cluster_by.fields:
+        assert table.properties[f"{METRICS}{field.column}"] == "full"
+    assert ("write.distribution-mode" in table.properties) is bool(table.sort_order)
+    assert not clustering_change(config, table)
+
+
+@pytest.mark.parametrize("key", CURVES)
+@pytest.mark.parametrize("plain", ["name", ["id", "name"]])
+def test_from_a_plain_key_to_a_curve_and_back(key: Any, plain: Any) -> None:
+    """Boundaries go with the curve; nothing else differs from the table before."""
+    empty = TableClustering()
+    table = apply(empty, clustering_change(desired(cluster_by=plain), empty))
+    curve, back = desired(cluster_by=key), desired(cluster_by=plain)
+    turned = apply(table, clustering_change(curve, table))
+    assert not clustering_change(curve, turned)
+    recorded = {"recluster.curve.id": "x", "recluster.curve.ts": "x", "recluster.rest": "{}"}
+    turned = TableClustering(turned.sort_order, {**turned.properties, **recorded})
+    returned = apply(turned, clustering_change(back, turned))
+    assert returned.sort_order == table.sort_order
+    assert table.properties.items() <= returned.properties.items()
+    assert not recorded.keys() & returned.properties.keys()
+
+
+def test_boundaries_of_columns_that_stay_on_the_curve_stay() -> None:
+    table = TableClustering("", creation_properties(desired(cluster_by="hilbert(id, name)")))
+    recorded = {"recluster.curve.id": "x", "recluster.curve.name": "x", "recluster.rest": "{}"}
+    table = TableClustering("", {**table.properties, **recorded})
+    assert clustering_change(desired(cluster_by="hilbert(id, ts)"), table).unset_properties == (
+        "recluster.curve.name",
+    )
+    assert not clustering_change(desired(cluster_by="hilbert(id, name)"), table)
+
+
+@pytest.mark.parametrize("key", CURVES)
+def test_a_curve_taken_away_is_cleared(key: Any) -> None:
+    config = desired(cluster_by=key)
+    created = TableClustering("", creation_properties(config))
+    table = apply(created, clustering_change(config, created))
+    recorded = {"recluster.curve.id": "x", "recluster.rest": "{}", "recluster.levels": "{}"}
+    table = TableClustering(table.sort_order, {**table.properties, **recorded})
+    change = clustering_change(desired(), table)
+    assert change.order == ("unordered" if table.sort_order else None)
+    assert not [name for name in apply(table, change).properties if name.startswith("recluster.")]
+
+
+def test_a_distribution_mode_of_the_model_is_kept_under_a_curve() -> None:
+    own = {"write.distribution-mode": "hash"}
+    config = desired(cluster_by="hilbert(id, name)")
+    sorted_table = TableClustering("id ASC NULLS FIRST", {"write.distribution-mode": "range"})
+    change = clustering_change(config, sorted_table, own)
+    assert (change.order, change.set_properties["write.distribution-mode"]) == ("unordered", "hash")
+    assert "write.distribution-mode" not in change.unset_properties
+    by_hand = TableClustering("", {**creation_properties(config), **own})
+    assert not clustering_change(config, by_hand)
 
 
 def test_an_order_that_somebody_set_by_hand_stays() -> None:
