@@ -155,16 +155,20 @@ class Checkpoint:
         return self._rules == self._rules_of(self._table.iceberg)
 
     def _rules_of(self, iceberg: IcebergTable) -> Mapping[str, Any]:
+        properties = iceberg.properties
         return {
             "version": _version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
+            "curve": [
+                text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)
+            ],
             "reads": repr(self._table.key_reads),
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),
             "sort_order": int(iceberg.java.sortOrder().orderId()),
-            "levels": level_properties(iceberg.properties),
+            "levels": level_properties(properties),
         }
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.condition_checks import NO_CHANGES
+from dbt_recluster.clustering.curve_rest import Rest
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
@@ -31,12 +32,14 @@ class PlannedRound:
         table: The table.
         checkpoint: The rules of the plan.
         blocks: The blocks.
+        rest: Which of their partitions are at rest.
         plan: The plan.
     """
 
     table: ClusteredTable
     checkpoint: Checkpoint
     blocks: SnapshotBlocks
+    rest: Rest
     plan: Plan
 
     @property
@@ -121,14 +124,16 @@ class PlannedRound:
         The function takes all groups that were merged, and what :data:`Properties` takes. The properties also forget
         the changes before the checkpoint.
         """
-        leaves_nothing = self.checkpoint.leaves_nothing(self.blocks.blocks, self.plan)
+        leaves_nothing = self.checkpoint.leaves_nothing(self.rest.blocks(), self.plan)
 
         def properties(
             groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: IcebergTable
         ) -> Changes:
+            rest = self.rest.properties(self.plan, groups, after.properties)
             if not leaves_nothing:
-                return {**NO_CHANGES, **NO_CHECKPOINT}
+                return {**NO_CHANGES, **NO_CHECKPOINT, **rest}
             files = [group.source.files[0].task.file() for group in groups]
-            return {**NO_CHANGES, **self.checkpoint.properties(self.snapshot_id, snapshots, files, after)}
+            checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
+            return {**NO_CHANGES, **checkpoint, **rest}
 
         return properties

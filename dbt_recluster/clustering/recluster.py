@@ -11,6 +11,9 @@ from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
 from dbt_recluster.clustering.condition_checks import block_count, check_conditions, record_changes
 from dbt_recluster.clustering.costs.auto_depth import with_depth
 from dbt_recluster.clustering.costs.cost_model import CostModel
+from dbt_recluster.clustering.curve_blocks import curve_columns, is_curve_of
+from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve, sampled_curve
+from dbt_recluster.clustering.curve_rest import Rest
 from dbt_recluster.clustering.foreign_rewrites import (
     ForeignRewrite,
     foreign_rewrites,
@@ -40,6 +43,7 @@ from dbt_recluster.iceberg.sort_order import (
     loses_row_ids,
 )
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
+from dbt_recluster.planner.curves import CURVE_TOLERANCE, renewed
 from dbt_recluster.planner.simulation import simulate
 
 _ROW_IDS_LOST = (
@@ -161,6 +165,8 @@ class Recluster:
 
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
+        if self._draw_curve(blocks.metadata):
+            blocks = self._table.blocks(self._options.where, blocks.snapshot_id)
         result = self._result
         information = clustering_information(blocks.blocks)
         result.depth_after, result.read_depth_after = information.average_depth, information.read_depth
@@ -176,24 +182,41 @@ class Recluster:
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
 
+    def _draw_curve(self, blocks: BlockMetadata) -> bool:
+        """Draw the boundaries of a curve if there are none, or if rows have moved away from them; whether it did."""
+        table, key = self._table, self._table.key
+        if not key.curve or self._result.suspended is not None:
+            return False
+        if table.curve is not None and is_curve_of(table.curve, key, blocks):
+            curve = renewed(table.curve, *curve_columns(key, blocks), blocks.rows)
+        else:
+            curve = sampled_curve(table.iceberg, key, int(blocks.rows.sum()))
+        if curve is None:
+            return False
+        properties = as_properties(key, curve)
+        table.curve = recorded_curve(properties, key) or curve
+        self._change = replace(self._change, properties={**self._change.properties, **properties})
+        return True
+
     @property
     def _policy(self) -> Policy:
         """The planner's policy for this table."""
-        return replace(self._options.policy, block_bytes=self._table.block_bytes)
+        tolerance = CURVE_TOLERANCE if self._table.key.curve else 1.0
+        return replace(self._options.policy, block_bytes=self._table.block_bytes, tolerance=tolerance)
 
     def _plan(self) -> PlannedRound:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
         blocks, most = self._read(), self._options.policy.max_bytes
         left = None if most is None else max(0, most - self._result.bytes_in)
-        return PlannedRound(
-            self._table, checkpoint, blocks, plan(blocks.planned, replace(checkpoint.policy, max_bytes=left))
-        )
+        rest = Rest(self._table, checkpoint.policy, self._options.where, blocks)
+        planned = plan(rest.blocks(), replace(checkpoint.policy, max_bytes=left))
+        return PlannedRound(self._table, checkpoint, blocks, rest, planned)
 
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
         result.reason, result.limited, result.reducible_depth = (
-            plan.reason,
+            planned.rest.reason(plan),
             plan.limited,
             plan.reducible_depth,
         )
@@ -287,7 +310,8 @@ class Recluster:
         try:
             groups = planned.file_groups()
             target = self._change.pending(table)
-            return Merger(table, self._table.key, limits, progress, target).merge(snapshot_id, groups)
+            merger = Merger(table, self._table.key, limits, progress, target)
+            return merger.merge(snapshot_id, groups)
         except Exception as e:
             self._raise_if_changed(snapshot_id, groups, schema_id, e)
             if isinstance(e, ReclusterError):

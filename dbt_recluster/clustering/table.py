@@ -15,10 +15,13 @@ import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.clustering.curve_blocks import bounds_along_curve
+from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
+from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
@@ -138,6 +141,7 @@ class ClusteredTable:
         self.iceberg = iceberg
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
+        self._curve: Curve | None = None
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
         # Of the table, under whatever key.
@@ -182,6 +186,17 @@ class ClusteredTable:
                 "cluster_by"
             )
         return key.check(self.columns)
+
+    @property
+    def curve(self) -> Curve | None:
+        """The curve of the key, as the table records it unless another one is given; None if there is none."""
+        if self._curve is None and self.key.curve:
+            return recorded_curve(self.iceberg.properties, self.key)
+        return self._curve
+
+    @curve.setter
+    def curve(self, curve: Curve) -> None:
+        self._curve = curve
 
     @property
     def block_bytes(self) -> int:
@@ -336,15 +351,18 @@ class ClusteredTable:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)
         if metadata.repeated is not None:
             fixed = metadata.repeated if fixed is None else fixed | metadata.repeated
+        lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
+        if self.key.curve:
+            lower, upper, unbounded, run = bounds_along_curve(self.key, self.curve, metadata, run)
         return Blocks.build(
-            lower=metadata.lower,
-            upper=metadata.upper,
+            lower=lower,
+            upper=upper,
             rows=metadata.rows,
             bytes=metadata.bytes,
             level=level,
             run=run,
             partition=metadata.partition,
-            unbounded=metadata.unbounded,
+            unbounded=unbounded,
             deleted=metadata.deleted_rows,
             reads=self.key_reads,
             fixed=fixed,

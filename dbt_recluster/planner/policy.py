@@ -46,6 +46,8 @@ class Policy:
             small, and how full blocks are.
         deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
             fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite (benchmarks/deletes.py).
+        tolerance: How many times the threshold a depth may be before a plan is due, at least 1. The bounds of blocks
+            along a curve are estimates.
     """
 
     depth: float = 4.0
@@ -56,6 +58,7 @@ class Policy:
     max_level: int = 64
     block_bytes: int | None = None
     deleted_share: float = 0.3
+    tolerance: float = 1.0
 
     @property
     def max_set_bytes(self) -> int | None:
@@ -75,8 +78,8 @@ class Policy:
     def thresholds(self, count: IntArray) -> FloatArray:
         """Threshold of each partition's average depth, float64 (partitions,), given its number of blocks."""
         if self.depth >= 1:
-            return np.full(len(count), float(self.depth))
-        thresholds: FloatArray = np.maximum(1.0, self.depth * count)
+            return np.full(len(count), float(self.depth) * self.tolerance)
+        thresholds: FloatArray = np.maximum(1.0, self.depth * count) * self.tolerance
         return thresholds
 
     def __post_init__(self) -> None:
@@ -91,6 +94,8 @@ class Policy:
             raise PolicyError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
         if not 0 < self.deleted_share <= 1:
             raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
+        if not 1 <= self.tolerance < math.inf:
+            raise PolicyError(f"tolerance must be at least 1, not {self.tolerance!r}")
         _check_whole("block_rows", self.block_rows, 1)
         _check_whole("max_level", self.max_level, 1)
         if self.block_bytes is not None:

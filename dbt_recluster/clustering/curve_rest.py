@@ -1,0 +1,165 @@
+"""Where the plans of a curve come to rest.
+
+Where the interval of a block on a curve ends is an estimate, so a merge may leave a partition as deep as it was. A
+commit therefore records how deep each partition was before it. If it is no less deep afterwards and holds the same
+blocks, it is left alone until others arrive. So every merge but one lowers the depth, and each partition comes to rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dbt_recluster import table_properties
+from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
+from dbt_recluster.planner import Blocks, Plan, Policy
+from dbt_recluster.planner.arrays import FloatArray
+
+# Characters of the property; a Hive metastore may hold 4,000.
+_LONGEST = 3_900
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """A partition after a merge: the name of a new block in it, its depth before, and how many blocks it has."""
+
+    name: str
+    depth: float
+    blocks: int
+
+
+class Rest:
+    """The partitions of a table with a curve that are at rest, under the rules of this moment.
+
+    Args:
+        table: The table.
+        policy: The policy to plan with.
+        where: A predicate that restricts the plan, or None.
+        blocks: The blocks to plan.
+
+    Attributes:
+        partitions: Codes of the partitions at rest, int64.
+    """
+
+    def __init__(
+        self, table: ClusteredTable, policy: Policy, where: str | None, blocks: SnapshotBlocks
+    ) -> None:
+        self._table, self._where, self._blocks = table, where, blocks
+        self._policy = replace(policy, max_bytes=None)
+        self._names: dict[int, _Merged] = {}
+        if table.key.curve and len(blocks.planned):
+            self._depth = _depths(blocks.planned, policy)
+            self._names = self._at_rest(self._recorded())
+        self.partitions: IntArray = np.array(sorted(self._names), np.int64)
+
+    def blocks(self) -> Blocks:
+        """Return the blocks for the planner; those at rest are fixed."""
+        planned = self._blocks.planned
+        if not len(self.partitions):
+            return planned
+        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, self.partitions))
+
+    def reason(self, planned: Plan) -> str:
+        """Return why there is, or is not, something to do."""
+        if planned.block_sets or not len(self.partitions):
+            return planned.reason
+        where = f" of {len(self.partitions)} partitions" if len(self.partitions) > 1 else ""
+        depth = max(self._depth[self.partitions])
+        return f"depth {depth:.4g}{where} was not lowered by the last merge, and nothing has arrived since"
+
+    def properties(
+        self, planned: Plan, groups: Sequence[RewrittenGroup], after: Mapping[str, str]
+    ) -> dict[str, str | None]:
+        """Return what a commit records, None to remove it.
+
+        Args:
+            planned: The plan that was merged.
+            groups: What its sets were merged to.
+            after: The properties of the table after the commit, which still lacks these.
+        """
+        if not self._table.key.curve:
+            return {}
+        merged = [*self._names.values(), *self._merged(planned, groups)]
+        while merged:
+            record = {"rules": self._rules(after), "merged": [list(asdict(one).values()) for one in merged]}
+            text = json.dumps(record, separators=(",", ":"))
+            if len(text) <= _LONGEST:
+                return {table_properties.REST: text}
+            merged = merged[1:]
+        return {table_properties.REST: None}
+
+    def _merged(self, planned: Plan, groups: Sequence[RewrittenGroup]) -> Iterable[_Merged]:
+        """Yield the partitions that a plan has merged because they were deep."""
+        blocks = np.bincount(self._blocks.planned.partition)
+        last: dict[int, RewrittenGroup] = {}
+        deep = {block_set.partition for block_set in planned.block_sets if block_set.depth > 1}
+        for block_set, group in zip(planned.block_sets, groups, strict=True):
+            blocks[block_set.partition] += len(group.files) - len(group.source.files)
+            before = last.get(block_set.partition)
+            # Each run is a snapshot, and the last one has the greatest sequence number.
+            if group.files and (before is None or group.source.run >= before.source.run):
+                last[block_set.partition] = group
+        for partition, group in last.items():
+            if partition in deep:
+                name = str(group.files[0].location()).rpartition("/")[2]
+                yield _Merged(name, float(self._depth[partition]), int(blocks[partition]))
+
+    def _recorded(self) -> list[_Merged]:
+        properties = self._table.iceberg.properties
+        try:
+            recorded = json.loads(properties.get(table_properties.REST, "{}"))
+            if recorded["rules"] != self._rules(properties):
+                return []
+            return [_Merged(str(name), float(depth), int(count)) for name, depth, count in recorded["merged"]]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            return []
+
+    def _at_rest(self, recorded: Iterable[_Merged]) -> dict[int, _Merged]:
+        """Return those that hold the same blocks and are no less deep than before, by the code of the partition."""
+        planned, metadata = self._blocks.planned, self._planned_metadata()
+        count = np.bincount(planned.partition)
+        latest = np.zeros(len(count), np.int64)
+        np.maximum.at(latest, planned.partition, metadata.sequence)
+        deleted = planned.partition[planned.deleted_at_least(self._policy.deleted_share)]
+        result = {}
+        for before in recorded:
+            place = np.flatnonzero(np.asarray(pc.ends_with(metadata.path, "/" + before.name)))
+            if len(place) != 1:
+                continue
+            partition = int(planned.partition[place[0]])
+            is_same = count[partition] == before.blocks and latest[partition] == metadata.sequence[place[0]]
+            if is_same and self._depth[partition] >= before.depth - 1e-9 and partition not in deleted:
+                result[partition] = before
+        return result
+
+    def _planned_metadata(self) -> Any:
+        metadata, eligible = self._blocks.metadata, self._blocks.eligible
+        others: BoolArray = np.ones(len(metadata), np.bool_)
+        others[eligible] = False
+        return metadata.take(np.concatenate([eligible, np.flatnonzero(others)]))
+
+    def _rules(self, properties: Mapping[str, str]) -> str:
+        """Return a digest of all that depths depend on besides the blocks."""
+        curve = {
+            name: text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)
+        }
+        rules = [str(self._table.key), self._where, asdict(self._policy), curve]
+        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _depths(blocks: Blocks, policy: Policy) -> FloatArray:
+    """Return the mean depth of the blocks of each partition that a plan may rewrite; touching does not count."""
+    eligible = policy.candidates(blocks)
+    partitions = int(blocks.partition.max()) + 1
+    count = np.bincount(eligible.partition, minlength=partitions)
+    total = np.bincount(eligible.partition, eligible.sweep().depths().astype(np.float64), partitions)
+    depth: FloatArray = total / np.maximum(count, 1)
+    return depth

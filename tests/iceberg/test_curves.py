@@ -1,0 +1,120 @@
+"""Tables with a key of equal weight: rows, levels, boundaries and rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tables import checksum
+
+from dbt_recluster import table_properties
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
+
+ROWS = 4_000
+A, B = "(id * 7919) % 4001", "cast(hash(id, {seed}) % 5000 as bigint)"
+
+
+def make_table(spark: Any, schema: str, ddl: str = "", loads: int = 6) -> str:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, a bigint, b bigint, p int) using iceberg {ddl}")
+    for number in range(loads):
+        load(spark, name, number)
+    return name
+
+
+def load(spark: Any, name: str, number: int, rows: int = ROWS) -> None:
+    first = number * ROWS
+    frame = spark.range(first, first + rows).selectExpr(
+        "id", f"{A} a", f"{B.format(seed=number)} b", "cast(id % 2 as int) p"
+    )
+    frame.coalesce(1).writeTo(name).append()
+
+
+def properties(spark: Any, name: str) -> dict[str, str]:
+    return IcebergTable.load(spark, name).properties
+
+
+def opened(spark: Any, name: str, column: str, values: Any = range(100, 4_000, 400)) -> float:
+    values = list(values)
+    return sum(blocks_opened(spark, name, f"{column} = {value}") for value in values) / len(values)
+
+
+@pytest.mark.alike
+def test_points_of_both_columns_open_few_blocks_and_the_rows_stay(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    result = recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) == before
+    blocks = result.blocks_after
+    assert blocks >= 48
+    # sqrt(48) is 7; a plain key opens all blocks for a value of its second column.
+    assert opened(spark, name, "a") < 12
+    assert opened(spark, name, "b") < 12
+    plain = spark.sql(f"select count(*) n from {name}.files").first().n
+    assert plain == blocks
+
+
+def test_the_key_and_its_boundaries_are_recorded(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
+    recorded = properties(spark, name)
+    assert recorded[table_properties.CLUSTER_BY] == "hilbert(a, b)"
+    assert recorded_curve(recorded, parse_cluster_key("hilbert(a, b)")) is not None
+    assert not recluster(spark, name, depth=2, block_rows=500, dry_run=True).rounds
+    assert clustering_information(spark, name)["cluster_by_keys"] == "hilbert(a, b)"
+
+
+@pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
+def test_it_comes_to_rest_at_every_threshold(spark: Any, schema: str, depth: float) -> None:
+    name = make_table(spark, schema)
+    for number in range(6, 9):
+        load(spark, name, number)
+        recluster(spark, name, "hilbert(a, b)", depth=depth, block_rows=500, final=True)
+        again = recluster(spark, name, depth=depth, block_rows=500, final=True)
+        assert not again.rounds, again.reason
+
+
+def test_partitions_are_apart(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, "partitioned by (p)")
+    before = checksum(spark, name)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) == before
+    assert opened(spark, name, "a") < 18
+
+
+def test_leading_columns_come_first(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    recluster(spark, name, ["p", "hilbert(a, b)"], depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) == before
+    assert opened(spark, name, "p", [0, 1]) <= 26
+    assert opened(spark, name, "a") < 18
+    assert "p ASC" in properties(spark, name).get("sort-order", "p ASC")
+
+
+@pytest.mark.parametrize(
+    "damage", ["{}", "", json.dumps({"item": "a", "type": "string", "boundaries": "eJw="})]
+)
+def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500)
+    IcebergTable.load(spark, name).set_property("recluster.curve.a", damage or None)
+    before = checksum(spark, name)
+    load(spark, name, 6)
+    recluster(spark, name, depth=1, block_rows=500, final=True)
+    assert checksum(spark, name) != before
+    assert spark.table(name).count() == 7 * ROWS
+    assert recorded_curve(properties(spark, name), parse_cluster_key("hilbert(a, b)")) is not None
+
+
+def test_from_a_plain_key_to_a_curve_and_back(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    for key in ("a", "hilbert(a, b)", "hilbert(b, a)", "b, a"):
+        recluster(spark, name, key, depth=1, block_rows=500, final=True)
+        assert checksum(spark, name) == before
+        assert clustering_information(spark, name)["cluster_by_keys"] == key
