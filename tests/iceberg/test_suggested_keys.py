@@ -214,12 +214,40 @@ def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any,
     spark.sql(f"alter table {table} set tblproperties ('write.metadata.metrics.column.word' = 'none')")
     queries = [f"url = '{URL}page/000777'", "word = 'w00777'", "word is null"]
     found = suggest_cluster_by(spark, table, queries, depth=1, block_rows=BLOCK_ROWS)
-    for candidate in found.candidates:
-        copy = make(spark, schema, f"by_{'_'.join(candidate.cluster_by)}", "", rows=0, loads=0)
+    for number, candidate in enumerate(found.candidates):
+        copy = make(spark, schema, f"copy_{number}", "", rows=0, loads=0)
         spark.sql(f"alter table {copy} set tblproperties ('write.metadata.metrics.column.word' = 'none')")
         spark.sql(f"insert into {copy} select /*+ repartition(6) */ * from {table}")
-        if "word" in candidate.cluster_by:
+        if "word" in ", ".join(candidate.cluster_by):
             assert candidate.opened[1:] == (candidate.blocks,) * 2
             continue
         recluster(spark, copy, list(candidate.cluster_by), depth=1, block_rows=BLOCK_ROWS, final=True)
         assert list(candidate.opened) == [blocks_opened(spark, copy, query) for query in queries]
+
+
+def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, schema: str) -> None:
+    table = make(spark, schema, "t", "")
+    by_k = [f"k = {2 * value}" for value in range(5, 1_500, 300)]
+    by_word = [f"word = 'w{value:05d}'" for value in range(5, 1_500, 300)]
+    found = suggest_cluster_by(spark, table, by_k + by_word, depth=1, block_rows=BLOCK_ROWS)
+    best = found.candidates[0]
+    assert best.cluster_by == ("hilbert(k, word)",)
+    assert found.advice.startswith("By hilbert(k, word) (")
+    assert best.first_bytes > 0
+    plain = [key for key in found.candidates if key.cluster_by in [("k",), ("word",), ("k", "word")]]
+    assert len(plain) == 3
+    for key in plain:
+        assert sum(best.opened) < 0.7 * sum(key.opened)
+    # A read of one column opens about the square root of the blocks, and sorted by it one or two.
+    assert all(2 <= opened <= 0.5 * best.blocks for opened in best.opened)
+
+    found = suggest_cluster_by(spark, table, by_k, depth=1, block_rows=BLOCK_ROWS)
+    assert [key.cluster_by for key in found.candidates] == [("k",)]
+    # The second column in a few reads only, or always beside the first, takes no curve either.
+    for queries in [
+        [*by_k, *by_k, by_word[0]],
+        [f"{one} and {two}" for one, two in zip(by_k, by_word, strict=True)],
+    ]:
+        found = suggest_cluster_by(spark, table, queries, depth=1, block_rows=BLOCK_ROWS)
+        assert found.candidates[0].cluster_by[0] == "k", found
+        assert ("hilbert(k, word)",) in [key.cluster_by for key in found.candidates]

@@ -18,6 +18,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate_final
@@ -187,9 +188,14 @@ class CostModel:
             estimated_seconds=None if speed is None else round(end.bytes / speed, 1),
         )
 
-    def estimate(self, items: Sequence[int] | None = None) -> CostEstimate:
-        """Estimate the cost under the key of the items at these positions, or under the whole key."""
-        table = self._table if items is None else _items_of(self._table, items)
+    def estimate(self, items: Sequence[int] | None = None, curve: Curve | None = None) -> CostEstimate:
+        """Estimate the cost under the key of the items at these positions, or under the whole key.
+
+        Args:
+            items: The positions; None is the whole key.
+            curve: The curve that these items lie on, if they do.
+        """
+        table = self._table if items is None else _items_of(self._table, items, curve)
         metadata = self._table.metadata()
         here = table.planner_blocks(metadata if items is None else metadata.items(items))
         first = simulate_final(here, self._policy, rounds=MAX_ROUNDS)
@@ -255,8 +261,13 @@ class CostModel:
         return round(min(read) * scale), round(max(read) * scale)
 
 
-def _items_of(table: ClusteredTable, items: Sequence[int]) -> ClusteredTable:
-    return table.under(ClusterKey(tuple(table.key.fields[item] for item in items)))
+def _items_of(table: ClusteredTable, items: Sequence[int], curve: Curve | None) -> ClusteredTable:
+    fields = tuple(table.key.fields[item] for item in items)
+    if curve is None:
+        return table.under(ClusterKey(fields))
+    other = table.under(ClusterKey(fields, curve=len(fields)))
+    other.curve = curve
+    return other
 
 
 def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, float] | None:

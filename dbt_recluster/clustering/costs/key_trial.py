@@ -14,6 +14,7 @@ from dbt_recluster.clustering.costs.sampled_rows import SampledRows, SortedBlock
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray
 from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
 from dbt_recluster.iceberg.reads.metrics_evaluator import literals, may_match
@@ -27,7 +28,7 @@ class KeyCandidate:
     """A key and its effect on queries.
 
     Attributes:
-        cluster_by: Its columns.
+        cluster_by: Its items, as users write them.
         distinct: Distinct values of its first column in the sample.
         blocks: Blocks of the table if it is sorted by this key; those of now if nothing would be rewritten.
         skipped_now: Share of blocks that the queries skip today, 0 to 1, averaged over the queries.
@@ -102,8 +103,13 @@ class KeyTrial:
         opened = predicate.may_match(iceberg, self._metadata)
         return _Query(expression_json(iceberg, predicate), read.weight, opened)
 
-    def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
-        """Try the key of the columns at these positions.
+    def curve(self, items: tuple[int, ...]) -> KeyCandidate | None:
+        """Try a curve over the columns at these positions, or return None if one of them has no value."""
+        curve = self._rows.curve([self._names[item] for item in items])
+        return None if curve is None else self.candidate(items, curve)
+
+    def candidate(self, items: tuple[int, ...], curve: Curve | None = None) -> KeyCandidate:
+        """Try the key of the columns at these positions, or a curve over them.
 
         If nothing would be rewritten, the blocks of then are those of now.
         """
@@ -112,12 +118,12 @@ class KeyTrial:
         blocks = len(self._metadata)
         now = opened = tuple(int(query.opened.sum()) for query in queries)
         skipped_now = _skipped(queries, now, blocks)
-        cost = self._costs.estimate(items)
+        cost = self._costs.estimate(items, curve)
         if cost.first_bytes:
-            layout = self._rows.sorted_by(names)
+            layout = self._rows.sorted_by(names, curve)
             blocks, opened = len(layout), tuple(self._opened(layout, query) for query in queries)
         return KeyCandidate(
-            names,
+            names if curve is None else (cost.cluster_key,),
             self._rows.columns[names[0]].distinct,
             blocks,
             skipped_now,

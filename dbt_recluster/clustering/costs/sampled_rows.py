@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
 from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.value_types import ValueType, value_types
+from dbt_recluster.transforms import Transform
 
 SAMPLE_ROWS = 50_000
 
@@ -97,9 +99,18 @@ class SampledRows:
             rows -= total(metadata.deleted_rows)
         return rows, np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
 
-    def sorted_by(self, names: Sequence[str]) -> SortedBlocks:
-        """Return the blocks of a full sort by some columns, in the order of partition and key."""
+    def curve(self, names: Sequence[str]) -> Curve | None:
+        """Return the curve over some columns, by the values of their bounds; None if one of them has no value."""
+        return Curve.of(self._values(names))
+
+    def _values(self, names: Sequence[str]) -> list[pa.Array]:
+        return [Transform().values(self.columns[name].values) for name in names]
+
+    def sorted_by(self, names: Sequence[str], curve: Curve | None = None) -> SortedBlocks:
+        """Return the blocks of a full sort by some columns, or along a curve, in the order of partition and key."""
         keys = [self.columns[name].order for name in names]
+        if curve is not None:
+            keys.insert(0, curve.index(self._values(names)))
         order = np.lexsort([*keys[::-1], self._partition])
         partition = self._partition[order]
         starts = np.diff(partition, prepend=-1) != 0
@@ -150,6 +161,7 @@ class _Column:
         is_whole: Whether all rows are in the sample.
 
     Attributes:
+        values: The values of the rows, (rows,).
         order: The place of each row's value, int64 (rows,); NULL is before all places, NaN after them.
         distinct: Number of different values, NULL and NaN included.
     """
@@ -158,8 +170,8 @@ class _Column:
         self, values: pa.Array, kind: ValueType, literals: Iterable[Any], width: int | None, is_whole: bool
     ) -> None:
         self._kind, self._is_whole = kind, is_whole
-        self._values = values.cast(kind.arrow)
-        plain, is_nan = _plain(self._values)
+        self.values = values.cast(kind.arrow)
+        plain, is_nan = _plain(self.values)
         encoded = plain.dictionary_encode()
         known = encoded.dictionary.to_pylist()
         named = [value for literal in literals if (value := self._value(literal)) is not None]
@@ -198,7 +210,7 @@ class _Column:
         examples = []
         for row in rows[at.astype(np.int64)]:
             try:
-                examples.append(self._values[int(row)].as_py())
+                examples.append(self.values[int(row)].as_py())
             except (ValueError, OverflowError):  # a date beyond Python's
                 continue
         return examples
