@@ -6,6 +6,7 @@ A lower threshold rewrites more, and reads waste less. The curve of one against 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,19 @@ from dbt_recluster.planner.strategies import STRATEGIES
 THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 REWRITTEN = (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35)
 SCAN = (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23)
+# The same for a curve over 2, 3 and 4 columns, by the table "What a threshold means" in docs/design/curves.md. A point
+# opens so many times the blocks that it opens in a table sorted along the curve at once.
+CURVE_THRESHOLDS = THRESHOLDS[:6]
+CURVE_REWRITTEN = {
+    2: (12.24, 5.05, 2.76, 2.12, 1.49, 1.16),
+    3: (14.03, 5.95, 3.08, 2.43, 1.52, 1.37),
+    4: (15.26, 5.71, 3.40, 2.58, 1.56, 1.37),
+}
+CURVE_SCAN = {
+    2: (1.09, 1.18, 1.29, 1.37, 1.55, 1.65),
+    3: (1.07, 1.12, 1.20, 1.29, 1.38, 1.42),
+    4: (1.07, 1.12, 1.18, 1.23, 1.30, 1.35),
+}
 
 # How far a table may lie from the curve. No workload rewrites four times the mean; more is the first clustering of a
 # table, or the backlog of a pause.
@@ -111,33 +125,46 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise PolicyError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
-def relative_rewriting(loaded: float, rewritten: float, threshold: float) -> float:
-    """Return how much a table rewrites, relative to the curve.
+def relative_rewriting(loaded: float, rewritten: float, threshold: float, columns: int = 0) -> float:
+    """Return how much a table rewrites, relative to what was measured.
 
     Args:
         loaded: Bytes loaded in some time.
         rewritten: Bytes rewritten in the same time.
         threshold: The threshold of that time.
+        columns: Columns on a curve; 0 for a plain key.
     """
-    usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS), REWRITTEN))
+    thresholds, work, _ = _measured(columns)
+    usual = loaded * float(np.interp(np.log(threshold), np.log(thresholds), work))
     return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
 
 
-def costs_by_threshold(loaded: float, rewriting: float, wasted_per_depth: float) -> dict[float, float]:
+def costs_by_threshold(
+    loaded: float, rewriting: float, wasted_per_depth: float, columns: int = 0
+) -> dict[float, float]:
     """Estimate the bytes that each threshold costs: bytes rewritten, and bytes that reads waste.
 
     Args:
         loaded: Bytes loaded in some time.
-        rewriting: How much the table rewrites, relative to the curve (`relative_rewriting`).
-        wasted_per_depth: Bytes that reads of the same time waste for each unit of read depth above 1.
+        rewriting: How much the table rewrites, relative to what was measured (`relative_rewriting`).
+        wasted_per_depth: Bytes that reads of the same time waste for each unit of read depth above 1. On a curve, bytes
+            that they open in a table sorted at once.
+        columns: Columns on a curve; 0 for a plain key.
 
     Returns:
-        The cost of each of `THRESHOLDS`.
+        The cost of each of `THRESHOLDS`, or of `CURVE_THRESHOLDS`.
     """
     return {
         threshold: rewriting * loaded * work + wasted_per_depth * (scan - 1)
-        for threshold, work, scan in zip(THRESHOLDS, REWRITTEN, SCAN, strict=True)
+        for threshold, work, scan in zip(*_measured(columns), strict=True)
     }
+
+
+def _measured(columns: int) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
+    """Thresholds, rows rewritten for each row loaded, and what a read opens."""
+    if columns:
+        return CURVE_THRESHOLDS, CURVE_REWRITTEN[columns], CURVE_SCAN[columns]
+    return THRESHOLDS, REWRITTEN, SCAN
 
 
 def best_threshold(costs: dict[float, float], current: float | None = None) -> float:

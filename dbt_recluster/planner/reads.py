@@ -8,6 +8,7 @@ Source: Liu, Zhou, Yan and Zhang, "Workload-Aware Incremental Reclustering in Cl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -315,6 +316,31 @@ def read_costs(
                 costs.bytes_wasted[read] += share * (count - partitions) * mean_size
                 costs.bytes_per_depth[read] += share * partitions * mean_size
     return costs
+
+
+def blocks_in_boxes(
+    lower: Keys, upper: Keys, reads: Reads, unbounded: Keys | None = None
+) -> Iterator[BoolArray]:
+    """Yield the blocks that each read opens, bool (n,), if it asks for a range of each column by itself.
+
+    Args:
+        lower: Least values of each column in n blocks, as in `Blocks.build`; so are the other arguments.
+        upper: Greatest values.
+        reads: Ranges of each of the columns; None is an open end. A read takes O(n).
+        unbounded: Masks of upper bounds that are not known.
+
+    Raises:
+        BoundsError: As `Blocks.build`.
+    """
+    n, _, columns = ranked_columns(lower, upper, unbounded, reads)
+    placed = [place_reads([column], n) for column in columns]
+    for read in range(len(placed[0].lower)):
+        yield np.logical_and.reduce(
+            [
+                (column.blocks[n:] >= column.lower[read]) & (column.blocks[:n] <= column.upper[read])
+                for column in placed
+            ]
+        )
 
 
 def _over_ends(

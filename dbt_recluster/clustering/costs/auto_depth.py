@@ -28,7 +28,7 @@ class AutoDepth:
         depth: The threshold.
         since: When it became the threshold.
         at: When it was last worked out.
-        rewriting: How much the table rewrites, relative to the planner's curve.
+        rewriting: How much the table rewrites, relative to what was measured of the planner.
     """
 
     depth: float
@@ -62,12 +62,12 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     # Only a week under one threshold says how much the table rewrites under it: the first days catch up.
     if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
         rewriting = relative_rewriting(
-            week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth
+            week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth, table.key.curve
         )
     _, wasted_per_depth = daily_wasted_bytes(table, table.current_blocks().metadata)
     depth = Policy().depth
     if wasted_per_depth and week.changes:
-        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth)
+        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth, table.key.curve)
         depth = best_threshold(costs, None if recorded is None else recorded.depth)
     elif wasted_per_depth and recorded is not None:
         depth = recorded.depth

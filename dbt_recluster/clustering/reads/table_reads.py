@@ -29,6 +29,7 @@ from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.reads.column_ranges import (
     ColumnRanges,
+    key_box,
     key_ranges,
     predicate_ranges,
     ranges_as_json,
@@ -77,6 +78,20 @@ class ImportedReads:
         return asdict(self)
 
 
+@dataclass(frozen=True, eq=False)
+class Restricting:
+    """The reads of a table that restrict its key.
+
+    Attributes:
+        ranges: The reads.
+        reads: The ranges of the key that they ask for, in this order; under a key with a curve, the range of each of
+            its columns by itself. None if there are none.
+    """
+
+    ranges: list[ReadRange]
+    reads: Reads | None
+
+
 class TableReads:
     """The reads of a table, which plans and metrics follow: those declared, or else those that the table records.
 
@@ -91,7 +106,7 @@ class TableReads:
     def __init__(self, iceberg: IcebergTable, columns: Callable[[], Columns]) -> None:
         self._iceberg, self._columns = iceberg, columns
         self._ranges: list[ReadRange] | None = None
-        self._of_key: dict[str, tuple[list[ReadRange], Reads | None]] = {}
+        self._of_key: dict[str, Restricting] = {}
         self.left_out: list[str] = []
 
     @property
@@ -146,13 +161,21 @@ class TableReads:
             self.follow()
         return self._ranges or []
 
-    def ranges_of_key(self, key: ClusterKey) -> list[ReadRange]:
-        """Return the ranges that restrict a key of the table, in the order of :meth:`of_key`."""
-        return self._restricting(key)[0]
+    def restricting(self, key: ClusterKey) -> Restricting:
+        """Return the reads that restrict a key of the table."""
+        if str(key) not in self._of_key:
+            self._of_key[str(key)] = self._restricting(key)
+        return self._of_key[str(key)]
 
     def of_key(self, key: ClusterKey) -> Reads | None:
-        """Return the ranges of a key of the table for the planner, or None if no read restricts the key."""
-        return self._restricting(key)[1]
+        """Return the ranges of a key of the table for the planner, or None if no read restricts the key.
+
+        Those of a curve's columns do not: they end nowhere along the curve.
+        """
+        if not key.curve:
+            return self.restricting(key).reads
+        plain = self.restricting(ClusterKey(key.leading)) if key.leading else None
+        return None if plain is None else plain.reads
 
     def predicate(self, read: ReadRange) -> str:
         """Return the SQL predicate of a read."""
@@ -253,21 +276,21 @@ class TableReads:
             self.left_out.append(f"reads: left out, {beginning!r} does not read {self._iceberg.name}")
         return ranges
 
-    def _restricting(self, key: ClusterKey) -> tuple[list[ReadRange], Reads | None]:
-        if str(key) not in self._of_key:
+    def _restricting(self, key: ClusterKey) -> Restricting:
+        ranges = [(read, ranges_of_json(self._kinds, read.columns)) for read in self.ranges]
+        if key.curve:
+            boxes = [(read, key_box(self._kinds, key, columns)) for read, columns in ranges]
+            bounded = [(read, *zip(*box, strict=True)) for read, box in boxes if box is not None]
+        else:
             bounded = [
-                (read, ends)
-                for read in self.ranges
-                for ends in key_ranges(self._kinds, key, [ranges_of_json(self._kinds, read.columns)])
+                (read, *ends) for read, columns in ranges for ends in key_ranges(self._kinds, key, [columns])
             ]
-            columns = range(len(key.fields))
-            reads = Reads(
-                [[lower[column] for _, (lower, _) in bounded] for column in columns],
-                [[upper[column] for _, (_, upper) in bounded] for column in columns],
-                [read.weight for read, _ in bounded],
-            )
-            self._of_key[str(key)] = [read for read, _ in bounded], reads if bounded else None
-        return self._of_key[str(key)]
+        if not bounded:
+            return Restricting([], None)
+        reads, lower, upper = zip(*bounded, strict=True)
+        columns = range(len(key.fields))
+        ends = [[[end[column] for end in side] for column in columns] for side in (lower, upper)]
+        return Restricting(list(reads), Reads(*ends, [read.weight for read in reads]))
 
     def _record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime

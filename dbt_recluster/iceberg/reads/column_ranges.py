@@ -227,7 +227,7 @@ def key_ranges(
 
     Args:
         kinds: The types of the table's columns.
-        key: Its key.
+        key: Its key, without a curve.
         alternatives: The ranges of columns.
 
     Returns:
@@ -236,6 +236,17 @@ def key_ranges(
     """
     of_key = (_key_range(key, ranges, kinds) for ranges in alternatives)
     return [(lower, upper) for lower, upper in of_key if lower[0] is not None or upper[0] is not None]
+
+
+def key_box(kinds: Mapping[str, ValueType], key: ClusterKey, ranges: ColumnRanges) -> list[Interval] | None:
+    """Return the range of each item of a key by itself, as bounds have them, or None if no item is restricted."""
+    box: list[Interval] = [(None, None)] * len(key.fields)
+    for place, field in enumerate(key.fields):
+        if field.column in ranges:
+            lower, upper = ranges[field.column]
+            kind = kinds[field.column]
+            box[place] = _key_item(field, lower, kind), _key_item(field, upper, kind)
+    return box if any(end is not None for interval in box for end in interval) else None
 
 
 def _key_range(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from statistics import geometric_mean, mean
 
 import pytest
@@ -14,7 +15,15 @@ from dbt_recluster.planner import (
     plan,
     relative_rewriting,
 )
-from dbt_recluster.planner.policy import MOST, REWRITTEN, SCAN, THRESHOLDS
+from dbt_recluster.planner.policy import (
+    CURVE_REWRITTEN,
+    CURVE_SCAN,
+    CURVE_THRESHOLDS,
+    MOST,
+    REWRITTEN,
+    SCAN,
+    THRESHOLDS,
+)
 
 BYTES = st.floats(1, 1e15)
 
@@ -44,13 +53,39 @@ def test_the_curve_is_what_the_planner_does(threshold: float, monkeypatch: pytes
     assert max(work) < MOST * REWRITTEN[place]
 
 
-@given(loaded=BYTES, rewriting=st.floats(0.1, 4), wasted=BYTES, more=st.floats(1, 1e6))
+@pytest.mark.parametrize("columns", CURVE_SCAN)
+def test_the_figures_of_a_curve_are_those_of_its_design(columns: int) -> None:
+    """Means over the four workloads of as many columns, with depth 1 before the first threshold."""
+    design = (BENCHMARKS.parent / "docs" / "design" / "curves.md").read_text()
+    table = design.split("### What a threshold means")[1].split("###")[0]
+    lines = [
+        re.findall(r"([\d.]+) / ([\d.]+)", line)
+        for line in table.splitlines()
+        if re.match(rf"\| [\w ]+ \| {columns} \|", line)
+    ]
+    assert len(lines) == 4
+    for place, (scan, work) in enumerate(
+        zip(CURVE_SCAN[columns], CURVE_REWRITTEN[columns], strict=True), start=1
+    ):
+        assert mean(float(line[place][0]) for line in lines) == pytest.approx(scan, abs=0.006)
+        assert geometric_mean(float(line[place][1]) for line in lines) == pytest.approx(work, abs=0.006)
+    heading = re.findall(r"depth ([\d.]+)", table)
+    assert tuple(map(float, heading[1:])) == CURVE_THRESHOLDS
+
+
+@given(
+    loaded=BYTES,
+    rewriting=st.floats(0.1, 4),
+    wasted=BYTES,
+    more=st.floats(1, 1e6),
+    columns=st.sampled_from([0, 2, 3, 4]),
+)
 def test_more_reads_want_a_lower_threshold_and_more_loads_a_higher(
-    loaded: float, rewriting: float, wasted: float, more: float
+    loaded: float, rewriting: float, wasted: float, more: float, columns: int
 ) -> None:
-    best = best_threshold(costs_by_threshold(loaded, rewriting, wasted))
-    assert best_threshold(costs_by_threshold(loaded, rewriting, more * wasted)) <= best
-    assert best_threshold(costs_by_threshold(more * loaded, rewriting, wasted)) >= best
+    best = best_threshold(costs_by_threshold(loaded, rewriting, wasted, columns))
+    assert best_threshold(costs_by_threshold(loaded, rewriting, more * wasted, columns)) <= best
+    assert best_threshold(costs_by_threshold(more * loaded, rewriting, wasted, columns)) >= best
     assert best in THRESHOLDS
 
 
