@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.condition_checks import NO_CHANGES
@@ -57,12 +58,7 @@ class PlannedRound:
     def describe(self, policy: Policy) -> RewritePlan:
         """Describe the plan for a dry run; ``policy`` is the one that it was made with."""
         blocks, plan, sets = self.blocks, self.plan, self.plan.block_sets
-        metadata = blocks.metadata
-        are_known = [np.zeros(len(metadata), np.bool_)] * len(metadata.lower)
-        lower = self._key_texts(metadata.lower, are_known, [block_set.lower_block for block_set in sets])
-        upper = self._key_texts(
-            metadata.upper, metadata.unbounded, [block_set.upper_block for block_set in sets]
-        )
+        lower, upper = self._key_texts()
         planned = tuple(
             PlannedSet(
                 level=int(blocks.blocks.level[block_set.blocks].max()),
@@ -83,16 +79,23 @@ class PlannedRound:
         seconds = None if speed is None else round(plan.bytes / speed, 1)
         return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)
 
-    def _key_texts(
-        self, columns: Sequence[pa.Array], unbounded: Sequence[BoolArray], blocks: Sequence[int]
-    ) -> list[str]:
-        """Return a bound of each of some eligible blocks; an unknown one is ``?``."""
-        positions = self.blocks.eligible[np.array(blocks, np.int64)]
-        items = []
-        for item, (column, is_unknown) in enumerate(zip(columns, unbounded, strict=True)):
-            texts = self.table.item_texts(item, [column[int(position)] for position in positions])
-            items.append(np.where(is_unknown[positions], "?", np.array(texts, object)).tolist())
-        return [", ".join(key) for key in zip(*items, strict=True)]
+    def _key_texts(self) -> list[list[str]]:
+        """Return the least and the greatest key of each set; with a curve, the corners of its box. ``?`` is unknown."""
+        metadata, sets = self.blocks.metadata, self.plan.block_sets
+        none = np.zeros(len(metadata), np.bool_)
+        texts = []
+        for is_upper, columns in enumerate((metadata.lower, metadata.upper)):
+            ends = [block_set.upper_block if is_upper else block_set.lower_block for block_set in sets]
+            positions = self.blocks.eligible[np.array(ends, np.int64)]
+            items = []
+            for item, column in enumerate(columns):
+                unknown = metadata.unbounded[item] if is_upper else none
+                if self.table.key.curve:
+                    positions = _outermost(column, unknown, self.sets, bool(is_upper))
+                known = self.table.item_texts(item, [column[int(position)] for position in positions])
+                items.append(np.where(unknown[positions], "?", np.array(known, object)).tolist())
+            texts.append([", ".join(key) for key in zip(*items, strict=True)])
+        return texts
 
     def level_changes(self) -> LevelChanges:
         """Return how the recorded levels change once the sets are replaced."""
@@ -137,3 +140,13 @@ class PlannedRound:
             return {**NO_CHANGES, **checkpoint, **rest}
 
         return properties
+
+
+def _outermost(column: pa.Array, unknown: BoolArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:
+    """Return the block of each set with the least, or the greatest, bound of a column: int64 (sets,)."""
+    rank = np.empty(len(column), np.int64)
+    rank[np.asarray(pc.sort_indices(column, null_placement="at_start"))] = np.arange(len(column))
+    rank[unknown] = len(column)
+    return np.array(
+        [members[(np.argmax if is_upper else np.argmin)(rank[members])] for members in sets], np.int64
+    )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
+from dbt_recluster.clustering.curve_blocks import bounds_along_curve
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.planner import Blocks, Reads
 from dbt_recluster.planner.arrays import Sweep
 
@@ -43,6 +44,14 @@ class Layout:
     at: Any
     depth: IntArray
     ends: Any = None
+
+
+class _Bounds(NamedTuple):
+    """The bounds of n blocks: for each column of an axis Arrow arrays (n,), and where upper ones are unknown."""
+
+    lower: list[pa.Array]
+    upper: list[pa.Array]
+    unbounded: list[BoolArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +103,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     edges = _last_recluster(table.snapshots())
     if edges is not None:
         moments += [table.blocks(snapshot_id=snapshot) for snapshot in edges]
-    layouts = _layouts(moments, table.key_reads)
+    layouts = _layouts([_axis_bounds(table, moment) for moment in moments], moments, table.key_reads)
     partitions = len(np.unique(moments[0].blocks.partition))
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
@@ -105,7 +114,9 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,
         balance=costs.balance(),
-        labels=_labels(table, moments[0].metadata, layouts[0]) if partitions == 1 else [],
+        labels=_labels(table, moments[0].metadata, layouts[0])
+        if partitions == 1 and table.key.leading
+        else [],
         partitions=partitions,
     )
 
@@ -122,12 +133,23 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
     return (snapshots[first - 1].id, snapshots[last].id) if first else None
 
 
-def _layouts(moments: Sequence[SnapshotBlocks], reads: Reads | None) -> list[Layout]:
+def _axis_bounds(table: ClusteredTable, moment: SnapshotBlocks) -> _Bounds:
+    """Return the bounds of all blocks on the axis of the figures: of the key, or of the places on its curve."""
+    metadata = moment.metadata
+    if not table.key.curve:
+        return _Bounds(metadata.lower, metadata.upper, metadata.unbounded)
+    lower, upper, unbounded, _ = bounds_along_curve(table.key, table.curve, metadata, moment.blocks.run)
+    return _Bounds(lower, upper, unbounded)
+
+
+def _layouts(
+    bounds: Sequence[_Bounds], moments: Sequence[SnapshotBlocks], reads: Reads | None
+) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
     one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
     read_ends = [moment.blocks.reads for moment in moments]
     if one_axis and len(moments) > 1:
-        joined = _joined([moment.metadata for moment in moments], reads)
+        joined = _joined(bounds, reads)
         read_ends = [joined.reads] * len(moments)
         ends = np.cumsum([len(moment.metadata) for moment in moments])
         parts = [slice(end - len(moment.metadata), end) for moment, end in zip(moments, ends, strict=True)]
@@ -135,7 +157,7 @@ def _layouts(moments: Sequence[SnapshotBlocks], reads: Reads | None) -> list[Lay
     else:
         ranks = [(moment.blocks.lower, moment.blocks.upper, moment.blocks.points) for moment in moments]
     points = max(count for _, _, count in ranks)
-    scale = _positions([moment.metadata for moment in moments], ranks, points) if one_axis else None
+    scale = _positions(bounds, ranks, points) if one_axis else None
     layouts = []
     for moment, (lower, upper, count), reads_of in zip(moments, ranks, read_ends, strict=True):
         axis = np.arange(count) / max(1, count - 1) if scale is None else scale
@@ -146,18 +168,18 @@ def _layouts(moments: Sequence[SnapshotBlocks], reads: Reads | None) -> list[Lay
 
 
 def _positions(
-    moments: Sequence[BlockMetadata], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int
+    bounds: Sequence[_Bounds], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int
 ) -> Any:
     """Return the position of each rank, 0 to 1 and true to scale, or None if only the ranks can be drawn.
 
     Only a single number or time has a scale, and a scale that puts nearly all blocks into a corner would hide them.
     """
-    if len(moments[0].lower) != 1 or points < 2:
+    if len(bounds[0].lower) != 1 or points < 2:
         return None
     values = np.full(points, np.nan)
-    for moment, (lower, upper, _) in zip(moments, ranks, strict=True):
+    for moment, (lower, upper, _) in zip(bounds, ranks, strict=True):
         for bound_ranks, column, known in (
-            (lower, moment.lower[0], np.ones(len(moment), bool)),
+            (lower, moment.lower[0], np.ones(len(lower), bool)),
             (upper, moment.upper[0], ~moment.unbounded[0]),
         ):
             numbers = _numbers(column)
@@ -183,12 +205,13 @@ def _numbers(column: pa.Array) -> Any:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
-def _joined(moments: Sequence[BlockMetadata], reads: Reads | None) -> Blocks:
+def _joined(moments: Sequence[_Bounds], reads: Reads | None) -> Blocks:
     """Put the blocks of several moments on one axis."""
     items = range(len(moments[0].lower))
 
     def together(name: str) -> list[Any]:
-        return [pa.concat_arrays([getattr(m, name)[item] for m in moments if len(m)]) for item in items]
+        columns = [[getattr(moment, name)[item] for moment in moments] for item in items]
+        return [pa.concat_arrays([part for part in parts if len(part)]) for parts in columns]
 
     return Blocks.build(
         lower=together("lower"),

@@ -57,7 +57,7 @@ class PlannedSet:
         expected_blocks: Blocks that the merge will write.
         rows: Rows in it.
         bytes: Bytes in it.
-        lower, upper: Its least and greatest key.
+        lower, upper: Its least and greatest key; under a key with a curve, the least and greatest value of each column.
         depth: The most of its blocks over one key.
         expected_depth: The greatest depth over its keys after the round.
     """

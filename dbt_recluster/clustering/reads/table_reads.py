@@ -29,7 +29,7 @@ from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.reads.column_ranges import (
     ColumnRanges,
-    key_box,
+    key_boxes,
     key_ranges,
     predicate_ranges,
     ranges_as_json,
@@ -277,20 +277,16 @@ class TableReads:
         return ranges
 
     def _restricting(self, key: ClusterKey) -> Restricting:
-        ranges = [(read, ranges_of_json(self._kinds, read.columns)) for read in self.ranges]
-        if key.curve:
-            boxes = [(read, key_box(self._kinds, key, columns)) for read, columns in ranges]
-            bounded = [(read, *zip(*box, strict=True)) for read, box in boxes if box is not None]
-        else:
-            bounded = [
-                (read, *ends) for read, columns in ranges for ends in key_ranges(self._kinds, key, [columns])
-            ]
-        if not bounded:
-            return Restricting([], None)
-        reads, lower, upper = zip(*bounded, strict=True)
-        columns = range(len(key.fields))
-        ends = [[[end[column] for end in side] for column in columns] for side in (lower, upper)]
-        return Restricting(list(reads), Reads(*ends, [read.weight for read in reads]))
+        ends_of = key_boxes if key.curve else key_ranges
+        bounded = [
+            (read, ends)
+            for read in self.ranges
+            for ends in ends_of(self._kinds, key, [ranges_of_json(self._kinds, read.columns)])
+        ]
+        items = range(len(key.fields))
+        lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
+        reads = Reads(lower, upper, [read.weight for read, _ in bounded])
+        return Restricting([read for read, _ in bounded], reads if bounded else None)
 
     def _record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime

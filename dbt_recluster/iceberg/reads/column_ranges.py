@@ -238,15 +238,24 @@ def key_ranges(
     return [(lower, upper) for lower, upper in of_key if lower[0] is not None or upper[0] is not None]
 
 
-def key_box(kinds: Mapping[str, ValueType], key: ClusterKey, ranges: ColumnRanges) -> list[Interval] | None:
-    """Return the range of each item of a key by itself, as bounds have them, or None if no item is restricted."""
-    box: list[Interval] = [(None, None)] * len(key.fields)
-    for place, field in enumerate(key.fields):
-        if field.column in ranges:
-            lower, upper = ranges[field.column]
-            kind = kinds[field.column]
-            box[place] = _key_item(field, lower, kind), _key_item(field, upper, kind)
-    return box if any(end is not None for interval in box for end in interval) else None
+def key_boxes(
+    kinds: Mapping[str, ValueType], key: ClusterKey, alternatives: Iterable[ColumnRanges]
+) -> list[tuple[list[Any], list[Any]]]:
+    """Return the range of each item of the key by itself, for each alternative that restricts one of them.
+
+    Arguments and results are those of :func:`key_ranges`, for any key.
+    """
+    boxes = []
+    for ranges in alternatives:
+        ends = [
+            [_key_item(field, value, kinds[field.column]) for value in ranges[field.column]]
+            if field.column in ranges
+            else [None, None]
+            for field in key.fields
+        ]
+        if any(end is not None for interval in ends for end in interval):
+            boxes.append(([lower for lower, _ in ends], [upper for _, upper in ends]))
+    return boxes
 
 
 def _key_range(
