@@ -105,6 +105,13 @@ class ClusterKey:
         """The fields of the curve; none if there is none."""
         return self.fields[len(self.fields) - self.curve :]
 
+    @property
+    def note(self) -> str | None:
+        """What to tell the user of the curve, or None."""
+        if not self.curve or self.called == "hilbert":
+            return None
+        return f"{self.called} is taken for hilbert, so the cluster key is {self}"
+
     def ddl(self) -> str:
         """Return what a sort order can have of the key for ``ALTER TABLE ... WRITE ORDERED BY``; empty if nothing."""
         return ", ".join(field.ddl() for field in self.leading)

@@ -11,6 +11,7 @@ from typing import Any
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
@@ -31,6 +32,8 @@ from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.reads.predicates import check_predicate
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.operations.model_options import ModelOptions
+
+logger = AdapterLogger("Recluster")
 
 # Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
 _TOKENS = re.compile(
@@ -60,7 +63,11 @@ class ModelMethods(ReplacingMethods):
         """Return the clustering configuration of a node; an error names what is wrong with it."""
         node_config = config.model.config
         with as_dbt_errors(config.model):
-            return ModelOptions.of_config({name: node_config.get(name) for name in node_config})
+            options = ModelOptions.of_config({name: node_config.get(name) for name in node_config})
+        note = options.cluster_by.note if options.cluster_by else None
+        if note and self.first_time(f"curve of {config.model.unique_id}"):
+            logger.info(f"{config.model.name}: {note}")
+        return options
 
     @available.parse_none
     def check_run_vars(self, variables: Mapping[str, Any]) -> None:

@@ -72,6 +72,8 @@ def _key_warnings(call: Call) -> Iterator[str]:
     given = call.arguments["cluster_by"]
     if given is None:
         return
+    if note := given.note:
+        yield note
     options = call.target.options
     try:
         own = options.cluster_by if options else recorded_key(call.opened.iceberg.properties)
