@@ -9,6 +9,7 @@ from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.scan import file_paths
+from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import clustering_information as metrics
 
 
@@ -43,7 +44,13 @@ def table_information(
     if block_rows is None:
         block_rows = option.recorded(table.iceberg.properties)
     block_rows = option.read("block_rows", block_rows)
-    measured = metrics(table.blocks(where).blocks, block_rows, table.block_bytes).as_dict()
+    measured = metrics(
+        table.blocks(where).blocks,
+        block_rows,
+        table.block_bytes,
+        table.row_group_bytes,
+        is_sorted=is_cluster_key(table.iceberg, table.key),
+    ).as_dict()
     snapshot = table.iceberg.current_snapshot()
     if table.key_reads is not None and where is None:
         measured["share_wasted"] = reads_information(table).share_wasted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
+from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.simulation import simulate
 
@@ -74,10 +75,24 @@ class PlannedRound:
             )
             for block_set, least, greatest in zip(sets, lower, upper, strict=True)
         )
-        after = clustering_information(simulate(blocks.blocks, plan, policy)).average_depth
+        measure = partial(
+            clustering_information,
+            row_group_bytes=self.table.row_group_bytes,
+            is_sorted=is_cluster_key(self.table.iceberg, self.table.key),
+        )
+        before, after = measure(blocks.blocks), measure(simulate(blocks.blocks, plan, policy))
         speed = rewrite_speed(self.table)
-        seconds = None if speed is None else round(plan.bytes / speed, 1)
-        return RewritePlan(planned, plan.bytes, plan.rows, after, seconds)
+        return RewritePlan(
+            sets=planned,
+            bytes=plan.bytes,
+            rows=plan.rows,
+            expected_depth=after.average_depth,
+            estimated_seconds=None if speed is None else round(plan.bytes / speed, 1),
+            key_read_bytes=before.key_read_bytes,
+            key_read_row_groups=before.key_read_row_groups,
+            expected_key_read_bytes=after.key_read_bytes,
+            expected_key_read_row_groups=after.key_read_row_groups,
+        )
 
     def _key_texts(self) -> list[list[str]]:
         """Return the least and the greatest key of each set; with a curve, the corners of its box. ``?`` is unknown."""

@@ -85,6 +85,9 @@ class RewritePlan:
         expected_depth: The table's average depth after the round, by a simulation that only knows bounds and row
             counts.
         estimated_seconds: Duration at the speed of this table's own rounds, or None if there were none.
+        key_read_bytes, key_read_row_groups: Bytes and row groups that a read of one key opens, estimated as in
+            ``clustering_information``; None if the table writes no Parquet.
+        expected_key_read_bytes, expected_key_read_row_groups: The same after the round.
     """
 
     sets: tuple[PlannedSet, ...]
@@ -92,6 +95,10 @@ class RewritePlan:
     rows: int
     expected_depth: float
     estimated_seconds: float | None
+    key_read_bytes: int | None = None
+    key_read_row_groups: float | None = None
+    expected_key_read_bytes: int | None = None
+    expected_key_read_row_groups: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them."""

@@ -30,7 +30,7 @@ from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
 from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
-from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT, table_cluster_key
 from dbt_recluster.planner import Blocks, Reads
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 ClusterBy = str | Sequence[str] | ClusterKey
 
+# Iceberg's defaults.
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
+_DEFAULT_ROW_GROUP_BYTES = 128 * 1024 * 1024
 
 SUSPENDED_PROPERTY = table_properties.SUSPENDED
 
@@ -206,6 +208,17 @@ class ClusteredTable:
             UnsupportedTableError: It is not a number of bytes; then no writer can write to the table.
         """
         return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
+
+    @property
+    def row_group_bytes(self) -> int | None:
+        """Bytes in a row group, by the table's property; None if it writes no Parquet.
+
+        Raises:
+            UnsupportedTableError: It is not a number of bytes.
+        """
+        if self.iceberg.properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
+            return None
+        return self.iceberg.number_property(table_properties.ROW_GROUP_BYTES, _DEFAULT_ROW_GROUP_BYTES)
 
     def refresh(self) -> None:
         """Move on to the current snapshot."""

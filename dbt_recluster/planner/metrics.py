@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray
+from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, range_max
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
@@ -43,6 +43,10 @@ class ClusteringInformation:
         fragmentation: Blocks, over the full blocks that the rows and bytes of all partitions would make.
         max_fragmentation: The same for the partition where it is greatest.
         read_depth: Weighted mean depth at the ends of reads; None, and not in JSON, if no reads are known.
+        key_read_bytes: Bytes that a read of one key opens, estimated: the most at one of a block's keys, as its depth
+            is, and the mean over blocks. A sorted block is opened in one row group, others as a whole. This and the
+            next are None, and not in JSON, if the size of a row group is not given.
+        key_read_row_groups: Row groups that it opens, likewise.
     """
 
     total_block_count: int
@@ -63,6 +67,8 @@ class ClusteringInformation:
     fragmentation: float | None = None
     max_fragmentation: float | None = None
     read_depth: float | None = None
+    key_read_bytes: int | None = None
+    key_read_row_groups: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, with values that JSON can hold; without those that are None."""
@@ -70,7 +76,11 @@ class ClusteringInformation:
 
 
 def clustering_information(
-    blocks: Blocks, block_rows: int | None = None, block_bytes: int | None = None
+    blocks: Blocks,
+    block_rows: int | None = None,
+    block_bytes: int | None = None,
+    row_group_bytes: int | None = None,
+    is_sorted: bool = True,
 ) -> ClusteringInformation:
     """Measure how well blocks are clustered, in O(n log n).
 
@@ -80,6 +90,9 @@ def clustering_information(
         blocks: n blocks.
         block_rows: Rows in a full block, for the metrics of small blocks. Without it they are None.
         block_bytes: Bytes in a full block, or None if unknown.
+        row_group_bytes: Bytes in a row group, for what a read of one key opens. Without it that is None, as it is where
+            the blocks' bytes are unknown.
+        is_sorted: Whether new blocks, those of level 0, are sorted by the key. Merged ones are.
     """
     sweep = blocks.sweep()
     depths, overlaps, constant = sweep.depths(), sweep.overlaps(), blocks.constant
@@ -104,6 +117,7 @@ def clustering_information(
         total_bytes=0 if blocks.bytes is None else int(blocks.bytes.sum()),
         read_depth=None if blocks.reads is None else rounded(read_depth(blocks)),
         **({} if block_rows is None else _small_block_metrics(blocks, FullBlock(block_rows, block_bytes))),
+        **({} if row_group_bytes is None else _key_read_metrics(blocks, row_group_bytes, is_sorted)),
     )
 
 
@@ -132,6 +146,27 @@ def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any
         "fragmentation": _average(int(counts.sum()), int(full.sum())),
         "max_fragmentation": rounded(float((counts / full).max())) if len(counts) else 0.0,
     }
+
+
+def _key_read_metrics(blocks: Blocks, row_group_bytes: int, is_sorted: bool) -> dict[str, Any]:
+    if blocks.bytes is None or len(blocks) == 0:
+        return {}
+    row_groups = np.maximum(-(-blocks.bytes // row_group_bytes), 1)
+    whole = blocks.constant if is_sorted else blocks.constant | (blocks.level == 0)
+    opened = np.where(whole, row_groups, 1)
+    return {
+        "key_read_bytes": round(_mean_of_greatest(blocks, -(-blocks.bytes * opened // row_groups))),
+        "key_read_row_groups": rounded(_mean_of_greatest(blocks, opened)),
+    }
+
+
+def _mean_of_greatest(blocks: Blocks, values: IntArray) -> float:
+    """Greatest total of the values of the blocks over one of a block's keys, the mean over n > 0 blocks."""
+    started = np.bincount(blocks.lower, values, blocks.points)
+    ended = np.bincount(blocks.upper + 1, values, blocks.points + 1)[:-1]
+    # Sums of bytes stay below 2**53, so floats hold them exactly.
+    total = np.cumsum(started - ended).astype(np.int64)
+    return float(range_max(total, blocks.lower, blocks.upper).mean())
 
 
 def _fragmentation(blocks: Blocks, full_block: FullBlock) -> tuple[IntArray, IntArray]:

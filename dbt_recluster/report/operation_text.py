@@ -11,6 +11,7 @@ from dbt_recluster.report.recluster_text import (
     added_and_removed,
     balance_text,
     depths,
+    key_read_text,
     undone_text,
 )
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
@@ -63,6 +64,7 @@ def information(values: Mapping[str, Any]) -> str:
         ("average depth", f"{values['average_depth']:g}"),
         *([("read depth", f"{values['read_depth']:g}")] if "read_depth" in values else []),
         *([("wasted", f"{values['share_wasted']:.1%}")] if "share_wasted" in values else []),
+        *([("read of one key", _key_read(values))] if "key_read_bytes" in values else []),
         ("average overlaps", f"{values['average_overlaps']:g}"),
         ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
         ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),
@@ -76,6 +78,11 @@ def information(values: Mapping[str, Any]) -> str:
     if list(values["level_histogram"]) != ["0"]:
         lines += _bars("level", values["level_histogram"])
     return "\n".join(lines)
+
+
+def _key_read(values: Mapping[str, Any]) -> str:
+    opened = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    return f"about {opened}, by the sizes of files"
 
 
 def measure(name: str) -> Callable[[Mapping[str, Any]], str]:

@@ -105,7 +105,17 @@ def plan_table(result: ReclusterResult) -> str:
         f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; "
         f"average depth {depths(result.depth_before, plan.expected_depth, 'about ')}"
     )
+    if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
+        before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)
+        after = key_read_text(plan.expected_key_read_bytes, plan.expected_key_read_row_groups)
+        total += f"\na read of one key opens about {before} -> {after}"
     return f"{table(header, rows)}\n{total}"
+
+
+def key_read_text(opened: int, row_groups: float | None) -> str:
+    """Return what a read of one key opens: ``12.0 MB in 3 row groups``."""
+    number = f"{row_groups or 0:.1f}".removesuffix(".0")
+    return f"{size(opened)} in {number} row group{'' if number == '1' else 's'}"
 
 
 def balance_text(rewritten: int, saved: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote, urlparse
 
+import pyarrow.parquet as parquet
 import pytest
 from tables import append, checksum, levels, make_table, metadata_file, recorded_levels
 
@@ -106,6 +108,41 @@ def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
     assert [each.blocks for each in result.plan.sets] == [6]
     assert metadata_file(spark, name) == before
     assert table_cluster_key(IcebergTable.load(spark, name)) is None
+
+
+def test_what_a_read_of_one_key_opens_is_estimated(spark: Any, schema: str) -> None:
+    small = {
+        "write.parquet.row-group-size-bytes": 32768,
+        "write.parquet.row-group-check-min-record-count": 10,
+        "write.parquet.page-row-limit": 100,  # pages of the usual size are compressed before a row group is full
+    }
+    name = make_table(spark, schema, files=4, rows=5000, keys=100_000, properties=small)
+    unsorted = clustering_information(spark, name, "k")
+    assert unsorted["key_read_bytes"] == pytest.approx(unsorted["total_bytes"], rel=0.01)
+    planned = recluster(spark, name, "k", depth=1, dry_run=True).plan
+    assert planned is not None
+    assert planned.key_read_bytes == unsorted["key_read_bytes"]
+    assert planned.expected_key_read_row_groups == 1
+    recluster(spark, name, "k", depth=1)
+    append(spark, name, 20_000, 5000, keys=100_000)
+    after = clustering_information(spark, name)
+    opened = [_opened(spark, name, key) for key in range(500, 99_500, 500)]
+    assert after["key_read_row_groups"] == pytest.approx(sum(map(len, opened)) / len(opened), rel=0.1)
+    assert after["key_read_bytes"] == pytest.approx(sum(map(sum, opened)) / len(opened), rel=0.3)
+    spark.sql(f"alter table {name} set tblproperties ('write.format.default' = 'orc')")
+    assert "key_read_bytes" not in clustering_information(spark, name)
+
+
+def _opened(spark: Any, name: str, key: int) -> list[int]:
+    """Bytes of the row groups that may hold a key, by the files' own footers."""
+    sizes = []
+    for file in spark.sql(f"select file_path from {name}.files").collect():
+        footer = parquet.ParquetFile(unquote(urlparse(file[0]).path)).metadata
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            bounds = group.column(1).statistics
+            if bounds.min <= key <= bounds.max:
+                sizes.append(sum(group.column(n).total_compressed_size for n in range(group.num_columns)))
+    return sizes
 
 
 def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: str) -> None:

@@ -75,6 +75,30 @@ def bucket(depth):
     return power
 
 
+def key_read(blocks, row_group_bytes, is_sorted):
+    """Bytes and row groups that a read of one key opens, of blocks (lower, upper, bytes, level)."""
+    opened = []
+    for lower, upper, size, level in blocks:
+        groups = max(1, math.ceil(size / row_group_bytes))
+        part = groups if lower == upper or (level == 0 and not is_sorted) else 1
+        opened.append((math.ceil(size * part / groups), part))
+    greatest = [
+        [
+            max(
+                sum(
+                    o[kind] for o, (low, high, *_) in zip(opened, blocks, strict=True) if low <= point <= high
+                )
+                for bounds in blocks
+                for point in bounds[:2]
+                if lower <= point <= upper
+            )
+            for lower, upper, *_ in blocks
+        ]
+        for kind in (0, 1)
+    ]
+    return round(sum(greatest[0]) / len(blocks)), mean(greatest[1])
+
+
 def information(bounds, constant):
     """Metrics that depend on bounds alone."""
     depth = depths(bounds)

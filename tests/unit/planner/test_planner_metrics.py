@@ -97,6 +97,32 @@ def test_empty_and_single():
     assert one.clustering_ratio == 100.0
 
 
+@given(
+    st.lists(st.tuples(PAIRS, st.integers(0, 50), st.integers(0, 1)), min_size=1, max_size=30),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_the_read_of_one_key_equals_its_naive_twin(given_blocks, row_group_bytes, is_sorted):
+    bounds, sizes, levels = zip(*given_blocks, strict=True)
+    blocks = build(bounds, bytes=sizes, level=levels)
+    metrics = clustering_information(blocks, row_group_bytes=row_group_bytes, is_sorted=is_sorted)
+    plain = [(*pair, size, level) for pair, size, level in given_blocks]
+    expected = naive.key_read(plain, row_group_bytes, is_sorted)
+    assert (metrics.key_read_bytes, metrics.key_read_row_groups) == expected
+
+
+def test_a_read_of_one_key_opens_a_row_group_of_each_sorted_block():
+    def opened(bounds, sizes, **more):
+        metrics = clustering_information(build(bounds, bytes=sizes), row_group_bytes=4, **more)
+        return metrics.key_read_bytes, metrics.key_read_row_groups
+
+    assert opened([(0, 9)] * 3, [40, 40, 40]) == (12, 3.0)
+    assert opened([(0, 9), (10, 19), (20, 29)], [40, 40, 40]) == (4, 1.0)
+    assert opened([(0, 9), (10, 19), (20, 29)], [40, 40, 40], is_sorted=False) == (40, 10.0)
+    assert opened([(5, 5), (6, 9)], [40, 3]) == (22, 5.5)  # all rows of a constant block are asked for
+    assert clustering_information(build([(0, 9)]), row_group_bytes=4).key_read_bytes is None
+
+
 def test_blocks_of_equal_depth_have_a_relative_ratio_of_zero_and_not_minus_zero():
     metrics = clustering_information(build([(n // 7, 10 + n // 7) for n in range(7)] * 7))
     assert str(metrics.relative_clustering_ratio) == "0.0"

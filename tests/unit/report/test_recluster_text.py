@@ -84,6 +84,10 @@ def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
         "average depth 6.0 -> about 1.0"
     )
     assert len(lines) == 3
+    planned.plan = RewritePlan(sets, 6 * 2**20, 6000, 1.0, 12.34, 24 * 2**20, 6.0, 2**22, 1.0)
+    assert plan_table(planned).splitlines()[3] == (
+        "a read of one key opens about 24.0 MB in 6 row groups -> 4.0 MB in 1 row group"
+    )
     assert recluster_line(planned).startswith(
         "db.t: would recluster 6 blocks (6.0 MB) in 1 set, because reducible depth 6"
     )
