@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +36,12 @@ class Curve:
     @classmethod
     def of(
         cls, columns: Sequence[pa.Array], weights: Sequence[FloatArray] | None = None, bits: int = BITS
-    ) -> Curve | None:
-        """Cut columns into equal shares of rows, or return None if a column has no value.
+    ) -> Curve:
+        """Cut columns into equal shares of rows.
 
         Args:
-            columns: Values of each column. NULL and NaN lie beyond all boundaries and cut nothing.
+            columns: Values of each column. NULL and NaN lie beyond all boundaries and cut nothing; a column without
+                other values is cut anywhere.
             weights: The rows that each value stands for; None is one.
             bits: The parts to cut into.
         """
@@ -50,7 +52,8 @@ class Curve:
                 valid &= ~np.isnan(column.to_numpy(zero_copy_only=False).astype(np.float64))
             place = np.flatnonzero(valid)
             if not len(place):
-                return None
+                boundaries.append(_anywhere(column.type, (1 << bits) - 1))
+                continue
             order = place[np.asarray(pc.sort_indices(column.take(pa.array(place))))]
             weight = np.ones(len(order)) if weights is None else weights[number][order]
             total = np.cumsum(weight)
@@ -66,6 +69,13 @@ class Curve:
     def index(self, columns: Sequence[pa.Array]) -> IntArray:
         """The place of each row on the curve: int64 (n,)."""
         return hilbert_index(self.ranks(columns), self.bits)
+
+
+def _anywhere(kind: pa.DataType, count: int) -> pa.Array:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.array([b""] * count, kind)
+    value = False if pa.types.is_boolean(kind) else date(1970, 1, 1) if pa.types.is_date32(kind) else 0
+    return pa.array([value] * count, kind)
 
 
 def _ranks(boundaries: pa.Array, values: pa.Array) -> IntArray:

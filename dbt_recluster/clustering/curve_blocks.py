@@ -36,8 +36,6 @@ def bounds_along_curve(key: ClusterKey, curve: Curve | None, blocks: BlockMetada
     columns = curve_columns(key, blocks)
     if curve is None or not is_curve_of(curve, key, blocks):
         curve = curve_of_bounds(*columns, blocks.rows)
-    if curve is None:  # nothing but NULL in a column
-        return lower, upper, unbounded, run
     first, last = Boxes.of(curve, *columns)
     group, is_one = _groups(blocks.partition, lower, upper, unbounded)
     is_load = is_one & (run <= 0) & (blocks.added_by > 0)

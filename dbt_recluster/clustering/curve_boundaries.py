@@ -48,7 +48,7 @@ _TYPES = {
 
 
 def sampled_curve(table: IcebergTable, key: ClusterKey, rows: int) -> Curve | None:
-    """Draw boundaries from a sample of rows, or return None if a column has no values.
+    """Draw boundaries from a sample of rows, or return None if there are none.
 
     Args:
         table: The table.

@@ -122,7 +122,7 @@ def loads_as_runs(
 
 def curve_of_bounds(
     lower: Sequence[pa.Array], upper: Sequence[pa.Array], unbounded: Sequence[BoolArray], rows: IntArray
-) -> Curve | None:
+) -> Curve:
     """Cut columns into equal shares of the rows that blocks with these bounds seem to have.
 
     Rows are assumed to lie evenly between the bounds of their block. Of text and binary only bounds count.
@@ -132,9 +132,6 @@ def curve_of_bounds(
         upper: Upper bounds, likewise.
         unbounded: Where the upper bound is unknown: bool (n,) for each column.
         rows: Rows of each block, int64 (n,).
-
-    Returns:
-        The curve, or None if there is a column of which no bound is known.
     """
     columns, weights = [], []
     for low, high, unknown in zip(lower, upper, unbounded, strict=True):
@@ -180,8 +177,6 @@ def renewed(
     samples = [_values_in_parts(*column) for column in columns]
     weights = [column.weight(number) for column, (_, number) in zip(spread, samples, strict=True)]
     fresh = Curve.of([values for values, _ in samples], weights, curve.bits)
-    if fresh is None:
-        return None
     ranks = fresh.ranks([values for values, _ in samples])
     then = unevenness(ranks, weights, curve.bits, len(rows))
     return fresh if (now > most * then).any() else None

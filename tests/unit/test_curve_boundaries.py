@@ -43,14 +43,13 @@ SAMPLES: dict[str, pa.Array] = {
     "text beyond ASCII": pa.array(
         ["".join(map(chr, RANDOM.integers(0x4E00, 0x9FFF, 20))) for _ in range(ROWS)]
     ),
+    "nothing but NULL": pa.array([None] * 10, pa.decimal128(10, 2)),
     "binary": pa.array([RANDOM.bytes(16) for _ in range(ROWS)]),
 }
 
 
 def curve_of(*columns: pa.Array) -> Curve:
-    curve = Curve.of(columns)
-    assert curve is not None
-    return curve
+    return Curve.of(columns)
 
 
 @pytest.mark.parametrize("kind", SAMPLES)

@@ -96,9 +96,7 @@ def table_of(columns, order, block_rows=64):
 
 
 def curve_over(columns):
-    curve = Curve.of([pa.array(column) for column in columns])
-    assert curve is not None
-    return curve
+    return Curve.of([pa.array(column) for column in columns])
 
 
 def rows_of(kind, dimensions, rows=64 * 64, seed=0):
@@ -169,7 +167,6 @@ def test_first_boundaries_follow_the_rows_of_wide_blocks(type_):
     number = pa.int32() if type_ == pa.date32() else pa.int64()
     lower, upper = (pa.array([value] * 20, number).cast(type_) for value in (0, 10_240))
     curve = curve_of_bounds([lower] * 2, [upper] * 2, [np.zeros(20, bool)] * 2, np.full(20, 5))
-    assert curve is not None
     assert curve.boundaries[0].type == type_
     (ranks, _) = curve.ranks([pa.array(np.arange(0, 10_240, 2_560), number).cast(type_)] * 2)
     assert np.abs(ranks - [0, 256, 512, 768]).max() <= 70
@@ -180,7 +177,6 @@ def test_first_boundaries_of_narrow_blocks_are_those_of_their_rows():
     order = np.argsort(curve_over(columns).index([pa.array(column) for column in columns]), kind="stable")
     table = table_of(columns, order)
     curve = curve_of_bounds(*table)
-    assert curve is not None
     assert renewed(curve, *table, most=2.0) is None
 
 
@@ -194,19 +190,19 @@ def test_bounds_of_any_type_draw_boundaries():
         "double": pa.array([-math.inf, math.inf, math.nan]),
         "decimal": pa.array([Decimal("-9" * 1 + "9" * 35), Decimal("9" * 36), None], pa.decimal128(38, 2)),
     }
-    for name, column in values.items():
+    for column in values.values():
         least, greatest = column.take(pa.array([0, 0])), column.take(pa.array([1, 2]))
         none = [np.zeros(2, bool)] * 2
         curve = curve_of_bounds([least, least], [greatest, greatest], none, np.array([1, 1]))
-        assert curve is not None, name
         assert curve.boundaries[0].type == column.type
 
 
-def test_no_curve_without_values():
+def test_a_column_without_values_is_cut_anywhere():
     null = pa.array([None, None], pa.int64())
     some, none = pa.array([1, 2]), np.zeros(2, bool)
-    assert curve_of_bounds([some, null], [some, null], [none, none], np.array([1, 1])) is None
-    assert curve_of_bounds([some, null], [some, some], [none, ~none], np.array([1, 1])) is None
+    curve = curve_of_bounds([some, null], [some, null], [none, none], np.array([1, 1]))
+    assert [rank.tolist() for rank in curve.ranks([some, null])][1] == [0, 0]
+    curve_of_bounds([some, null], [some, some], [none, ~none], np.array([1, 1]))
     empty = pa.array([], pa.int64())
     assert curve_of_bounds([empty] * 2, [empty] * 2, [none[:0]] * 2, np.array([], int)) is None
 
