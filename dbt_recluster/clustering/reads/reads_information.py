@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from dbt_recluster.clustering.reads.recorded import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
-from dbt_recluster.planner import ReadCosts, Reads, read_costs
+from dbt_recluster.planner import ReadCosts, read_costs
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,9 @@ class ReadsInformation:
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
     """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned."""
-    metadata, key_reads = table.current_blocks().metadata, table.key_reads
-    of_key = table.reads.ranges_of_key(table.key)
-    opened = [] if key_reads is None else _opened(metadata, of_key, key_reads)
-    with_ends = set(map(id, of_key))
+    metadata, restricting = table.current_blocks().metadata, table.reads.restricting(table.key)
+    opened = _opened(table, metadata)
+    with_ends = set(map(id, restricting.ranges))
     others = [_information(read) for read in table.reads.ranges if id(read) not in with_ends]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
@@ -97,22 +95,27 @@ def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[
     Returns:
         The bytes, and the bytes for each unit of depth above 1.
     """
-    key_reads, recorded = table.key_reads, table.reads.recorded
-    if key_reads is None or not len(metadata):
+    costs, recorded = _costs(table, metadata), table.reads.recorded
+    if costs is None or not len(metadata):
         return 0.0, 0.0
-    daily = np.array([recorded.daily(read) for read in table.reads.ranges_of_key(table.key)])
-    costs = _costs(metadata, key_reads)
+    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
     return float(daily @ costs.bytes_wasted), float(daily @ costs.bytes_per_depth)
 
 
-def _costs(metadata: BlockMetadata, reads: Reads) -> ReadCosts:
+def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
+    """Return what the reads that restrict the key open, in their order; None if there are none."""
+    reads = table.reads.restricting(table.key).reads
+    if reads is None or table.key.curve:
+        return None
     return read_costs(
         metadata.lower, metadata.upper, metadata.bytes, reads, metadata.partition, metadata.unbounded
     )
 
 
-def _opened(metadata: BlockMetadata, ranges: Sequence[ReadRange], reads: Reads) -> list[ReadInformation]:
-    costs = _costs(metadata, reads)
+def _opened(table: ClusteredTable, metadata: BlockMetadata) -> list[ReadInformation]:
+    costs = _costs(table, metadata)
+    if costs is None:
+        return []
     return [
         _information(
             read,
@@ -121,7 +124,7 @@ def _opened(metadata: BlockMetadata, ranges: Sequence[ReadRange], reads: Reads) 
             bytes=int(costs.bytes[place]),
             bytes_wasted=round(float(costs.bytes_wasted[place])),
         )
-        for place, read in enumerate(ranges)
+        for place, read in enumerate(table.reads.restricting(table.key).ranges)
     ]
 
 
