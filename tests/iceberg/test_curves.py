@@ -12,7 +12,7 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
+from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster
 
 ROWS = 4_000
 A, B = "(id * 7919) % 4001", "cast(hash(id, {seed}) % 5000 as bigint)"
@@ -65,7 +65,7 @@ def test_the_key_and_its_boundaries_are_recorded(spark: Any, schema: str) -> Non
     assert recorded[table_properties.CLUSTER_BY] == "hilbert(a, b)"
     assert recorded_curve(recorded, parse_cluster_key("hilbert(a, b)")) is not None
     assert not recluster(spark, name, depth=2, block_rows=500, dry_run=True).rounds
-    assert clustering_information(spark, name)["cluster_by_keys"] == "hilbert(a, b)"
+    assert str(ClusteredTable(spark, name).key) == "hilbert(a, b)"
 
 
 @pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
@@ -117,4 +117,4 @@ def test_from_a_plain_key_to_a_curve_and_back(spark: Any, schema: str) -> None:
     for key in ("a", "hilbert(a, b)", "hilbert(b, a)", "b, a"):
         recluster(spark, name, key, depth=1, block_rows=500, final=True)
         assert checksum(spark, name) == before
-        assert clustering_information(spark, name)["cluster_by_keys"] == key
+        assert str(ClusteredTable(spark, name).key) == key
