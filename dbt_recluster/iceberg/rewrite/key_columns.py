@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
+from dbt_recluster.curve import Curve
+from dbt_recluster.iceberg.rewrite.curve_sql import with_place
 from dbt_recluster.iceberg.rewrite.literals import exact_literal, sql_array
 from dbt_recluster.transforms import Transform
 
@@ -59,8 +61,9 @@ class KeyedRows:
 
     Attributes:
         frame: The rows.
-        names: SQL that names the column of each key item. An item that is a plain column is not copied.
-        types: Spark's type of each key item.
+        names: SQL that names the columns that sort the rows: one for each key item, and before those of a curve the
+            place on it. An item that is a plain column is not copied.
+        types: Spark's type of each.
         added: The columns of ``frame`` that are not the table's.
     """
 
@@ -70,8 +73,10 @@ class KeyedRows:
     added: AddedColumns
 
     @classmethod
-    def of(cls, spark: SparkSession, frame: DataFrame, key: ClusterKey) -> KeyedRows:
-        """Add a column for each key item that is not a plain column."""
+    def of(
+        cls, spark: SparkSession, frame: DataFrame, key: ClusterKey, curve: Curve | None = None
+    ) -> KeyedRows:
+        """Add a column for each key item that is not a plain column, and for the place on the curve of the key."""
         added, names = AddedColumns(frame), []
         with key_columns(spark, key) as columns:
             for position, (field, column) in enumerate(zip(key.fields, columns, strict=True)):
@@ -80,6 +85,10 @@ class KeyedRows:
                 else:
                     names.append(added.name(f"key_{position}"))
                     frame = frame.withColumn(names[-1], column)
+        if curve is not None:
+            place = added.name("place")
+            frame = with_place(frame, curve, key, place, added.name)
+            names.insert(len(key.leading), place)
         types = [field.dataType.simpleString() for field in frame.selectExpr(*names).schema.fields]
         return cls(frame, tuple(names), tuple(types), added)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows
 from dbt_recluster.iceberg.rewrite.ranges import BlockRange, block_ranges, bytes_read, rows_in_ranges
@@ -80,6 +81,10 @@ class Merger:
         progress: Callback for the progress of the merge, or None.
         target: The table as it will be when the new files are committed, whose properties they follow; None is the
             same.
+        curve: The curve that the key ends in.
+
+    Raises:
+        ValueError: The key ends in a curve, and there is none, or the other way round.
     """
 
     def __init__(
@@ -89,8 +94,12 @@ class Merger:
         limits: BlockLimits,
         progress: MergeProgress | None = None,
         target: IcebergTable | None = None,
+        curve: Curve | None = None,
     ) -> None:
+        if len(curve.boundaries if curve else ()) != key.curve:
+            raise ValueError(f"merging by {key} takes boundaries of the {key.curve} columns of its curve")
         self._table = table
+        self._curve = curve
         self._target = target or table
         self._key = key
         self._limits = limits
@@ -156,7 +165,8 @@ class Merger:
             least_stride = -(-sum(groups[number].rows for number in large) // _MOST_SAMPLED)
             strides = [max(1, limits[number] // _SAMPLED_PER_BLOCK, least_stride) for number in large]
             with job_step(self._table.spark, "sample"):
-                taken = take_samples(self._table, [groups[number] for number in large], self._key, strides)
+                sampled = [groups[number] for number in large]
+                taken = take_samples(self._table, sampled, self._key, strides, self._curve)
             samples = dict(zip(large, taken, strict=True))
         plans = []
         for number, group in enumerate(groups):
@@ -174,7 +184,7 @@ class Merger:
         self, group: FileGroup, number: int, starts: BlockStarts, sample: GroupSample | None
     ) -> list[BlockRange] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
-        if any(starts.shares) or (sample and not sample.has_bounds):
+        if self._curve is not None or any(starts.shares) or (sample and not sample.has_bounds):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
         if sample is not None:
@@ -199,7 +209,9 @@ class Merger:
         ranges = [block_range for plan in plans for block_range in plan.ranges or []]
         partitions = [block_range.partition for block_range in ranges]
         with staged(self._table, partitions) as source:
-            rows = rows_in_ranges(KeyedRows.of(self._table.spark, source.frame, self._key), ranges)
+            rows = rows_in_ranges(
+                KeyedRows.of(self._table.spark, source.frame, self._key, self._curve), ranges
+            )
             group_of = [partition.group for partition in partitions]
             with jobs.write("merge by ranges", source.set_id, group_of, stages=1):
                 return write_files(
@@ -213,7 +225,7 @@ class Merger:
         parallelism = self._table.spark.sparkContext.defaultParallelism
         partitions = scan_partitions([groups[plan.number] for plan in plans], parallelism)
         with staged(self._table, partitions) as source:
-            rows = KeyedRows.of(self._table.spark, source.frame, self._key)
+            rows = KeyedRows.of(self._table.spark, source.frame, self._key, self._curve)
             group_of = [partition.group for partition in partitions]
             rows = send_to_blocks(rows, [plan.starts for plan in plans], group_of)
             number_of_block = [plan.number for plan in plans for _ in range(len(plan.starts) + 1)]

@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, column_array
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import key_columns
 from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jvm import collect_arrow, observed
+from dbt_recluster.transforms import Truncate
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -28,6 +30,7 @@ _ROW_BITS = 33
 # value. The multiplier has no small factors.
 _SCATTER = 2_654_435_761
 _NOT_UTF_8 = "recluster_not_utf_8"
+_PLACE = "place_on_curve"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class GroupSample:
     """A systematic sample of a file group: one row of each stride, sorted by the key.
 
     Attributes:
-        values: The distinct keys, ascending: one Arrow array for each key item.
+        values: The distinct keys, ascending: one Arrow array for each column that sorts rows (see ``KeyedRows.names``).
         counts: How often each key was sampled.
         rows: Rows of the group, without deleted ones.
         stride: Rows that one sampled row represents.
@@ -53,7 +56,11 @@ class GroupSample:
 
 
 def take_samples(
-    table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
+    table: IcebergTable,
+    groups: Sequence[FileGroup],
+    key: ClusterKey,
+    strides: Sequence[int],
+    curve: Curve | None = None,
 ) -> list[GroupSample]:
     """Sample one of every ``strides[i]`` rows of ``groups[i]``."""
     from pyspark.sql import functions as F
@@ -84,7 +91,26 @@ def take_samples(
         frame = frame.select("group_number", "place", *names)
         rows = collect_arrow(frame)
         has_bounds = not (is_text and observed(frame, _NOT_UTF_8))
-    return _samples(_sorted_rows(rows, names), groups, partitions, strides, has_bounds)
+    if curve is not None:
+        rows, names = _with_place(rows, names, key, curve)
+    rows = _sorted_rows(rows, names)
+    keys = [column_array(rows, name) for name in names]
+    return _samples(rows, keys, groups, partitions, strides, has_bounds)
+
+
+def _with_place(
+    rows: pa.Table, names: Sequence[str], key: ClusterKey, curve: Curve
+) -> tuple[pa.Table, list[str]]:
+    """Add the place on the curve of each row, and return the names of the columns that sort rows."""
+    leading, on_curve = names[: len(key.leading)], names[len(key.leading) :]
+    columns = []
+    for field, name in zip(key.on_curve, on_curve, strict=True):
+        values = column_array(rows, name)
+        # Bounds have truncated decimals as whole numbers; all other types compare as Spark returns them.
+        is_unscaled = isinstance(field.transform, Truncate) and pa.types.is_decimal(values.type)
+        columns.append(field.transform.values(values) if is_unscaled else values)
+    rows = rows.append_column(_PLACE, pa.array(curve.index(columns)))
+    return rows, [*leading, _PLACE, *on_curve]
 
 
 def _is_utf_8(column: str) -> str:
@@ -118,6 +144,7 @@ def _sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 def _samples(
     rows: pa.Table,
+    keys: Sequence[pa.Array],
     groups: Sequence[FileGroup],
     partitions: Sequence[ScanPartition],
     strides: Sequence[int],
@@ -125,8 +152,6 @@ def _samples(
 ) -> list[GroupSample]:
     group_number = np.asarray(rows.column("group_number").to_numpy(), dtype=np.int64)
     place = np.asarray(rows.column("place").to_numpy(), dtype=np.int64)
-    names = [name for name in rows.column_names if name.startswith("key_") and not name.endswith("_is_valid")]
-    keys = [column_array(rows, name) for name in names]
     samples, first_partition = [], 0
     for number, group in enumerate(groups):
         start, stop = np.searchsorted(group_number, [number, number + 1])

@@ -1,0 +1,177 @@
+"""Merging along a curve: the place of a row in SQL is that in NumPy, and blocks are disjoint along the curve."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tables import checksum
+
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.columns import quote_path
+from dbt_recluster.curve import Curve
+from dbt_recluster.iceberg.commit import RoundCommit
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.scan import scan_tasks
+from dbt_recluster.iceberg.recorded_levels import LevelChanges
+from dbt_recluster.iceberg.rewrite.curve_sql import place_query
+from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
+from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.session.jvm import collect_arrow
+
+SMALL_ROW_GROUPS = {
+    "write.parquet.row-group-size-bytes": 2048,
+    "write.parquet.row-group-check-min-record-count": 20,
+    "write.parquet.row-group-check-max-record-count": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def typed(spark: Any) -> Iterator[tuple[str, Any]]:
+    """A table with a column of every type that a curve may have, and its checksum; many values are NULL."""
+    schema = f"t_{uuid.uuid4().hex[:12]}"
+    spark.sql(f"create schema {schema}")
+    name = f"{schema}.typed"
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
+    spark.sql(
+        f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, u string, b binary, "
+        "n decimal(20, 3), w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, st struct<x: int, `a b`: string>) "
+        f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
+    )
+    spark.sql(
+        f"""
+            insert into {name} select /*+ repartition(3) */ id,
+              if(id % 11 = 0, null, cast(h % 500 - 250 as int)), (h - 500) * 9000000000000000,
+              case id % 9 when 0 then null when 1 then double('NaN') when 2 then double('Infinity') when 3 then -0.0
+                when 4 then 0.0 when 5 then double('-Infinity') else (h - 500) / 7.0 end,
+              case id % 13 when 0 then float('NaN') when 1 then float(-0.0) when 2 then null
+                else cast(h / 3.0 as float) end,
+              if(id % 12 = 0, null, if(id % 7 = 0, cast(unhex(lpad(hex(h * 37), 6, '8')) as string),
+                concat('a common prefix ''"\\\\ é,', h % 300))),
+              if(id % 8 = 0, null, concat('a common prefix é', h % 300)),
+              if(id % 10 = 0, null, unhex(lpad(hex(h * 61), 6, '0'))),
+              cast((h - 500) / 1000.0 as decimal(20, 3)), cast(h - 300 as decimal(38, 10)) * 100000000000000000,
+              date_add(date '1969-01-01', cast(h as int)),
+              timestamp '1969-12-20 00:00:00' + make_interval(0, 0, 0, 0, cast(h as int), 0, h / 1000.0),
+              cast(timestamp '1900-03-24 23:30:00' + make_interval(0, 0, 0, cast(h * 40 as int)) as timestamp_ntz),
+              if(id % 7 = 0, null, h % 2 = 0),
+              if(id % 8 = 0, null, named_struct('x', cast(h % 90 as int), 'a b', 'y'))
+            from (select id, xxhash64(id) & 1023 h from range(900))
+            """
+    )
+    yield name, checksum(spark, name)
+    spark.sql(f"drop schema {schema} cascade")
+
+
+def values(spark: Any, name: str, key: ClusterKey) -> tuple[pa.Array, list[pa.Array]]:
+    """The id of each row, and the items of the curve as bounds of blocks have them."""
+    columns = [f"{quote_path(field.column)} as c{place}" for place, field in enumerate(key.on_curve)]
+    rows = collect_arrow(spark.table(name).selectExpr("id", *columns)).combine_chunks()
+    arrays = [rows.column(f"c{place}").combine_chunks() for place in range(len(columns))]
+    arrays = [array.chunk(0) if isinstance(array, pa.ChunkedArray) else array for array in arrays]
+    items = [field.transform.values(array) for field, array in zip(key.on_curve, arrays, strict=True)]
+    return rows.column("id").to_numpy(), items
+
+
+def make_curve(items: Sequence[pa.Array], bits: int = 10) -> Curve:
+    curve = Curve.of(items, bits=bits)
+    assert curve is not None
+    return curve
+
+
+CURVES = [
+    ["hilbert(i, l)"],
+    ["hilbert(d, f)"],
+    ["hilbert(s, b, n)"],
+    ["hilbert(w, day, ts, tz)"],
+    ["i", "hilbert(flag, st.x)"],
+    ["hilbert(hours(ts), days(tz), months(day), i)"],
+    ["hilbert(years(ts), days(day), truncate(10, i))"],
+    ["hilbert(truncate(19, u), truncate(2, b), truncate(50, n), truncate(7, l))"],
+]
+
+
+@pytest.mark.parametrize("bits", [10, 3])
+@pytest.mark.parametrize("key", CURVES, ids=str)
+def test_the_place_in_sql_is_that_of_the_curve(
+    spark: Any, typed: tuple[str, Any], key: list[str], bits: int
+) -> None:
+    name, _ = typed
+    parsed = parse_cluster_key(key).check(IcebergTable.load(spark, name).columns())
+    ids, items = values(spark, name, parsed)
+    # Boundaries of every other value: some rows lie outside, and most are between two boundaries.
+    curve = make_curve([item.slice(100, 300) for item in items], bits)
+    expected = dict(zip(ids.tolist(), curve.index(items).tolist(), strict=True))
+    assert len(set(expected.values())) >= 8
+    types = IcebergTable.load(spark, name).columns().types
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        query = place_query(f"select * from {name}", curve, parsed, types, "place")
+        found = dict(spark.sql(f"select id, place from ({query})").collect())
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert found == expected
+
+
+def merge_groups(table: IcebergTable, key: ClusterKey) -> tuple[Any, list[FileGroup]]:
+    blocks = read_blocks(table, key)
+    assert blocks.snapshot_id is not None
+    columns = [field.column for field in key.fields]
+    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
+    groups = []
+    for code in np.unique(blocks.partition):
+        own = blocks.take(blocks.partition == code)
+        groups.append(file_group(tasks, own.path.to_pylist(), int(own.spec_id[0]), 1, 1))
+    return blocks, groups
+
+
+def merge_all(
+    spark: Any, name: str, key: str | list[str], block_rows: int, curve: Curve | None = None
+) -> tuple[Curve, list[list[str]]]:
+    """Merge each partition of a table as one group; return the curve and the paths of each group's files."""
+    table = IcebergTable.load(spark, name)
+    parsed = parse_cluster_key(key).check(table.columns())
+    curve = curve or make_curve(values(spark, name, parsed)[1])
+    blocks, groups = merge_groups(table, parsed)
+    merged = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), curve=curve).merge(
+        blocks.snapshot_id, groups
+    )
+    levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
+    RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
+    return curve, [[file.location() for file in group.files] for group in merged]
+
+
+def check_blocks(
+    spark: Any, name: str, key: str | list[str], curve: Curve, sets: list[list[str]], block_rows: int
+) -> None:
+    """Check that blocks are disjoint along the leading columns and the curve, sorted, and of the right size."""
+    parsed = parse_cluster_key(key).check(IcebergTable.load(spark, name).columns())
+    ids, items = values(spark, name, parsed)
+    place = dict(zip(ids.tolist(), curve.index(items).tolist(), strict=True))
+    leading = "".join(f"{quote_path(field.column)}, " for field in parsed.leading)
+    order = f"dense_rank() over (order by {leading}1)" if leading else "0"
+    inside: dict[str, list[tuple[int, int]]] = {}
+    for row in spark.sql(f"select _file, _pos, id, {order} r from {name} order by _file, _pos").collect():
+        inside.setdefault(row._file, []).append((row.r, place[row.id]))
+    for files in sets:
+        ranks = [inside[path] for path in files]
+        assert all(block == sorted(block) for block in ranks)
+        assert all(left[-1] <= right[0] for left, right in pairwise(ranks))
+        assert all(len(block) <= block_rows for block in ranks)
+        assert all(len(block) >= block_rows / 2 for block in ranks)
+
+
+@pytest.mark.parametrize("key", CURVES, ids=str)
+def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str]) -> None:
+    name, before = typed
+    for block_rows in (110, 170):
+        curve, sets = merge_all(spark, name, key, block_rows)
+        assert checksum(spark, name) == before
+        check_blocks(spark, name, key, curve, sets, block_rows)
