@@ -58,6 +58,7 @@ def main() -> None:
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Return the figures of every table."""
     from dbt_recluster.adapter.connections import embedded
+    from dbt_recluster.iceberg.session.jvm import collect_arrow
 
     source = directory / "tpch"
     generator = Path(sys.executable).with_name("tpchgen-cli")
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     spark.sql("create schema if not exists db")
     lines = spark.read.parquet(str(source / "lineitem.parquet"))
     names = options.key.split(",")
-    rows = lines.select(*names).sample(0.05, seed=0).toArrow()
+    rows = collect_arrow(lines.select(*names).sample(0.05, seed=0))
     kinds: dict[str, tuple[str, float | None]] = {
         "hilbert 4": (f"hilbert({', '.join(names)})", 4),
         "hilbert 2": (f"hilbert({', '.join(names)})", 2),

@@ -160,7 +160,8 @@ class PlannedRound:
 def _outermost(column: pa.Array, unknown: BoolArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:
     """Return the block of each set with the least, or the greatest, bound of a column: int64 (sets,)."""
     rank = np.empty(len(column), np.int64)
-    rank[np.asarray(pc.sort_indices(column, null_placement="at_start"))] = np.arange(len(column))
+    rank[np.asarray(pc.sort_indices(column))] = np.arange(len(column))
+    rank[np.asarray(column.is_null())] = -1
     rank[unknown] = len(column)
     return np.array(
         [members[(np.argmax if is_upper else np.argmin)(rank[members])] for members in sets], np.int64

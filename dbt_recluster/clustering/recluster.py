@@ -310,7 +310,7 @@ class Recluster:
         try:
             groups = planned.file_groups()
             target = self._change.pending(table)
-            merger = Merger(table, self._table.key, limits, progress, target)
+            merger = Merger(table, self._table.key, limits, progress, target, self._table.curve)
             return merger.merge(snapshot_id, groups)
         except Exception as e:
             self._raise_if_changed(snapshot_id, groups, schema_id, e)

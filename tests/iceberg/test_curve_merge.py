@@ -41,7 +41,8 @@ def typed(spark: Any) -> Iterator[tuple[str, Any]]:
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
     spark.sql(
         f"create table {name} (id bigint, i int, l bigint, d double, f float, s string, u string, b binary, "
-        "n decimal(20, 3), w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, st struct<x: int, `a b`: string>) "
+        "n decimal(20, 3), w decimal(38, 10), day date, ts timestamp, tz timestamp_ntz, flag boolean, "
+        "st struct<x: int, `a b`: string>) "
         f"using iceberg tblproperties ({listed}, 'write.distribution-mode' = 'none')"
     )
     spark.sql(
