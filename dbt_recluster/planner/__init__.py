@@ -2,6 +2,7 @@
 
 from dbt_recluster.exceptions import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.curve_information import CurveInformation, curve_information
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information, read_depth
 from dbt_recluster.planner.planning import BlockSet, Plan, plan
 from dbt_recluster.planner.policy import (
@@ -19,6 +20,7 @@ __all__ = [
     "Blocks",
     "BoundsError",
     "ClusteringInformation",
+    "CurveInformation",
     "Plan",
     "PlannerError",
     "Policy",
@@ -28,6 +30,7 @@ __all__ = [
     "best_threshold",
     "clustering_information",
     "costs_by_threshold",
+    "curve_information",
     "plan",
     "read_costs",
     "read_depth",
