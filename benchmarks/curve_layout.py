@@ -7,58 +7,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from dbt_recluster.hilbert import hilbert_index
+from dbt_recluster.curve import BITS, Curve
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-BITS = 10
 _SAMPLE = 20_000
 # A merge cuts at the border of the largest cell that lies between this share of a full block and a full block.
 CUT_FROM = 0.7
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A Hilbert curve over equal shares of each column.
+def arrow(columns: Sequence[IntArray]) -> list[pa.Array]:
+    """Columns as a curve takes them."""
+    return [pa.array(column) for column in columns]
 
-    Attributes:
-        boundaries: For each column, ascending int64 (2**bits - 1,). A value's rank is the number of boundaries that
-            are not above it, so values outside go to the end parts.
-        bits: The columns have 2**bits parts each.
-    """
 
-    boundaries: list[IntArray]
-    bits: int = BITS
-
-    @classmethod
-    def of(
-        cls, columns: Sequence[IntArray], bits: int = BITS, weight: Sequence[FloatArray] | None = None
-    ) -> Curve:
-        """Cut columns into equal shares of these rows, or of a sample where they are many."""
-        random = np.random.default_rng(0)
-        boundaries = []
-        for place, column in enumerate(columns):
-            if weight is None and len(column) > _SAMPLE:
-                column = random.choice(column, _SAMPLE, replace=False)
-            order = np.argsort(column, kind="stable")
-            total = np.cumsum(np.ones(len(column)) if weight is None else weight[place][order])
-            share = np.arange(1, 1 << bits) / (1 << bits) * total[-1]
-            boundaries.append(column[order][np.searchsorted(total, share, side="right")])
-        return cls(boundaries, bits)
-
-    def ranks(self, columns: Sequence[IntArray]) -> list[IntArray]:
-        """The part that each value lies in: int64 (n,) for each column."""
-        return [
-            np.searchsorted(ends, column, side="right")
-            for ends, column in zip(self.boundaries, columns, strict=True)
-        ]
-
-    def index(self, columns: Sequence[IntArray]) -> IntArray:
-        """The place of each row on the curve: int64 (n,)."""
-        return hilbert_index(self.ranks(columns), self.bits)
+def curve_of(columns: Sequence[IntArray], bits: int = BITS) -> Curve:
+    """Cut columns into equal shares of these rows, or of a sample where they are many."""
+    random = np.random.default_rng(0)
+    curve = Curve.of(
+        arrow([c if len(c) <= _SAMPLE else random.choice(c, _SAMPLE, replace=False) for c in columns]),
+        bits=bits,
+    )
+    assert curve is not None
+    return curve
 
 
 def z_order(columns: Sequence[IntArray]) -> IntArray:
@@ -143,6 +118,12 @@ class Table:
         """Rows of every block: int64 (blocks,)."""
         return np.array([len(rows) for rows in self.rows])
 
+    @property
+    def bounds(self) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray], IntArray]:
+        """What the planner is told of all blocks: lower bounds, upper bounds, none of them unknown, and rows."""
+        known = [np.zeros(len(self), np.bool_)] * len(self.columns)
+        return arrow(list(self.lower.T)), arrow(list(self.upper.T)), known, self.sizes
+
     def all_rows(self) -> list[IntArray]:
         """The columns of the rows loaded so far."""
         return [column[: self.loaded] for column in self.columns]
@@ -180,7 +161,7 @@ class Table:
             setattr(self, name, getattr(self, name)[kept])
         for members, level in sets:
             rows = np.concatenate([old[place] for place in members])
-            place = curve.index([column[rows] for column in self.columns])
+            place = curve.index(arrow([column[rows] for column in self.columns]))
             order = np.argsort(place, kind="stable")
             cuts = even_cuts(len(rows), self.block_rows)
             if cells:

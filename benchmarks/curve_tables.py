@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from curve_boundaries import MOST_CHARACTERS, boundaries, encode, samples
 from curve_boxes import boxes_depth
-from curve_drift import unevenness
 from curve_layout import (
-    Curve,
     FloatArray,
     IntArray,
     Queries,
     Table,
+    arrow,
     cell_cuts,
+    curve_of,
     even_cuts,
     sorted_table,
     z_order,
@@ -27,14 +28,15 @@ from curve_planning import (
     by_boxes,
     by_rows,
     by_runs,
-    extents_along_curve,
     rank_boxes,
     recluster,
 )
-from curve_report import at_once_by_boxes, points_by_boxes
 from curve_workloads import WORKLOADS
 
-from dbt_recluster.planner import Blocks, Policy, plan
+from dbt_recluster.curve import Curve
+from dbt_recluster.planner import Blocks, Policy, curve_information, plan
+from dbt_recluster.planner.curves import extents_along_curve
+from dbt_recluster.planner.evenness import unevenness
 
 
 @dataclass(frozen=True)
@@ -130,12 +132,12 @@ def _cut_figures(
 ) -> list[float]:
     columns = workload(np.random.default_rng(1), blocks * 256, dimensions, 50)
     queries = Queries.of(columns, 1_000)
-    curve = Curve.of(columns)
-    key = curve.index(columns)
+    curve = curve_of(columns)
+    key = curve.index(arrow(columns))
     table = sorted_table(columns, 256, key, cut(np.sort(key), dimensions))
     opened = queries.opened(table)
     z = queries.opened(sorted_table(columns, 256, z_order(columns)))
-    z_of_ranks = queries.opened(sorted_table(columns, 256, z_order(curve.ranks(columns))))
+    z_of_ranks = queries.opened(sorted_table(columns, 256, z_order(curve.ranks(arrow(columns)))))
     power, point = 1 - 1 / dimensions, float(opened[:-1].mean())
     read = float(np.mean([_rows_read(table, queries.points[column], column) for column in range(dimensions)]))
     return [
@@ -162,7 +164,7 @@ def table_parts(_: Scale) -> None:
             columns = WORKLOADS[name](np.random.default_rng(1), 1_024 * 64, dimensions, 50)
             queries, points = Queries.of(columns, 2_000), []
             for bits in (10, 8, 7, 6, 5, 4, 3):
-                key = Curve.of(columns, bits).index(columns)
+                key = curve_of(columns, bits).index(arrow(columns))
                 order = np.lexsort([*columns[::-1], key])
                 table = Table(columns, 64, loaded=len(key))
                 table.add(order, cell_cuts(key[order], dimensions, 64))
@@ -178,8 +180,8 @@ def table_borders(_: Scale) -> None:
     for dimensions in (2, 3, 4):
         for name in WORKLOADS:
             columns = WORKLOADS[name](np.random.default_rng(1), 400 * 256, dimensions, 50)
-            curve = Curve.of(columns)
-            key = curve.index(columns)
+            curve = curve_of(columns)
+            key = curve.index(arrow(columns))
             ordered = np.sort(key)
             table = sorted_table(columns, 256, key, cell_cuts(ordered, dimensions, 256))
             true = by_rows(table, curve)[0]
@@ -223,8 +225,8 @@ def table_rest(scale: Scale) -> None:
             columns = WORKLOADS[name](
                 np.random.default_rng(1), scale.loads * 8 * 256, dimensions, scale.loads
             )
-            curve, cells = Curve.of(columns), []
-            key = curve.index(columns)
+            curve, cells = curve_of(columns), []
+            key = curve.index(arrow(columns))
             for depth in depths:
                 table, endless = Table(columns, 256), 0
                 for _ in range(scale.loads):
@@ -243,7 +245,7 @@ def table_stale(_: Scale) -> None:
     shares = [random.random(400 * 256) for _ in range(2)]
     domain = 1 << 20
     drawn = [(share * domain).astype(np.int64) for share in shares]
-    stale = Curve.of(drawn)
+    stale = curve_of(drawn)
     cases: dict[str, tuple[FloatArray, FloatArray]] = {
         **{
             f"{beyond:.0%} beyond the last": (shares[0] / (1 - beyond), shares[1])
@@ -254,12 +256,13 @@ def table_stale(_: Scale) -> None:
     }
     for label, moved in cases.items():
         columns = [(share * domain).astype(np.int64) for share in moved]
-        queries, fresh = Queries.of(columns, 2_000), Curve.of(columns)
+        queries, fresh = Queries.of(columns, 2_000), curve_of(columns)
         opened, uneven = [], []
         for curve in (stale, fresh):
-            key = curve.index(columns)
+            key = curve.index(arrow(columns))
             opened.append(queries.opened(sorted_table(columns, 256, key, cell_cuts(np.sort(key), 2, 256))))
-            uneven.append(unevenness(columns, [np.ones(len(key))] * 2, curve, 400))
+            ranks = curve.ranks(arrow(columns))
+            uneven.append(unevenness(ranks, [np.ones(len(key))] * 2, curve.bits, 400))
         rows.append(
             [
                 label,
@@ -299,8 +302,8 @@ def table_report(scale: Scale) -> None:
             columns = WORKLOADS[name](
                 np.random.default_rng(1), scale.loads * 8 * 256, dimensions, scale.loads
             )
-            curve, queries = Curve.of(columns), Queries.of(columns, 2_000)
-            key = curve.index(columns)
+            curve, queries = curve_of(columns), Queries.of(columns, 2_000)
+            key = curve.index(arrow(columns))
             at_once = queries.opened(sorted_table(columns, 256, key))
             for label, depth in (("depth 4", 4.0), ("depth 2", 2.0), ("unsorted", None)):
                 table = Table(columns, 256)
@@ -308,8 +311,11 @@ def table_report(scale: Scale) -> None:
                     table.load(8 * 256, None if depth is None else key, known=depth is not None)
                     if depth is not None:
                         recluster(table, curve, "a'", depth)
-                real, seen = queries.opened(table), points_by_boxes(table, curve)
-                ratios = (seen / real, at_once_by_boxes(table, curve) / at_once)
+                seen = curve_information(curve, *table.bounds, block_rows=256)
+                ratios = (
+                    np.array([*seen.point_blocks, seen.box_blocks]) / queries.opened(table),
+                    np.array([*seen.sorted_point_blocks, seen.sorted_box_blocks]) / at_once,
+                )
                 cells = [
                     " / ".join(f"{value:.2f}" for value in part)
                     for ratio in ratios
@@ -360,14 +366,14 @@ def _runs(
     """Boxes of runs of eight rows a block, as ranks: lower, upper, rows, level, run."""
     random = np.random.default_rng(blocks)
     domain = 1 << 10
-    curve = Curve([np.arange(1, domain)] * dimensions)
+    curve = Curve((pa.array(np.arange(1, domain)),) * dimensions)
     lower: list[list[IntArray]] = [[] for _ in range(dimensions)]
     upper: list[list[IntArray]] = [[] for _ in range(dimensions)]
     levels, sizes = [12, 6, 3, 1, 0, 0], [0.7, 0.2, 0.05, 0.025, 0.0125, 0.0125]
     counts = [int(share * blocks) for share in sizes]
     for count in counts:
         columns = [random.integers(0, domain, count * 8) for _ in range(dimensions)]
-        order = np.argsort(curve.index(columns), kind="stable")
+        order = np.argsort(curve.index(arrow(columns)), kind="stable")
         for place, column in enumerate(columns):
             parts = column[order].reshape(count, 8)
             lower[place].append(parts.min(axis=1))

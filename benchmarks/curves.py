@@ -18,14 +18,13 @@ from pathlib import Path
 
 import curve_tables
 import numpy as np
-from curve_drift import first_curve, renewed
-from curve_layout import Curve, FloatArray, IntArray, Queries, Table, sorted_table, z_order
-from curve_planning import WAYS, loads_as_runs, rank_boxes, recluster
+from curve_layout import FloatArray, IntArray, Queries, Table, arrow, curve_of, sorted_table, z_order
+from curve_planning import WAYS, rank_boxes, recluster
 from curve_tables import Scale, markdown
 from curve_workloads import WORKLOADS, lineitem
 
-# A curve is renewed where a column lies this many times less evenly on it than on a fresh one.
-RENEWED = 1.15
+from dbt_recluster.planner.curves import MOST_UNEVEN, loads_as_runs, renewed
+
 _DIRECTORY = Path(__file__).parent / "out"
 
 
@@ -109,12 +108,12 @@ class Loads:
                 curve is that of all rows.
         """
         table = Table(self.columns, self.block_rows)
-        curve = Curve.of(self.columns) if most is None else first_curve(table, self.rows)
+        curve = curve_of(self.columns if most is None else [column[: self.rows] for column in self.columns])
         opened, blocks, rounds, renewals = [], [], 0, 0
-        key = None if arrival != "curve" or most else curve.index(self.columns)
+        key = None if arrival != "curve" or most else curve.index(arrow(self.columns))
         for number in range(self.count):
             if arrival == "curve" and most:
-                key = curve.index(self.columns)
+                key = curve.index(arrow(self.columns))
             elif arrival.startswith("column"):
                 key = self.columns[int(arrival[-1])]
             before = len(table)
@@ -123,9 +122,9 @@ class Loads:
                 boxes = [[column[before:] for column in bounds] for bounds in rank_boxes(table, curve)]
                 table.run[before:] = loads_as_runs(*boxes, table.run[before:], curve.bits)
             if most:
-                fresh = renewed(table, curve, most)
-                renewals += fresh is not curve
-                curve = fresh
+                fresh = renewed(curve, *table.bounds, most=most)
+                renewals += fresh is not None
+                curve = fresh or curve
             rounds += recluster(table, curve, way, depth)
             opened.append(self.opened(table, number))
             blocks.append(len(table))
@@ -172,8 +171,8 @@ def plain_key(columns: list[IntArray]) -> IntArray:
 
 SORTS: dict[str, Callable[[list[IntArray]], IntArray]] = {
     "Iceberg's z-order": z_order,
-    "z-order of ranks": lambda columns: z_order(Curve.of(columns).ranks(columns)),
-    "Hilbert": lambda columns: Curve.of(columns).index(columns),
+    "z-order of ranks": lambda columns: z_order(curve_of(columns).ranks(arrow(columns))),
+    "Hilbert": lambda columns: curve_of(columns).index(arrow(columns)),
     "plain key": plain_key,
     "plain key, reversed": lambda columns: plain_key(columns[::-1]),
 }
@@ -287,7 +286,7 @@ def table_tpch(scale: Scale) -> None:
         table = [row(f"{label}, after each load", result, z, hilbert) for label, result in baselines.items()]
         for depth in (4, 2):
             for way in ("a", "a'", "b"):
-                result = loads.reclustered(way, depth, runs="detected", most=RENEWED)
+                result = loads.reclustered(way, depth, runs="detected", most=MOST_UNEVEN)
                 table.append(row(f"depth {depth}, {way}", result, z, hilbert))
         markdown(f"lineitem, scale {scale.lineitem:g}, by {', '.join(key)}", HEADINGS, table)
 
