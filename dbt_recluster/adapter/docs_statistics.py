@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
+from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.text import size
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
         ClusterKeyError: The table has no cluster key to measure by.
     """
     information = table_information(clustered)
+    curve = information.get("curve")
     rounds = [entry for entry in table_history(clustered) if entry.is_recluster]
     last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"
     statistics = (
@@ -40,7 +42,18 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
             "average_depth",
             "Average depth",
             information["average_depth"],
-            "How many blocks a query for one key opens.",
+            "How many blocks lie over one place of the curve."
+            if curve
+            else "How many blocks a query for one key opens.",
+        ),
+        *(
+            (
+                f"opened_{number}",
+                f"Blocks that {name} opens",
+                now,
+                f"{then:g} if the whole table were sorted at once.",
+            )
+            for number, (name, now, then) in enumerate(opened_on_curve(curve) if curve else ())
         ),
         (
             "clustering_ratio",

@@ -34,8 +34,7 @@ def bounds_along_curve(key: ClusterKey, curve: Curve | None, blocks: BlockMetada
     leading = len(key.leading)
     lower, upper, unbounded = blocks.lower[:leading], blocks.upper[:leading], blocks.unbounded[:leading]
     columns = curve_columns(key, blocks)
-    if curve is None or not is_curve_of(curve, key, blocks):
-        curve = curve_of_bounds(*columns, blocks.rows)
+    curve = curve_over(curve, key, blocks)
     first, last = Boxes.of(curve, *columns)
     group, is_one = _groups(blocks.partition, lower, upper, unbounded)
     is_load = is_one & (run <= 0) & (blocks.added_by > 0)
@@ -51,6 +50,13 @@ def bounds_along_curve(key: ClusterKey, curve: Curve | None, blocks: BlockMetada
     begin, end = extents_along_curve(first, last, known, curve.bits)
     none = np.zeros(len(begin), np.bool_)
     return [*lower, pa.array(begin)], [*upper, pa.array(end)], [*unbounded, none], run
+
+
+def curve_over(curve: Curve | None, key: ClusterKey, blocks: BlockMetadata) -> Curve:
+    """Return a table's curve, or one that is drawn from the blocks' bounds if it is None or of other types."""
+    if curve is not None and is_curve_of(curve, key, blocks):
+        return curve
+    return curve_of_bounds(*curve_columns(key, blocks), blocks.rows)
 
 
 def is_curve_of(curve: Curve, key: ClusterKey, blocks: BlockMetadata) -> bool:

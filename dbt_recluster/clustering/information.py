@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from dbt_recluster.clustering.curve_blocks import curve_columns, curve_over
 from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import clustering_information as metrics
+from dbt_recluster.planner import curve_information
+from dbt_recluster.planner.curve_reads import curve_groups
 
 
 def table_information(
@@ -33,6 +37,8 @@ def table_information(
         snapshot_id: The snapshot that is measured; None for a table that was never written.
         snapshot_at: When it was committed, ISO 8601 in UTC, or None.
         share_wasted: As in ``clustering_reads``; only where reads of the key are known and there is no ``where``.
+        curve: Under a key with a curve, the fields of :class:`dbt_recluster.planner.CurveInformation`, those of points
+            by column.
 
         And the fields of :class:`dbt_recluster.planner.ClusteringInformation`.
 
@@ -44,16 +50,19 @@ def table_information(
     if block_rows is None:
         block_rows = option.recorded(table.iceberg.properties)
     block_rows = option.read("block_rows", block_rows)
+    blocks = table.blocks(where)
     measured = metrics(
-        table.blocks(where).blocks,
+        blocks.blocks,
         block_rows,
         table.block_bytes,
         table.row_group_bytes,
         is_sorted=is_cluster_key(table.iceberg, table.key),
     ).as_dict()
+    if table.key.curve:
+        measured["curve"] = _on_curve(table, blocks.metadata.take(blocks.eligible), block_rows)
     snapshot = table.iceberg.current_snapshot()
-    if table.key_reads is not None and where is None:
-        measured["share_wasted"] = reads_information(table).share_wasted
+    if where is None and (share := reads_information(table).share_wasted) is not None:
+        measured["share_wasted"] = share
     return {
         "table": table.name,
         "cluster_key": str(table.key),
@@ -64,6 +73,24 @@ def table_information(
         "snapshot_at": snapshot.at.isoformat() if snapshot else None,
         **measured,
     }
+
+
+def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> dict[str, Any]:
+    """Return what reads of the columns of a curve open, now and in the table sorted at once."""
+    key, rows = table.key, int(blocks.rows.sum())
+    curve = curve_over(table.curve, key, blocks)
+    full = (
+        min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum()))) if rows else block_rows
+    )
+    group = curve_groups(blocks.partition, blocks.lower[: len(key.leading)], blocks.rows, max(1, full))
+    information = curve_information(
+        curve, *curve_columns(key, blocks), blocks.rows, max(1, full), group
+    ).as_dict()
+    by_column = {
+        name: dict(zip(map(str, key.on_curve), information[name], strict=True))
+        for name in ("point_blocks", "sorted_point_blocks")
+    }
+    return {**information, **by_column}
 
 
 def count_blocks_opened(table: ClusteredTable, where: str) -> int:

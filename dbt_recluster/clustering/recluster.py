@@ -108,7 +108,7 @@ class Recluster:
 
     def _loss(self) -> int | None:
         """Bytes a day by which reclustering costs more than it saves reads, or None."""
-        if self._table.key_reads is None:
+        if self._table.reads.restricting(self._table.key).reads is None:
             return None
         try:
             balance = CostModel(self._table, self._options.policy).balance()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,10 @@ from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.planner import Blocks, Reads
 from dbt_recluster.planner.arrays import Sweep
+from dbt_recluster.planner.curve_reads import Bounds
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
 _LABELS = 4
@@ -44,14 +45,6 @@ class Layout:
     at: Any
     depth: IntArray
     ends: Any = None
-
-
-class _Bounds(NamedTuple):
-    """The bounds of n blocks: for each column of an axis Arrow arrays (n,), and where upper ones are unknown."""
-
-    lower: list[pa.Array]
-    upper: list[pa.Array]
-    unbounded: list[BoolArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,17 +126,17 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
     return (snapshots[first - 1].id, snapshots[last].id) if first else None
 
 
-def _axis_bounds(table: ClusteredTable, moment: SnapshotBlocks) -> _Bounds:
+def _axis_bounds(table: ClusteredTable, moment: SnapshotBlocks) -> Bounds:
     """Return the bounds of all blocks on the axis of the figures: of the key, or of the places on its curve."""
     metadata = moment.metadata
     if not table.key.curve:
-        return _Bounds(metadata.lower, metadata.upper, metadata.unbounded)
+        return Bounds(metadata.lower, metadata.upper, metadata.unbounded)
     lower, upper, unbounded, _ = bounds_along_curve(table.key, table.curve, metadata, moment.blocks.run)
-    return _Bounds(lower, upper, unbounded)
+    return Bounds(lower, upper, unbounded)
 
 
 def _layouts(
-    bounds: Sequence[_Bounds], moments: Sequence[SnapshotBlocks], reads: Reads | None
+    bounds: Sequence[Bounds], moments: Sequence[SnapshotBlocks], reads: Reads | None
 ) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
     one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
@@ -167,9 +160,7 @@ def _layouts(
     return layouts
 
 
-def _positions(
-    bounds: Sequence[_Bounds], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int
-) -> Any:
+def _positions(bounds: Sequence[Bounds], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int) -> Any:
     """Return the position of each rank, 0 to 1 and true to scale, or None if only the ranks can be drawn.
 
     Only a single number or time has a scale, and a scale that puts nearly all blocks into a corner would hide them.
@@ -205,7 +196,7 @@ def _numbers(column: pa.Array) -> Any:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
-def _joined(moments: Sequence[_Bounds], reads: Reads | None) -> Blocks:
+def _joined(moments: Sequence[Bounds], reads: Reads | None) -> Blocks:
     """Put the blocks of several moments on one axis."""
     items = range(len(moments[0].lower))
 

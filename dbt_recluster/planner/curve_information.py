@@ -25,7 +25,7 @@ from dbt_recluster.planner.ranks import rank_column
 _POINTS, _LEAST_POINTS, _MOST_POINTS = 8, 3, 1 << 21
 # Places of a point within a part of a column.
 _PLACE_BITS = 4
-_PLACES = 1 << _PLACE_BITS
+PLACES = 1 << _PLACE_BITS
 # Boxes that reads ask for, and how much of each column they take.
 _QUERIES, _SIDE = 256, 0.01
 # Steps of a sequence that fills a square, a cube and so on evenly (Roberts, "The unreasonable effectiveness of
@@ -92,7 +92,7 @@ def curve_information(
         _point_blocks(ends, low, high, unknown, SpreadRows.of(low_rank, high_rank, rows, curve.bits))
         for ends, low, high, unknown, low_rank, high_rank in columns
     ]
-    points = _Points.of(boxes, np.maximum(rows, 1), partition, curve)
+    points = Points.of(boxes, np.maximum(rows, 1), partition, curve)
     queries = points.queries(curve.bits)
     sorted_lower, sorted_upper = points.sorted_at_once(block_rows)
     return CurveInformation(
@@ -100,8 +100,8 @@ def curve_information(
         tuple(map(rounded, opened)),
         rounded(
             _box_blocks(
-                [_PLACES * low for low in boxes.lower],
-                [_PLACES * (high + 1) - 1 for high in boxes.upper],
+                [PLACES * low for low in boxes.lower],
+                [PLACES * (high + 1) - 1 for high in boxes.upper],
                 queries,
             )
         ),
@@ -153,11 +153,11 @@ def _box_blocks(
 
 
 @dataclass(frozen=True, eq=False)
-class _Points:
+class Points:
     """Points that lie evenly in the boxes of blocks, in the order of the curve.
 
     Attributes:
-        places: Ranks times `_PLACES` and places within the part, int64 (m,) for each column.
+        places: Ranks times `PLACES` and places within the part, int64 (m,) for each column.
         weight: Rows that each point stands for, float64 (m,).
         partition: int64 (m,), ascending.
     """
@@ -167,7 +167,7 @@ class _Points:
     partition: IntArray
 
     @classmethod
-    def of(cls, boxes: Boxes, rows: IntArray, partition: IntArray | None, curve: Curve) -> _Points:
+    def of(cls, boxes: Boxes, rows: IntArray, partition: IntArray | None, curve: Curve) -> Points:
         """Choose points for blocks of these rows and partitions, int64 (n,) each."""
         count = min(_POINTS, max(_LEAST_POINTS, _MOST_POINTS // len(rows)))
         number = np.arange(len(rows) * count)
@@ -179,10 +179,10 @@ class _Points:
             is_alone = np.bincount(full) > 1
             share = (0.5 + number * step**power) % 1
             low, high = np.repeat(low, count), np.repeat(high, count)
-            place = ((low + share * (high - low + 1)) * _PLACES).astype(np.int64)
+            place = ((low + share * (high - low + 1)) * PLACES).astype(np.int64)
             # A value that fills more than a part is in the last one, alone.
-            part = full[place // _PLACES]
-            places.append(np.where(is_alone[part], part * _PLACES, place))
+            part = full[place // PLACES]
+            places.append(np.where(is_alone[part], part * PLACES, place))
         index = hilbert_index(places, curve.bits + _PLACE_BITS)
         of_point = np.repeat(np.zeros_like(rows) if partition is None else partition, count)
         order = np.lexsort((index, of_point)) if of_point.any() else np.argsort(index, kind="stable")
@@ -195,7 +195,7 @@ class _Points:
         share = (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1]
         centre = np.minimum(np.searchsorted(total, share), len(total) - 1)
         centres = np.stack([column[centre] for column in self.places])
-        half = int(_SIDE / 2 * _PLACES * (1 << bits))
+        half = int(_SIDE / 2 * PLACES * (1 << bits))
         return centres - half, centres + half
 
     def sorted_at_once(self, block_rows: int) -> tuple[list[FloatArray], list[FloatArray]]:

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
+from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths, undone_text
 from dbt_recluster.text import count_noun, size
 
@@ -80,6 +81,7 @@ def _table(number: int, report: ReportData) -> dict[str, Any]:
         "name": _breakable(report.table),
         "relation": report.table,
         "key": information["cluster_key"],
+        "axis": "curve" if "curve" in information else "key",
         "partitions": report.partitions,
         "suspended": report.suspended,
         "empty": not information["total_block_count"],
@@ -136,6 +138,10 @@ def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str
     amplification = report.history[-1].write_amplification if report.history else 0.0
     facts = [
         ("average depth", _number(values["average_depth"])),
+        *(
+            (f"{name} opens", f"{_number(now)} ({_number(then)} sorted at once)")
+            for name, now, then in (opened_on_curve(values["curve"]) if values.get("curve") else ())
+        ),
         *([("read depth", _number(values["read_depth"]))] if "read_depth" in values else []),
         ("depth of 95 %", str(values["p95_depth"])),
         ("clustering ratio", f"{values['clustering_ratio']:.0f} %"),

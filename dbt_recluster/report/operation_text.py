@@ -62,6 +62,7 @@ def information(values: Mapping[str, Any]) -> str:
         ),
         *([("rows undone", undone_text(values["rows_undone"]))] if values["rows_undone"] else []),
         ("average depth", f"{values['average_depth']:g}"),
+        *_curve_figures(values.get("curve")),
         *([("read depth", f"{values['read_depth']:g}")] if "read_depth" in values else []),
         *([("wasted", f"{values['share_wasted']:.1%}")] if "share_wasted" in values else []),
         *([("read of one key", _key_read(values))] if "key_read_bytes" in values else []),
@@ -83,6 +84,25 @@ def information(values: Mapping[str, Any]) -> str:
 def _key_read(values: Mapping[str, Any]) -> str:
     opened = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
     return f"about {opened}, by the sizes of files"
+
+
+def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Write what reads of the columns of a curve open."""
+    if curve is None:
+        return []
+    return [
+        (name, f"opens {now:.1f} blocks, {then:.1f} sorted at once")
+        for name, now, then in opened_on_curve(curve)
+    ]
+
+
+def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """Return each kind of read of a curve's columns, and the blocks that it opens now and in a table sorted at once."""
+    points = [
+        (f"one value of {column}", now, curve["sorted_point_blocks"][column])
+        for column, now in curve["point_blocks"].items()
+    ]
+    return [*points, ("1 % of each of them", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
 def measure(name: str) -> Callable[[Mapping[str, Any]], str]:

@@ -233,7 +233,8 @@ class CostModel:
             recluster but nothing was loaded.
         """
         week, replay = self._week, self._replay
-        if not is_cluster_key(self._table.iceberg, self._table.key) or self._table.key_reads is None:
+        table = self._table
+        if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
             return None
         if not week.rounds:
             return Balance(0, 0)

@@ -103,10 +103,9 @@ class KeyTrial:
         opened = predicate.may_match(iceberg, self._metadata)
         return _Query(expression_json(iceberg, predicate), read.weight, opened)
 
-    def curve(self, items: tuple[int, ...]) -> KeyCandidate | None:
-        """Try a curve over the columns at these positions, or return None if one of them has no value."""
-        curve = self._rows.curve([self._names[item] for item in items])
-        return None if curve is None else self.candidate(items, curve)
+    def curve(self, items: tuple[int, ...]) -> KeyCandidate:
+        """Try a curve over the columns at these positions."""
+        return self.candidate(items, self._rows.curve([self._names[item] for item in items]))
 
     def candidate(self, items: tuple[int, ...], curve: Curve | None = None) -> KeyCandidate:
         """Try the key of the columns at these positions, or a curve over them.

@@ -99,8 +99,8 @@ class SampledRows:
             rows -= total(metadata.deleted_rows)
         return rows, np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
 
-    def curve(self, names: Sequence[str]) -> Curve | None:
-        """Return the curve over some columns, by the values of their bounds; None if one of them has no value."""
+    def curve(self, names: Sequence[str]) -> Curve:
+        """Return the curve over some columns, by the values of their bounds."""
         return Curve.of(self._values(names))
 
     def _values(self, names: Sequence[str]) -> list[pa.Array]:

@@ -104,7 +104,7 @@ def suggest_key(
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
     curves = [trial.curve(items) for items in combinations(sorted(best), 2)] if tried else []
-    candidates = _ranked([*singles.values(), *pairs], [key for key in curves if key is not None])
+    candidates = _ranked([*singles.values(), *pairs], curves)
     return Suggestion(
         table.name,
         len(metadata),

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from dbt_recluster.clustering.curve_blocks import curve_over
 from dbt_recluster.clustering.reads.recorded import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import ReadCosts, read_costs
+from dbt_recluster.planner.curve_reads import Bounds, curve_groups, curve_read_costs
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,14 @@ class ReadsInformation:
 
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
-    """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned."""
+    """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned.
+
+    Under a key with a curve, a read opens the blocks whose bounds of every column of the key meet its range.
+    """
     metadata, restricting = table.current_blocks().metadata, table.reads.restricting(table.key)
     opened = _opened(table, metadata)
-    with_ends = set(map(id, restricting.ranges))
-    others = [_information(read) for read in table.reads.ranges if id(read) not in with_ends]
+    of_key = set(map(id, restricting.ranges)) if opened else set()
+    others = [_information(read) for read in table.reads.ranges if id(read) not in of_key]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
@@ -93,7 +98,8 @@ def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[
         metadata: The blocks that they open.
 
     Returns:
-        The bytes, and the bytes for each unit of depth above 1.
+        The bytes, and the bytes for each unit of depth above 1; under a key with a curve, those that they open in a
+        table sorted at once.
     """
     costs, recorded = _costs(table, metadata), table.reads.recorded
     if costs is None or not len(metadata):
@@ -104,12 +110,20 @@ def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[
 
 def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
     """Return what the reads that restrict the key open, in their order; None if there are none."""
-    reads = table.reads.restricting(table.key).reads
-    if reads is None or table.key.curve:
+    key, reads = table.key, table.reads.restricting(table.key).reads
+    if reads is None:
         return None
-    return read_costs(
-        metadata.lower, metadata.upper, metadata.bytes, reads, metadata.partition, metadata.unbounded
-    )
+    if not key.curve:
+        return read_costs(
+            metadata.lower, metadata.upper, metadata.bytes, reads, metadata.partition, metadata.unbounded
+        )
+    if not len(metadata):
+        return None
+    curve = curve_over(table.curve, key, metadata)
+    block_rows = metadata.rows.mean()
+    group = curve_groups(metadata.partition, metadata.lower[: len(key.leading)], metadata.rows, block_rows)
+    bounds = Bounds(metadata.lower, metadata.upper, metadata.unbounded)
+    return curve_read_costs(curve, bounds, metadata.rows, metadata.bytes, reads, group)
 
 
 def _opened(table: ClusteredTable, metadata: BlockMetadata) -> list[ReadInformation]:
