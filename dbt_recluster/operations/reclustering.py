@@ -86,7 +86,10 @@ def _key_warnings(call: Call) -> Iterator[str]:
         raise ClusterKeyError(
             f"the model of {call.target.relation} has cluster_by {own}; change it there instead of naming {given} here"
         )
-    yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
+    if own.curve:  # a recluster by hand records it too
+        yield f"it was clustered by {own}, and is again once a model runs that has this cluster_by"
+    else:
+        yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
 
 
 def _suspend(call: Call) -> dict[str, Any]:

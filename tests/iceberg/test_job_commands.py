@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tables import append, checksum, make_table, metadata_file
 
+from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.job.command_line import main
-from dbt_recluster.maintenance import clustering_history, clustering_information
+from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 
 Run = Any
 
@@ -95,6 +96,55 @@ def test_another_key_on_the_command_line_wins_with_a_warning(spark: Any, sales: 
     assert (code, out.partition(" 6 blocks")[0]) == (0, f"{table}: reclustered")
     assert f"{table}: its model has cluster_by k and makes that its sort order again" in err
     assert clustering_information(spark, table)["cluster_key"] == "v, id"
+
+
+def test_a_curve_is_the_key_until_another_is_named(spark: Any, sales: str, run: Run, as_json: Any) -> None:
+    """No sort order tells of it: the property does, to who names the table and to who names its namespace."""
+    table = make_table(spark, sales, name="t", rows=100)
+    code, _, err = run("recluster", table, "--cluster-by", "zorder(k, id)", "--depth", "1")
+    assert (code, err.count("zorder is taken for hilbert, so the cluster key is hilbert(k, id)")) == (0, 1)
+    append(spark, table, 600, 300, files=3)
+    before = checksum(spark, table)
+    for choice in ([table], ["--namespace", sales]):
+        code, answers = as_json("recluster", *choice, "--depth", "1")
+        assert (code, answers["t"]["cluster_key"]) == (0, "hilbert(k, id)")
+    assert as_json("information", table)[1]["t"]["cluster_key"] == "hilbert(k, id)"
+    code, _, err = run("recluster", table, "--cluster-by", "id", "--depth", "1")
+    assert (code, "it was clustered by hilbert(k, id), and is again once" in err) == (0, True)
+    code, answers = as_json("recluster", "--namespace", sales, "--depth", "1")
+    assert (code, answers["t"]["cluster_key"]) == (0, "id")
+    assert checksum(spark, table) == before
+
+
+WRONG_CURVES = {
+    "hilbert(k)": "cluster_by item hilbert(k): a curve has two to four columns, not 1",
+    "zorder(k,id,v,m,a)": "a curve has two to four columns, not 5",
+    "hilbert(k, hilbert(id, v))": "cluster_by item hilbert(id, v): a curve is the last item of a key",
+    "hilbert(k, id), v": "cluster_by item hilbert(k, id): a curve is the last item of a key",
+    "hilbert(k, K)": "cluster_by names k twice",
+    "days(k), hilbert(k, id)": "cluster_by names k twice",
+    "hilbert(k, m)": "cluster_by item m: a column of type map<string,int> has no order",
+    "hilbert(a, k)": "cluster_by item a: a column of type array<int> has no order",
+    "hilbert(s, k)": "cluster_by item s: a column of type struct<f:int> has no order",
+    "hilbert(k, nope)": "cluster_by item nope: there is no column 'nope'",
+    "hilbert(k, upper(v))": "is not supported. An item is a column",
+}
+
+
+def test_a_wrong_curve_changes_nothing(spark: Any, sales: str, run: Run) -> None:
+    """Named by the caller, or found in a property that somebody wrote."""
+    table = make_table(spark, sales, name="t", files=2, rows=10)
+    spark.sql(f"alter table {table} add columns (m map<string, int>, a array<int>, s struct<f: int>)")
+    for key, text in WRONG_CURVES.items():
+        spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = '{key}')")
+        file = metadata_file(spark, table)
+        code, out, err = run("recluster", table)
+        assert code > 0
+        assert text in out + err
+        with pytest.raises(ClusterKeyError) as error:
+            recluster(spark, table, key)
+        assert text in str(error.value)
+        assert metadata_file(spark, table) == file
 
 
 def test_a_namespace_and_a_failure_in_it(spark: Any, sales: str, as_json: Any, run: Run) -> None:

@@ -114,6 +114,27 @@ def test_a_build_is_followed_by_one_command(spark: Any, project: Project, run: A
     assert (code, names(answer), answer["tables"][0]["average_depth"]) == (0, ["daily"], 1)
 
 
+def test_models_with_a_curve(spark: Any, project: Project, run: Any) -> None:
+    tables = {name: table(spark, project, name) for name in ("orders", "daily")}
+    before = {name: checksum(spark, each) for name, each in tables.items()}
+    project.add("orders", cluster_by="hilbert(k, id)", recluster_depth=1)
+    project.add("daily", meta={"recluster": {"cluster_by": ["v", "zorder(id, k)"], "depth": 1}})
+    place = ("--catalog", project.catalog)
+    code, answer, _ = run("recluster", *project.write(), *place)
+    assert (code, names(answer)) == (0, ["daily", "orders"])
+    keys = {each["table"].rpartition(".")[2]: each["cluster_key"] for each in answer["tables"]}
+    assert keys == {"orders": "hilbert(k, id)", "daily": "v, hilbert(id, k)"}
+    assert all(each["blocks_in"] for each in answer["tables"])
+    assert {name: checksum(spark, each) for name, each in tables.items()} == before
+    files = {name: metadata_file(spark, each) for name, each in tables.items()}
+    for wrong in (["hilbert(k, id)", "v"], "hilbert(k)", {"hilbert": ["k", "id"]}, "hilbert(k, nope)"):
+        project.add("daily", meta={"recluster": {"cluster_by": wrong}})
+        code, answer, err = run("recluster", *project.write(), *place)
+        assert code == 2
+        assert "daily" in answer["error"] + err
+        assert {name: metadata_file(spark, each) for name, each in tables.items()} == files
+
+
 def test_tables_that_are_missing(spark: Any, project: Project, run: Any) -> None:
     table(spark, project, "orders")
     project.add("orders", cluster_by="k")
