@@ -11,11 +11,8 @@ from curve_layout import IntArray, Table, arrow
 from dbt_recluster.curve import Curve
 from dbt_recluster.hilbert import hilbert_range
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.curves import Boxes, extents_along_curve
+from dbt_recluster.planner.curves import CURVE_TOLERANCE, Boxes, extents_along_curve
 
-# A plan is due above this many times the threshold. Where loads cover all keys, the average depth is a whole number,
-# and a border that is off by a hair would have the table merged one load too early.
-DUE = 1.05
 MOST_ROUNDS = 50
 
 
@@ -65,7 +62,7 @@ def recluster(
         The number of rounds, `MOST_ROUNDS` where there was no end.
     """
     extents = WAYS[way]
-    policy = Policy(depth=depth, block_rows=table.block_rows)
+    policy = Policy(depth=depth, block_rows=table.block_rows, tolerance=CURVE_TOLERANCE)
     least = np.inf
     for done in range(MOST_ROUNDS):
         if extents is None:
@@ -74,7 +71,7 @@ def recluster(
         else:
             blocks = blocks_of(table, curve, extents)
             reached = average_depth(blocks, policy)
-            if reached <= DUE * depth or (reached >= least and not until_empty):
+            if reached >= least and not until_empty:
                 return done
             least = reached
             sets = [(block_set.blocks, block_set.level) for block_set in plan(blocks, policy).block_sets]

@@ -29,8 +29,8 @@ from dbt_recluster.planner.evenness import (
 # Boundaries are drawn anew where a column is this many times less even on them than on fresh ones. There, points of a
 # column lose a fifth (docs/design/curves.md).
 MOST_UNEVEN = 1.15
-# Where loads cover all keys, the average depth is a whole number, and an interval that is off by a hair would have the
-# table merged one load too early.
+# `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
+# off by a hair would have the table merged one load too early.
 CURVE_TOLERANCE = 1.05
 # Of a load that was sorted along the curve, blocks keep this share of the places of their boxes when made disjoint.
 _KEPT_BY_RUN = 0.45

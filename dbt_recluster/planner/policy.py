@@ -60,8 +60,7 @@ class Policy:
             small, and how full blocks are.
         deleted_share: Share of a block's rows, above 0, that must be deleted for a rewrite of the block alone. Reads
             fetch deleted rows and drop them. At 0.3, about twenty full scans pay for a rewrite (benchmarks/deletes.py).
-        tolerance: How many times the threshold a depth may be before a plan is due, at least 1. The bounds of blocks
-            along a curve are estimates.
+        tolerance: The average depth may be this many times the threshold, at least 1 (`CURVE_TOLERANCE`).
     """
 
     depth: float = 4.0
@@ -90,15 +89,14 @@ class Policy:
         return Candidates.of(blocks, self.full_block, self.max_level, self.deleted_share)
 
     def thresholds(self, count: IntArray) -> FloatArray:
-        """Threshold of each partition's average depth, float64 (partitions,), given its number of blocks."""
+        """Greatest average depth of each partition, float64 (partitions,), given its number of blocks."""
         if self.depth >= 1:
-            return np.full(len(count), float(self.depth) * self.tolerance)
+            return np.full(len(count), float(self.depth * self.tolerance))
         thresholds: FloatArray = np.maximum(1.0, self.depth * count) * self.tolerance
         return thresholds
 
     def __post_init__(self) -> None:
-        number = isinstance(self.depth, int | float) and not isinstance(self.depth, bool)
-        if not number or not math.isfinite(self.depth):
+        if not _is_finite(self.depth):
             raise PolicyError(f"depth must be a number, not {self.depth!r}")
         if self.depth <= 0:
             raise PolicyError(
@@ -108,8 +106,8 @@ class Policy:
             raise PolicyError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
         if not 0 < self.deleted_share <= 1:
             raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
-        if not 1 <= self.tolerance < math.inf:
-            raise PolicyError(f"tolerance must be at least 1, not {self.tolerance!r}")
+        if not _is_finite(self.tolerance) or self.tolerance < 1:
+            raise PolicyError(f"tolerance must be a number of at least 1, not {self.tolerance!r}")
         _check_whole("block_rows", self.block_rows, 1)
         _check_whole("max_level", self.max_level, 1)
         if self.block_bytes is not None:
@@ -118,6 +116,10 @@ class Policy:
             _check_whole("max_bytes", self.max_bytes, 0)
         if self.max_merge_bytes is not None:
             _check_whole("max_merge_bytes", self.max_merge_bytes, 1)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.planner import Blocks, Policy, PolicyError, plan
+from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
 from dbt_recluster.planner.strategies.published import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
@@ -22,6 +22,20 @@ def planned_sets(blocks, **policy):
 
 def build(bounds, **more):
     return Blocks.build([low for low, _ in bounds], [high for _, high in bounds], **more)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_average_depth_may_exceed_the_threshold_by_the_tolerance(strategy):
+    blocks = build(
+        [(0, 10), (5, 20), (30, 40), (35, 50), (60, 70), (62, 72), (80, 90), (91, 92)], level=[1] * 8
+    )
+    assert planned_sets(blocks, strategy=strategy, depth=1.7)
+    planned = plan(blocks, Policy(strategy=strategy, depth=1.7, tolerance=1.05))
+    assert planned.block_sets == ()
+    assert planned.reason == "reducible depth 1.75 is at most 1.785"
+    # A threshold that is a share of eight blocks.
+    assert planned_sets(blocks, strategy=strategy, depth=0.2)
+    assert planned_sets(blocks, strategy=strategy, depth=0.2, tolerance=1.1) == []
 
 
 class TestPeak:
@@ -324,6 +338,9 @@ def test_expected_depth_is_that_of_disjoint_results(bounds):
         ({"max_merge_bytes": 0}, "max_merge_bytes must be a whole number of at least 1"),
         ({"block_rows": 0}, "block_rows must be a whole number of at least 1"),
         ({"max_level": 0}, "max_level"),
+        ({"tolerance": 0.99}, "tolerance must be a number of at least 1"),
+        ({"tolerance": float("inf")}, "tolerance must be a number of at least 1"),
+        ({"tolerance": True}, "tolerance must be a number of at least 1"),
     ],
 )
 def test_a_policy_out_of_range_is_an_error_that_says_so(arguments, message):
