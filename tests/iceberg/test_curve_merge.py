@@ -176,3 +176,97 @@ def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str]) 
         curve, sets = merge_all(spark, name, key, block_rows)
         assert checksum(spark, name) == before
         check_blocks(spark, name, key, curve, sets, block_rows)
+
+
+def make_points(spark: Any, name: str, clause: str = "", loads: int = 3, rows: int = 2000) -> None:
+    """Make a table of points: ``x`` uniform, ``y`` skewed with many NULLs, ``g`` one of three."""
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in SMALL_ROW_GROUPS.items())
+    properties = f"{listed}, 'write.distribution-mode' = 'none', 'write.spark.fanout.enabled' = 'true'"
+    spark.sql(
+        f"create table {name} (id bigint, x int, y double, g int) using iceberg {clause.partition('|')[0]} "
+        f"tblproperties ({properties}{clause.partition('|')[2]})"
+    )
+    for load in range(loads):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ id, cast(rand({load}) * 100000 as int), "
+            f"if(id % 10 = 0, null, floor(pow(rand({load + 50}), 3) * 1000) / 7), cast(id % 3 as int) "
+            f"from range({load * rows}, {(load + 1) * rows})"
+        )
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "",
+        "|, 'format-version' = '1'",
+        pytest.param("|, 'format-version' = '3'", marks=pytest.mark.exhaustive),
+        "partitioned by (g)",
+    ],
+)
+def test_blocks_along_a_curve(spark: Any, schema: str, clause: str) -> None:
+    name = f"{schema}.points"
+    make_points(spark, name, clause)
+    before = checksum(spark, name)
+    for key in ("hilbert(x, y)", ["g", "hilbert(y, x)"]):
+        curve, sets = merge_all(spark, name, key, 300)
+        assert checksum(spark, name) == before
+        check_blocks(spark, name, key, curve, sets, 300)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_that_are_deleted_stay_deleted(spark: Any, schema: str, version: int) -> None:
+    name = f"{schema}.points"
+    make_points(spark, name, f"|, 'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read'")
+    spark.sql(f"delete from {name} where id % 5 = 1")
+    before = checksum(spark, name)
+    curve, sets = merge_all(spark, name, "hilbert(x, y)", 300)
+    assert checksum(spark, name) == before
+    check_blocks(spark, name, "hilbert(x, y)", curve, sets, 300)
+
+
+def test_a_cell_that_fills_blocks_is_cut_by_value_and_a_value_by_place_of_reading(
+    spark: Any, schema: str
+) -> None:
+    name = f"{schema}.points"
+    make_points(spark, name)
+    # The curve knows one value of each column, so all rows lie in a few cells; and half of them are equal.
+    curve = Curve((pa.array([50_000] * 1023, pa.int32()), pa.array([1.0] * 1023)))
+    spark.sql(f"update {name} set x = 7, y = 0.5 where id % 2 = 0")
+    before = checksum(spark, name)
+    _, (files,) = merge_all(spark, name, "hilbert(x, y)", 500, curve)
+    assert checksum(spark, name) == before
+    sizes = dict(spark.sql(f"select _file, count(*) from {name} group by _file").collect())
+    assert set(sizes) == set(files)
+    assert max(sizes.values()) <= 500
+    equal = spark.sql(f"select count(distinct _file) from {name} where x = 7 and y = 0.5").first()[0]
+    assert equal < len(files) / 2 + 3
+
+
+@pytest.mark.parametrize(
+    "boundaries",
+    [
+        pa.array([9, 1, 5] * 341, pa.int64()),  # not ascending
+        pa.array([2**62] * 1023),  # beyond the type
+        pa.array([float(i) for i in range(1023)]).cast(pa.int16()),
+    ],
+)
+def test_boundaries_that_somebody_changed_cost_work_and_no_rows(
+    spark: Any, schema: str, boundaries: pa.Array
+) -> None:
+    name = f"{schema}.points"
+    make_points(spark, name)
+    before = checksum(spark, name)
+    for curve in (
+        Curve((boundaries, pa.array([float(i) for i in range(1023)]))),
+        Curve((boundaries, pa.array([float("nan")] * 1023))),
+    ):
+        merge_all(spark, name, "hilbert(x, y)", 300, curve)
+        assert checksum(spark, name) == before
+
+
+def test_a_curve_takes_boundaries(spark: Any, schema: str) -> None:
+    name = f"{schema}.points"
+    make_points(spark, name, loads=1)
+    table = IcebergTable.load(spark, name)
+    with pytest.raises(ValueError, match="boundaries"):
+        Merger(table, parse_cluster_key("hilbert(x, y)"), BlockLimits(300, 1 << 40))

@@ -151,5 +151,11 @@ def key_array(values: Sequence[KeyValue | None], types: Sequence[str]) -> str:
     return f"array({', '.join(items)})"
 
 
+def deciding_columns(keys: Sequence[KeyValue | None]) -> int:
+    """Return how many of the first columns tell whether a row is at or above keys: NULL at the end is below all."""
+    deciding = (place for key in keys for place, value in enumerate(key or (), 1) if value.is_valid)
+    return max(deciding, default=1)
+
+
 def _struct_fields(count: int) -> list[str]:
     return [f"k{position}" for position in range(count)]

@@ -172,9 +172,8 @@ class Merger:
         for number, group in enumerate(groups):
             sample = samples.get(number)
             points = _split_points(sample, limits[number]) if sample is not None else []
-            values = sample.values if sample is not None else []
             starts = BlockStarts(
-                [[column[point.value] for column in values] for point in points],
+                [sample.start(point) for point in points] if sample is not None else [],
                 [point.share for point in points],
             )
             plans.append(_GroupPlan(number, starts, self._ranges(group, number, starts, sample)))
@@ -244,10 +243,10 @@ def _partitions(groups: Sequence[FileGroup], number_of_block: Sequence[int]) -> 
 def _split_points(sample: GroupSample, limit: int) -> list[SplitPoint]:
     """Choose split points that leave room for the error of the sample."""
     if sample.stride == 1:
-        return choose_split_points(sample.counts, sample.rows, limit)
+        return choose_split_points(sample.counts, sample.rows, limit, sample.cells)
     # If rows are in random order, a split point is off by the square root of the rows sampled; in sorted files, by at
     # most one stride for each.
     off = _DEVIATIONS * (sample.stride / limit) ** 0.5
     if all(sample.is_sorted):
         off = min(off, 2 * len(sample.is_sorted) * sample.stride / limit)
-    return choose_split_points(sample.counts, sample.rows, limit * (1 - min(off, 0.3)))
+    return choose_split_points(sample.counts, sample.rows, limit * (1 - min(off, 0.3)), sample.cells)

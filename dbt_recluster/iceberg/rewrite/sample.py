@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from dbt_recluster.columns import quote_path
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, column_array
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
-from dbt_recluster.iceberg.rewrite.key_columns import key_columns
+from dbt_recluster.iceberg.rewrite.key_columns import KeyValue, key_columns
+from dbt_recluster.iceberg.rewrite.split_points import CellBorders, SplitPoint
 from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jvm import collect_arrow, observed
 from dbt_recluster.transforms import Truncate
@@ -45,6 +46,8 @@ class GroupSample:
         is_sorted: For each file of the group, whether its rows are in the order of the key, as far as the sample shows.
         has_bounds: Whether Iceberg's bounds hold. It decodes text before it compares it, so those of text that is not
             UTF-8 are not in Spark's order, which is by byte. Considers all rows of all groups.
+        leading: How many of ``values`` are before the place on a curve.
+        cells: The cells of the curve that begin at the keys, if the key ends in a curve.
     """
 
     values: list[pa.Array]
@@ -53,6 +56,17 @@ class GroupSample:
     stride: int
     is_sorted: tuple[bool, ...]
     has_bounds: bool
+    leading: int = 0
+    cells: CellBorders | None = None
+
+    def start(self, point: SplitPoint) -> KeyValue:
+        """Return the key at which a block begins: with a cell of the curve, if one begins there."""
+        key = [column[point.value] for column in self.values]
+        if self.cells is None or not self.cells.level[point.value] or point.share:
+            return key
+        # NULL is below all values, so the block has the whole cell.
+        columns = [pa.scalar(None, column.type) for column in self.values[self.leading + 1 :]]
+        return [*key[: self.leading], pa.scalar(int(self.cells.start[point.value])), *columns]
 
 
 def take_samples(
@@ -95,7 +109,8 @@ def take_samples(
         rows, names = _with_place(rows, names, key, curve)
     rows = _sorted_rows(rows, names)
     keys = [column_array(rows, name) for name in names]
-    return _samples(rows, keys, groups, partitions, strides, has_bounds)
+    samples = _samples(rows, keys, groups, partitions, strides, has_bounds)
+    return samples if curve is None else [_with_cells(sample, len(key.leading), curve) for sample in samples]
 
 
 def _with_place(
@@ -111,6 +126,13 @@ def _with_place(
         columns.append(field.transform.values(values) if is_unscaled else values)
     rows = rows.append_column(_PLACE, pa.array(curve.index(columns)))
     return rows, [*leading, _PLACE, *on_curve]
+
+
+def _with_cells(sample: GroupSample, leading: int, curve: Curve) -> GroupSample:
+    place = np.asarray(sample.values[leading].to_numpy(), dtype=np.int64)
+    is_new = _is_new_value(sample.values[:leading]) if leading else np.zeros(len(place), dtype=bool)
+    cells = CellBorders.of(place, is_new, len(curve.boundaries), curve.bits)
+    return replace(sample, leading=leading, cells=cells)
 
 
 def _is_utf_8(column: str) -> str:

@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows, KeyValue, key_array, key_value
+from dbt_recluster.iceberg.rewrite.key_columns import (
+    KeyedRows,
+    KeyValue,
+    deciding_columns,
+    key_array,
+    key_value,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,7 +107,8 @@ def _with_share(
     cuts = [key for group in starts for key in group.keys]
     shares = [share for group in starts for share in group.shares]
     if not any(shares):
-        return rows.frame, keys, types, cuts
+        deciding = deciding_columns(cuts)
+        return rows.frame, keys[:deciding], types[:deciding], cuts
     # Rows of one value differ only in where they are read. Multiples of the golden ratio spread every run of
     # consecutive rows evenly.
     spread = f"((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L"
