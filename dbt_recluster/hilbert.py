@@ -22,6 +22,8 @@ IntArray = npt.NDArray[np.int64]
 MOST_DIMENSIONS = 4
 # Places are int64, and planning doubles them.
 MOST_BITS = 62
+# Cells into which a range of places is taken apart, about.
+_MOST_CELLS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,81 @@ def hilbert_range(
         _extreme(lower, upper, bits, states, states.first),
         _extreme(lower, upper, bits, states, states.last),
     )
+
+
+def hilbert_coordinates(place: IntArray, dimensions: int, bits: int) -> list[IntArray]:
+    """The cell at each of n places: the inverse of `hilbert_index`.
+
+    Args:
+        place: int64 (n,), from 0 to below 2**(dimensions * bits).
+        dimensions: Dimensions of the grid.
+        bits: As in `hilbert_index`.
+
+    Returns:
+        The coordinates of the cells: for each dimension, int64 (n,).
+
+    Raises:
+        ValueError: As in `hilbert_index`.
+    """
+    states = _states(dimensions, bits)
+    part_at = np.argsort(states.place, axis=1)
+    coordinates = [np.zeros_like(place) for _ in range(dimensions)]
+    state = np.zeros_like(place)
+    for level in reversed(range(bits)):
+        visit = (place >> (level * dimensions)) & ((1 << dimensions) - 1)
+        part = part_at[state, visit]
+        state = states.following[state, part]
+        for dimension, column in enumerate(coordinates):
+            column |= ((part >> dimension) & 1) << level
+    return coordinates
+
+
+def hilbert_boxes(first: int, end: int, dimensions: int, bits: int, most: int) -> tuple[IntArray, IntArray]:
+    """A few boxes that hold every cell from one place on the curve to before another, and some cells around them.
+
+    Args:
+        first: The first place.
+        end: The place after the last one, above `first`.
+        dimensions: Dimensions of the grid.
+        bits: As in `hilbert_index`.
+        most: How many boxes there may be, at least 1.
+
+    Returns:
+        Lower and upper corners, both within the box: int64 (boxes, dimensions) each.
+
+    Raises:
+        ValueError: As in `hilbert_index`.
+    """
+    # Whole cells of a level at which the range has some dozens of them: the rest costs time and narrows little.
+    unit = 0
+    while (end - first) >> ((unit + 1) * dimensions) >= _MOST_CELLS:
+        unit += 1
+    size = 1 << (unit * dimensions)
+    first, end = first // size * size, -(-end // size) * size
+    lower, upper = [], []
+    while first < end:
+        level = unit
+        while first % (larger := 1 << ((level + 1) * dimensions)) == 0 and first + larger <= end:
+            level += 1
+        corner = hilbert_coordinates(
+            np.array([first >> (level * dimensions)]), dimensions, max(1, bits - level)
+        )
+        lower.append([int(column[0]) << level for column in corner])
+        upper.append([(int(column[0] + 1) << level) - 1 for column in corner])
+        first += 1 << (level * dimensions)
+    return _joined(np.array(lower), np.array(upper), most)
+
+
+def _joined(lower: IntArray, upper: IntArray, most: int) -> tuple[IntArray, IntArray]:
+    """Join neighbours where that adds the least volume, until there are at most so many boxes."""
+    while len(lower) > most:
+        low, high = np.minimum(lower[:-1], lower[1:]), np.maximum(upper[:-1], upper[1:])
+        volume = np.prod((upper - lower + 1).astype(np.float64), axis=1)
+        added = np.prod((high - low + 1).astype(np.float64), axis=1) - volume[:-1] - volume[1:]
+        pair = int(added.argmin())
+        lower[pair + 1], upper[pair + 1] = low[pair], high[pair]
+        lower, upper = np.delete(lower, pair, axis=0), np.delete(upper, pair, axis=0)
+    return lower, upper
 
 
 def _extreme(
