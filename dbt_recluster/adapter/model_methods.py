@@ -25,8 +25,10 @@ from dbt_recluster.adapter.relations.relation_config import (
 )
 from dbt_recluster.adapter.relations.replacing_methods import ReplacingMethods
 from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.relations.sorted_loads import LoadedInto, sorted_along_curve
 from dbt_recluster.adapter.run_vars import clustering_turned_off, run_budget
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.iceberg.reads.predicates import check_predicate
@@ -54,6 +56,8 @@ class ModelMethods(ReplacingMethods):
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: nothing is known of it."""
         self._building.clustering = None
+        self._building.table = None
+        self._building.loaded = LoadedInto()
         self._building.key_change = None
         self._building.schema_changes = SchemaChanges()
         return super().pre_model_hook(config)
@@ -63,7 +67,9 @@ class ModelMethods(ReplacingMethods):
         """Return the clustering configuration of a node; an error names what is wrong with it."""
         node_config = config.model.config
         with as_dbt_errors(config.model):
-            options = ModelOptions.of_config({name: node_config.get(name) for name in node_config})
+            items = {name: node_config.get(name) for name in node_config}
+            options = ModelOptions.of_config(items)
+        self._building.loaded = LoadedInto.of_config(items)
         note = options.cluster_by.note if options.cluster_by else None
         if note and self.first_time(f"curve of {config.model.unique_id}"):
             logger.info(f"{config.model.name}: {note}")
@@ -169,6 +175,35 @@ class ModelMethods(ReplacingMethods):
             return TableClustering(sort_order_text(table), table.properties)
 
     @available.parse_none
+    def load_into(self, table: TableClustering | None) -> None:
+        """Keep the table that this build writes into, or replaces."""
+        self._building.table = table
+
+    @available.parse_none
+    def sorts_along_curve(self, temporary: bool) -> bool:
+        """Whether the query of a new table, or of the rows to insert, is to be sorted along the table's curve."""
+        clustering, table = self.current_clustering(), getattr(self._building, "table", None)
+        if clustering is None or clustering.cluster_by is None or clustering.columns is None or table is None:
+            return False
+        is_asked = clustering.sort_on_load and (not temporary or self._building.loaded.can_be_sorted)
+        return is_asked and recorded_curve(table.properties, clustering.cluster_by) is not None
+
+    @available.parse_none
+    def sorted_along_curve(self, query: str, columns: Mapping[str, str], temporary: bool) -> str:
+        """Return a query sorted along the table's curve, or as it is where its columns do not allow that."""
+        clustering, loaded = self.current_clustering(), self._building.loaded
+        assert clustering is not None
+        assert clustering.cluster_by is not None
+        partitions = loaded.partitions if temporary else None
+        properties = self._building.table.properties
+        return (
+            sorted_along_curve(
+                without_end(query), clustering.cluster_by, properties, self._columns(columns), partitions
+            )
+            or query
+        )
+
+    @available.parse_none
     def may_have_clustering(self, relation: BaseRelation | None) -> bool:
         """Whether a relation is an Iceberg table with a sort order or a key, as far as its listing tells.
 
@@ -185,7 +220,7 @@ class ModelMethods(ReplacingMethods):
     ) -> ClusteringChange:
         """Return the change that gives a table the clustering of its model; the model's line tells a change of key."""
         self._note_key_change(actual, desired.cluster_by)
-        return clustering_change(desired, actual, table_properties)
+        return clustering_change(desired, actual, table_properties, self._building.loaded)
 
     def _note_key_change(self, actual: TableClustering, desired: ClusterKey | None) -> None:
         before, after = actual.properties.get(KEY_PROPERTY), None if desired is None else str(desired)

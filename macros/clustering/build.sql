@@ -37,6 +37,7 @@
   {%- set before = none -%}
   {%- if existing is not none and existing.is_iceberg and (clustering.cluster_by or adapter.may_have_clustering(existing)) -%}
     {%- set before = recluster_get_clustering(existing) -%}
+    {%- do adapter.load_into(before) -%}
   {%- endif -%}
 
   {%- set altered = kept and before is not none and not new_columns -%}

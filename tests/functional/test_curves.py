@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from clustered_models import EVENTS, Clustering, config, run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 
@@ -211,3 +215,68 @@ class TestWrongCurves(Curves):
     def models_text(project: Any) -> str:
         with open(f"{project.project_root}/models/there.sql") as file:
             return file.read()
+
+
+class TestSortedLoads(Curves):
+    """From the second load on, for the first recluster draws the boundaries."""
+
+    SQL = (
+        "select cast(id + 5000 * {{ var('load', 0) }} as bigint) as id, pmod(xxhash64(id, {{ var('load', 0) }}), 997) "
+        "as k, id % 3 as p from range(5000)"
+    )
+    MODELS: dict[str, dict[str, Any]] = {  # noqa: RUF012
+        "appended": {"cluster_by": CURVE},
+        "led": {"cluster_by": ["p", "hilbert(k, id)"]},
+        "parted": {"cluster_by": CURVE, "partition_by": ["p"]},
+        "buckets": {"cluster_by": CURVE, "partition_by": "bucket(2, p)"},
+        "overwritten": {"cluster_by": CURVE, "incremental_strategy": "insert_overwrite", "partition_by": "p"},
+        "replaced": {"cluster_by": CURVE, "materialized": "table"},
+        "merged": {"cluster_by": CURVE, "incremental_strategy": "merge", "unique_key": "id"},
+        "unsorted": {"cluster_by": CURVE, "sort_on_load": False},
+    }
+    SORTED = ("appended", "led", "parted", "overwritten", "replaced")
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            f"{name}.sql": config(**{"materialized": "incremental", **items}) + self.SQL
+            for name, items in self.MODELS.items()
+        }
+
+    def test_they_are_along_the_curve(self, project: Any, sql: Any, spark: Any, listed: Any) -> None:
+        results, log = run_load(0, "--log-level", "debug")
+        assert {str(result.status) for result in results} == {"success"}
+        assert log.count("order by") == 1  # `led`, by the column before its curve
+        for load in (1, 2):
+            vars_ = json.dumps({"load": load, "automatic_clustering": False})
+            results, log = run_dbt_and_capture(["run", "--vars", vars_, "--log-level", "debug"])
+            assert {str(result.status) for result in results} == {"success"}
+            assert log.count("order by") == len(self.SORTED)
+            altered = {line.split()[2].rpartition(".")[2] for line in log.splitlines() if is_alter(line)}
+            assert altered == ({"led", "parted", "overwritten"} if load == 1 else set())
+            for name in self.MODELS:
+                self.check(project, sql, spark, name, load)
+        modes = {name: listed(name).get("write.distribution-mode") for name in self.MODELS}
+        assert modes == {
+            **dict.fromkeys(self.MODELS),
+            **dict.fromkeys(["led", "parted", "overwritten"], "none"),
+        }
+
+    def check(self, project: Any, sql: Any, spark: Any, name: str, load: int) -> None:
+        keeps = name not in ("overwritten", "replaced")
+        rows = sql(f"select count(*), count(distinct id), sum(id) from {{schema}}.{name}")[0]
+        ids = range(0 if keeps else 5000 * load, 5000 * (load + 1))
+        assert rows[:] == (len(ids), len(ids), sum(ids))
+        table = ClusteredTable(spark, f"{project.test_schema}.{name}")
+        assert table.curve is not None
+        loaded = sql(
+            f"select p, k, id, _file, _pos from {{schema}}.{name} where id >= {5000 * load} order by _file, _pos"
+        )
+        columns = [
+            pa.array([row[field.column] for row in loaded], pa.int64()) for field in table.key.on_curve
+        ]
+        places = table.curve.index(columns).tolist()
+        order = [(row._file, row.p if name in ("led", "parted", "overwritten") else 0, place)
+                 for row, place in zip(loaded, places, strict=True)]  # fmt: skip
+        within = sum(left <= right for left, right in pairwise(order)) / len(order)
+        assert (within > 0.999) is (name in self.SORTED), (name, within)

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dbt_recluster import table_properties
+from dbt_recluster.adapter.relations.sorted_loads import LoadedInto
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
 from dbt_recluster.columns import quote_path
 from dbt_recluster.iceberg.recorded_levels import level_properties
@@ -94,7 +96,10 @@ def creation_properties(options: ModelOptions) -> dict[str, str]:
 
 
 def clustering_change(
-    desired: ModelOptions, actual: TableClustering, table_properties: Mapping[str, str] | None = None
+    desired: ModelOptions,
+    actual: TableClustering,
+    table_properties: Mapping[str, str] | None = None,
+    loaded: LoadedInto | None = None,
 ) -> ClusteringChange:
     """Return the change that gives a table the clustering of its model.
 
@@ -102,11 +107,13 @@ def clustering_change(
         desired: The model's options, the key resolved.
         actual: The table as it is.
         table_properties: The ``tblproperties`` of the model, which take precedence.
+        loaded: How its rows get into it; None is a table that is replaced.
     """
     configured = dict(table_properties or {})
     if desired.cluster_by is None:
         return _removal(actual, configured)
-    order, mode = _order_and_mode(desired, actual, configured)
+    mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
+    order = _order(desired.cluster_by, actual, mode)
     wanted = creation_properties(desired)
     changes = {
         name: value
@@ -114,28 +121,35 @@ def clustering_change(
         if actual.properties.get(name) != value and not _is_theirs(name, actual, configured)
     }
     obsolete = _recorded_options(actual, [*wanted, *configured]) + _recorded_curve(actual, desired.cluster_by)
-    mode_after_order = "range" if order and mode == "range" else actual.properties.get(DISTRIBUTION_MODE)
-    if mode is None:
-        # Nothing but the order had set one, and its removal sets another.
-        obsolete += (DISTRIBUTION_MODE,) if order else ()
-    elif mode_after_order != mode:
+    mode_after_order = actual.properties.get(DISTRIBUTION_MODE)
+    if order and not order.startswith("locally"):
+        mode_after_order = "none" if order == "unordered" else "range"
+    if mode is not None and mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
+    if mode is None and mode_after_order is not None:
+        obsolete += (DISTRIBUTION_MODE,)
     return ClusteringChange(order, changes, obsolete)
 
 
-def _order_and_mode(
-    desired: ModelOptions, actual: TableClustering, configured: Mapping[str, str]
-) -> tuple[str | None, str | None]:
-    """Return the end of ``ALTER TABLE ... WRITE``, None to keep the order, and the mode, None for Iceberg's own."""
-    assert desired.cluster_by is not None
-    ddl = desired.cluster_by.ddl()
-    ours = None if not ddl else "range" if desired.sort_on_load else "none"
-    mode = configured.get(DISTRIBUTION_MODE) or ours
-    if actual.sort_order == desired.cluster_by.description():
-        return None, mode
-    if not ddl:
-        return "unordered", mode
-    return ("ordered by " if mode == "range" else "locally ordered by ") + ddl, mode
+def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) -> str | None:
+    """Return the distribution mode that loads need; None is Iceberg's own choice."""
+    key = desired.cluster_by
+    assert key is not None
+    is_distributed = bool(key.leading or loaded.partition_by)
+    if desired.sort_on_load and loaded.can_be_sorted and recorded_curve(actual.properties, key):
+        return "none" if is_distributed else None  # the query is sorted, and another shuffle would undo that
+    if not key.leading:
+        return None
+    return "range" if desired.sort_on_load else "none"
+
+
+def _order(key: ClusterKey, actual: TableClustering, mode: str | None) -> str | None:
+    """Return the end of ``ALTER TABLE ... WRITE``, or None to keep the order."""
+    if actual.sort_order == key.description():
+        return None
+    if not key.leading:
+        return "unordered"
+    return f"{'ordered by' if mode == 'range' else 'locally ordered by'} {key.ddl()}"
 
 
 def restored_order(before: TableClustering, after: TableClustering) -> ClusteringChange:

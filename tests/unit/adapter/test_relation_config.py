@@ -244,7 +244,8 @@ def test_a_distribution_mode_of_the_model_is_kept_under_a_curve() -> None:
     assert (change.order, change.set_properties["write.distribution-mode"]) == ("unordered", "hash")
     assert "write.distribution-mode" not in change.unset_properties
     by_hand = TableClustering("", {**creation_properties(config), **own})
-    assert not clustering_change(config, by_hand)
+    assert not clustering_change(config, by_hand, own)
+    assert clustering_change(config, by_hand).unset_properties == ("write.distribution-mode",)
 
 
 def test_an_order_that_somebody_set_by_hand_stays() -> None:
