@@ -1,0 +1,160 @@
+"""What people see of a table with a curve: held against Iceberg's own planning of each read."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from dbt_recluster.clustering.costs.auto_depth import auto_depth
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.report_data import report_data
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.maintenance import (
+    ClusteredTable,
+    blocks_opened,
+    clustering_information,
+    clustering_reads,
+    estimate_clustering_cost,
+    recluster,
+)
+from dbt_recluster.planner.policy import CURVE_THRESHOLDS
+from dbt_recluster.report import html, operation_text
+
+ROWS, BLOCK_ROWS = 2_000, 100
+KEY = "hilbert(customer, day)"
+FIRST_DAY = date(2026, 1, 1)
+
+
+@pytest.fixture
+def table(spark: Any, schema: str) -> str:
+    """Four loads in four files each, whose rows lie anywhere in two columns; a third is of tenants."""
+    name = f"{schema}.orders"
+    spark.sql(
+        f"create table {name} (id bigint, customer int, day date, tenant int) using iceberg "
+        "tblproperties ('write.distribution-mode' = 'none')"
+    )
+    for number in range(4):
+        load(spark, name, number)
+    return name
+
+
+def load(spark: Any, name: str, number: int) -> None:
+    spark.range(number * ROWS, (number + 1) * ROWS).selectExpr(
+        "id",
+        "pmod(hash(id, 1), 1000) as customer",
+        "date_add(date'2026-01-01', cast(pmod(hash(id, 2), 300) as int)) as day",
+        "cast(pmod(hash(id, 3), 3) as int) as tenant",
+    ).repartition(4).writeTo(name).append()
+
+
+def mean_opened(spark: Any, name: str, wheres: list[str]) -> float:
+    return sum(blocks_opened(spark, name, where) for where in wheres) / len(wheres)
+
+
+def test_information_is_what_reads_open(spark: Any, table: str) -> None:
+    recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, final=True)
+    load(spark, table, 4)
+    information = clustering_information(spark, table, block_rows=BLOCK_ROWS)
+    curve = information["curve"]
+    customers = [f"customer = {value}" for value in range(7, 1_000, 31)]
+    days = [f"day = date'{FIRST_DAY + timedelta(value)}'" for value in range(3, 300, 11)]
+    assert curve["point_blocks"].keys() == {"customer", "day"}
+    assert curve["point_blocks"]["customer"] == pytest.approx(mean_opened(spark, table, customers), rel=0.1)
+    assert curve["point_blocks"]["day"] == pytest.approx(mean_opened(spark, table, days), rel=0.1)
+    assert curve["box_blocks"] < min(curve["point_blocks"].values())
+    assert curve["total_block_count"] == information["total_block_count"]
+    json.dumps(curve)
+
+    recluster(spark, table, depth=1, block_rows=BLOCK_ROWS, final=True)
+    now = clustering_information(spark, table, block_rows=BLOCK_ROWS)["curve"]
+    for column, blocks in now["point_blocks"].items():
+        assert blocks <= curve["point_blocks"][column]
+        assert curve["sorted_point_blocks"][column] == pytest.approx(blocks, rel=0.3)
+    text = operation_text.information(clustering_information(spark, table, block_rows=BLOCK_ROWS))
+    opens = f"opens {now['point_blocks']['day']:.1f} of {now['total_block_count']} blocks, "
+    assert f"one value of day           {opens}" in text
+    assert "curve" not in clustering_information(spark, table, "customer")
+
+
+def test_reads_of_any_column_of_the_curve_are_measured_and_steer_no_plan(spark: Any, table: str) -> None:
+    recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, final=True)
+    load(spark, table, 4)
+    wheres = [
+        "customer = 17",
+        "customer between 100 and 180",
+        "day >= date'2026-03-03'",
+        "day = date'2026-05-05' and customer < 300",
+        "id = 5",
+    ]
+    IcebergTable.load(spark, table).set_property("recluster.option.reads", json.dumps(wheres))
+    keyed = ClusteredTable(spark, table)
+    assert keyed.key_reads is None
+    information = clustering_reads(spark, keyed)
+    assert len(information.reads) == len(wheres)
+    for where, read in zip(wheres, information.reads, strict=True):
+        if where == "id = 5":
+            assert read.blocks is None
+            continue
+        assert read.blocks == blocks_opened(spark, table, where), where
+        assert read.blocks_wasted is not None
+        assert 0 <= read.blocks_wasted < read.blocks
+    wasted = information.share_wasted
+    assert wasted is not None
+    assert clustering_information(spark, table)["share_wasted"] == wasted > 0.05
+    recluster(spark, table, depth=1, block_rows=BLOCK_ROWS, final=True)
+    assert clustering_reads(spark, table).share_wasted < wasted
+    cost = estimate_clustering_cost(spark, table, block_rows=BLOCK_ROWS)
+    assert cost.saved_bytes_per_day is not None
+
+
+def test_reads_of_leading_columns_steer_plans_as_before(spark: Any, table: str) -> None:
+    IcebergTable.load(spark, table).set_property("recluster.option.reads", '["tenant = 1", "customer = 3"]')
+    keyed = ClusteredTable(spark, table, f"tenant, {KEY}")
+    assert keyed.key_reads is not None
+    assert (keyed.key_reads.lower, keyed.key_reads.upper) == ([[1]], [[1]])
+    recluster(spark, table, f"tenant, {KEY}", depth=1, block_rows=BLOCK_ROWS, final=True)
+    reads = clustering_reads(spark, table).reads
+    assert [read.blocks for read in reads] == [
+        blocks_opened(spark, table, "tenant = 1"),
+        blocks_opened(spark, table, "customer = 3"),
+    ]
+    assert "read_depth" in clustering_information(spark, table)
+
+
+def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
+    recluster(spark, table, KEY, depth=4, block_rows=BLOCK_ROWS)
+    depths = []
+    for weight in (0.001, 1_000_000):
+        reads = ReclusterOptions(reads=[{"where": "customer = 17", "weight": weight}]).reads
+        keyed = ClusteredTable(spark, table)
+        keyed.reads.follow(reads)
+        depths.append(auto_depth(keyed).depth)
+    assert depths == [CURVE_THRESHOLDS[-1], CURVE_THRESHOLDS[0]]
+
+
+def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None:
+    """The least and the greatest value of each column."""
+    plan = recluster(spark, table, KEY, depth=1, block_rows=BLOCK_ROWS, dry_run=True).plan
+    assert plan is not None
+    row = spark.sql(f"select min(customer), min(day), max(customer), max(day) from {table}").first()
+    lower = min(planned.lower for planned in plan.sets)
+    assert lower == f"{row[0]}, {row[1]}"
+    assert max(planned.upper for planned in plan.sets) == f"{row[2]}, {row[3]}"
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("key", [KEY, f"tenant, {KEY}"])
+def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: Any) -> None:
+    recluster(spark, table, key, depth=1, block_rows=BLOCK_ROWS, final=True)
+    data = report_data(ClusteredTable(spark, table), ReclusterOptions(block_rows=BLOCK_ROWS))
+    assert data.after is not None
+    assert data.before is not None
+    # One axis: every block of the sorted table has a place of its own on it.
+    assert data.before.depth.max() > data.after.depth.max()
+    assert bool(data.labels) == key.startswith("tenant")
+    page = html.write_report([data], tmp_path / "report.html")[0].read_text()
+    assert "Depth along the curve" in page
+    assert "one value of customer opens" in page
