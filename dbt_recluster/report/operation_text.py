@@ -90,8 +90,9 @@ def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Write what reads of the columns of a curve open."""
     if curve is None:
         return []
+    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
     return [
-        (name, f"opens {now:.1f} blocks, {then:.1f} sorted at once")
+        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
         for name, now, then in opened_on_curve(curve)
     ]
 
@@ -102,7 +103,7 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
         (f"one value of {column}", now, curve["sorted_point_blocks"][column])
         for column, now in curve["point_blocks"].items()
     ]
-    return [*points, ("1 % of each of them", curve["box_blocks"], curve["sorted_box_blocks"])]
+    return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
 def measure(name: str) -> Callable[[Mapping[str, Any]], str]:

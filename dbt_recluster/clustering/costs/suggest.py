@@ -113,17 +113,19 @@ def suggest_key(
         trial.sampled,
         candidates,
         _advice(candidates[0], has_queries=bool(tried)),
-        _dissent(candidates, names),
+        _dissent(candidates, names, is_curve=candidates[0] in curves),
         not_tried,
         tuple(left_out),
     )
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
-    """Return keys, best first: a curve only before plain keys that open a tenth more, and else the shorter key."""
-    scores = [(key.gain, len(key.cluster_by), key) for key in plain]
-    scores += [(key.gain - _LEAST_CURVE_GAIN * (1 - key.skipped_then), 2, key) for key in curves]
-    return tuple(key for *_, key in sorted(scores, key=lambda score: (-score[0], score[1])))
+    """Return keys, best first, and the shorter of equals; a curve is the first only where it is clearly better."""
+    best, *others = sorted(plain, key=lambda key: (-key.gain, len(key.cluster_by)))
+    ranked = sorted([best, *others, *curves], key=lambda key: -key.gain)
+    if 1 - ranked[0].skipped_then > (1 - _LEAST_CURVE_GAIN) * (1 - best.skipped_then):
+        ranked.sort(key=lambda key: key is not best)
+    return tuple(ranked)
 
 
 def _advice(best: KeyCandidate, has_queries: bool) -> str:
@@ -136,14 +138,19 @@ def _advice(best: KeyCandidate, has_queries: bool) -> str:
     return f"By {key} ({shares})"
 
 
-def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str]) -> tuple[str, ...]:
-    """Name the queries that the best key for all serves badly."""
+def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str], *, is_curve: bool) -> tuple[str, ...]:
+    """Name the queries that the best key for all serves badly.
+
+    On a curve each query opens more blocks than by its own column, so only those count that skip less than a half.
+    """
     if candidates[0].gain < LEAST_GAIN:
         return ()
     lines = []
     for place, name in enumerate(names):
         own = min(candidates, key=lambda key: key.opened[place])
         best = candidates[0]
+        if is_curve and best.opened[place] <= best.blocks / 2:
+            continue
         if best.opened[place] > _DISSENT * max(1, own.opened[place]):
             short = " ".join(name.split())[:_LONGEST_NAME]
             lines.append(
