@@ -137,7 +137,29 @@ class Trial:
         self.now = list(self._trial.opened_now)
 
     def candidate(self, key: tuple[str, ...]) -> Any:
-        return self._trial.candidate(tuple(self._names.index(column) for column in key))
+        return self._trial.candidate(self._items(key))
+
+    def curve(self, columns: tuple[str, ...]) -> Any:
+        return self._trial.curve(self._items(columns))
+
+    def _items(self, columns: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(self._names.index(column) for column in columns)
+
+
+def test_what_it_predicts_of_a_curve_is_about_what_a_sort_makes(spark: Any, schema: str) -> None:
+    """The boundaries of the table come from another sample, so a query may open a few blocks more or less."""
+    table = make(spark, schema, "t", "")
+    trial = Trial(spark, table)
+    candidate = trial.curve(("k", "word"))
+    assert candidate.cluster_by == ("hilbert(k, word)",)
+    copy = make(spark, schema, "copy", "", rows=0, loads=0)
+    spark.sql(f"insert into {copy} select /*+ repartition(6) */ * from {table}")
+    recluster(spark, copy, "hilbert(k, word)", depth=1, block_rows=BLOCK_ROWS, final=True)
+    assert candidate.blocks == pytest.approx(spark.table(f"{copy}.files").count(), abs=2)
+    truth = [blocks_opened(spark, copy, query) for query in QUERIES]
+    opened = {query: (p, t) for query, p, t in zip(QUERIES, candidate.opened, truth, strict=True)}
+    assert all(abs(p - t) <= 3 for p, t in opened.values()), opened
+    assert sum(candidate.opened) == pytest.approx(sum(truth), rel=0.1)
 
 
 def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:

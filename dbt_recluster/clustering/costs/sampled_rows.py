@@ -17,7 +17,7 @@ from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
 from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
-from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
+from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
 
@@ -109,15 +109,20 @@ class SampledRows:
     def sorted_by(self, names: Sequence[str], curve: Curve | None = None) -> SortedBlocks:
         """Return the blocks of a full sort by some columns, or along a curve, in the order of partition and key."""
         keys = [self.columns[name].order for name in names]
-        if curve is not None:
-            keys.insert(0, curve.index(self._values(names)))
+        place = None if curve is None else curve.index(self._values(names))
+        if place is not None:
+            keys.insert(0, place)
         order = np.lexsort([*keys[::-1], self._partition])
         partition = self._partition[order]
         starts = np.diff(partition, prepend=-1) != 0
         is_new = np.logical_or.reduce([starts, *(np.diff(key[order], prepend=0) != 0 for key in keys)])
         for begin, end in pairwise([*np.flatnonzero(starts), len(order)]):
             distinct = np.flatnonzero(is_new[begin:end])
-            starts[begin + self._starts(int(partition[begin]), distinct, end - begin)] = True
+            cells = None
+            if curve is not None and place is not None:
+                places = place[order[begin + distinct]]
+                cells = CellBorders.of(places, np.zeros(len(places), np.bool_), len(names), curve.bits)
+            starts[begin + self._starts(int(partition[begin]), distinct, end - begin, cells)] = True
         block = np.empty(len(order), np.int64)
         block[order] = np.cumsum(starts) - 1
         blocks = int(starts.sum())
@@ -133,19 +138,22 @@ class SampledRows:
         unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
         return SortedBlocks(partition[starts], unsampled, bounds)
 
-    def _starts(self, partition: int, distinct: IntArray, sampled: int) -> IntArray:
+    def _starts(
+        self, partition: int, distinct: IntArray, sampled: int, cells: CellBorders | None
+    ) -> IntArray:
         """Return where the blocks of a partition begin among its sorted, sampled rows, but the first one.
 
         Args:
             partition: The partition.
             distinct: The first row of each distinct key, int64 (keys,).
             sampled: The number of its sampled rows.
+            cells: The cells of a curve that begin with each of them, or None.
         """
         rows, limit = int(self._rows[partition]), int(self._limit[partition])
         if rows <= limit:
             return distinct[:0]
         counts = np.diff(np.append(distinct, sampled))
-        points = choose_split_points(counts, rows, limit)
+        points = choose_split_points(counts, rows, limit, cells)
         before = [distinct[point.value] + round(point.share * counts[point.value]) for point in points]
         return np.minimum(np.array(before, np.int64), sampled - 1)
 
