@@ -89,7 +89,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.reads import reads_information
     from dbt_recluster.clustering.reads.table_reads import ImportedReads
     from dbt_recluster.operations.runner import OPERATIONS
-    from dbt_recluster.planner import ClusteringInformation
+    from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
     def returned(name: str) -> list[tuple[str, str]]:
         return entries(OPERATIONS[name].run, "Returns")
@@ -105,6 +105,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "recluster: its plan": entries(result.RewritePlan),
         "recluster: each of the plan's sets": entries(result.PlannedSet),
         "clustering_information": information,
+        "clustering_information: its curve": entries(CurveInformation),
         "clustering_depth": measure("average_depth"),
         "clustering_ratio": measure("clustering_ratio"),
         "clustering_history": returned("clustering_history"),

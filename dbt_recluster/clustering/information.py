@@ -37,8 +37,8 @@ def table_information(
         snapshot_id: The snapshot that is measured; None for a table that was never written.
         snapshot_at: When it was committed, ISO 8601 in UTC, or None.
         share_wasted: As in ``clustering_reads``; only where reads of the key are known and there is no ``where``.
-        curve: Under a key with a curve, the fields of :class:`dbt_recluster.planner.CurveInformation`, those of points
-            by column.
+        curve: Only under a key with a curve, what reads of its columns open, by the names of the columns. The size of
+            a full block decides how many there are in the sorted table.
 
         And the fields of :class:`dbt_recluster.planner.ClusteringInformation`.
 
