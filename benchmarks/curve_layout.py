@@ -128,9 +128,12 @@ class Table:
         """The columns of the rows loaded so far."""
         return [column[: self.loaded] for column in self.columns]
 
-    def add(self, ordered: IntArray, cuts: IntArray, level: int = 0, known: bool = True) -> None:
-        """Add rows in this order as one run."""
-        self.runs += 1
+    def add(
+        self, ordered: IntArray, cuts: IntArray, level: int = 0, known: bool = True, run: int | None = None
+    ) -> None:
+        """Add rows in this order as a new run, or to a run."""
+        run = self.runs + 1 if run is None else run
+        self.runs = max(self.runs, run)
         parts = np.split(ordered, cuts)
         starts = np.append(0, cuts).astype(np.int64)
         values = [column[ordered] for column in self.columns]
@@ -142,7 +145,7 @@ class Table:
             [self.upper, np.stack([np.maximum.reduceat(v, starts) for v in values], axis=1)]
         )
         self.level = np.append(self.level, np.full(len(parts), level))
-        self.run = np.append(self.run, np.full(len(parts), self.runs if known else 0))
+        self.run = np.append(self.run, np.full(len(parts), run if known else 0))
 
     def load(self, rows: int, key: IntArray | None, known: bool = True) -> None:
         """Load the next rows in the order of a key of all rows, or as they come, cut evenly."""
@@ -152,21 +155,22 @@ class Table:
         self.loaded += rows
         self.add(arrived, even_cuts(rows, self.block_rows), known=known)
 
-    def merge(self, sets: Sequence[tuple[IntArray, int]], curve: Curve, cells: bool = True) -> None:
-        """Merge block sets along the curve, given as positions of blocks and the level to write."""
+    def merge(self, sets: Sequence[tuple[IntArray, int, int]], curve: Curve, cells: bool = True) -> None:
+        """Merge block sets along the curve, given as positions of blocks, the level to write and the plan's run."""
         old = self.rows
-        kept = np.setdiff1d(np.arange(len(old)), np.concatenate([members for members, _ in sets]))
+        kept = np.setdiff1d(np.arange(len(old)), np.concatenate([members for members, *_ in sets]))
         self.rows = [old[place] for place in kept]
         for name in ("lower", "upper", "level", "run"):
             setattr(self, name, getattr(self, name)[kept])
-        for members, level in sets:
+        next_run = self.runs + 1
+        for members, level, run in sets:
             rows = np.concatenate([old[place] for place in members])
             place = curve.index(arrow([column[rows] for column in self.columns]))
             order = np.argsort(place, kind="stable")
             cuts = even_cuts(len(rows), self.block_rows)
             if cells:
                 cuts = cell_cuts(place[order], len(self.columns), self.block_rows)
-            self.add(rows[order], cuts, level)
+            self.add(rows[order], cuts, level, run=next_run + run)
             self.rewritten += len(rows)
 
 

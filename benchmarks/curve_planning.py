@@ -62,19 +62,24 @@ def recluster(
         The number of rounds, `MOST_ROUNDS` where there was no end.
     """
     extents = WAYS[way]
+    sets: list[tuple[IntArray, int, int]]
     policy = Policy(depth=depth, block_rows=table.block_rows, tolerance=CURVE_TOLERANCE)
     least = np.inf
     for done in range(MOST_ROUNDS):
         if extents is None:
             boxes = rank_boxes(table, curve)
-            sets = plan_boxes(*boxes, table.sizes, table.level, table.run, curve.bits, depth)
+            planned = plan_boxes(*boxes, table.sizes, table.level, table.run, curve.bits, depth)
+            sets = [(members, level, run) for run, (members, level) in enumerate(planned)]
         else:
             blocks = blocks_of(table, curve, extents)
             reached = average_depth(blocks, policy)
             if reached >= least and not until_empty:
                 return done
             least = reached
-            sets = [(block_set.blocks, block_set.level) for block_set in plan(blocks, policy).block_sets]
+            sets = [
+                (block_set.blocks, block_set.level, block_set.run)
+                for block_set in plan(blocks, policy).block_sets
+            ]
         if not sets:
             return done
         table.merge(sets, curve, cells)

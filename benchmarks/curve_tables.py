@@ -217,7 +217,7 @@ def table_borders(_: Scale) -> None:
 
 
 def table_rest(scale: Scale) -> None:
-    """Whether plans come to an end: (a'), planned and merged after each load until the plan is empty, or 50 times."""
+    """Rounds until (a') has nothing to plan, or 50; and until one does not lower the depth, as the product stops."""
     rows = []
     depths = (1, 1.5, 2, 3, 4)
     for dimensions in (2, 3):
@@ -228,14 +228,24 @@ def table_rest(scale: Scale) -> None:
             curve, cells = curve_of(columns), []
             key = curve.index(arrow(columns))
             for depth in depths:
-                table, endless = Table(columns, 256), 0
-                for _ in range(scale.loads):
-                    table.load(8 * 256, key)
-                    endless += recluster(table, curve, "a'", depth, until_empty=True) == MOST_ROUNDS
-                cells.append(f"{endless} / {table.rewritten / table.loaded:.2f}")
+                rounds, rewritten = [], []
+                for until_empty in (True, False):
+                    table, counts = Table(columns, 256), []
+                    for _ in range(scale.loads):
+                        table.load(8 * 256, key)
+                        counts.append(recluster(table, curve, "a'", depth, until_empty=until_empty))
+                    rounds.append(counts)
+                    rewritten.append(table.rewritten / table.loaded)
+                endless = sum(count == MOST_ROUNDS for count in rounds[0])
+                most, mean = max(rounds[1]), float(np.mean(rounds[1]))
+                cells.append(f"{endless} / {rewritten[0]:.2f}: {mean:.2f} / {most} / {rewritten[1]:.2f}")
             rows.append([name, str(dimensions), *cells])
     headings = ["workload", "columns", *(f"depth {depth}" for depth in depths)]
-    markdown(f"loads of {scale.loads} after which there was no end / rows rewritten", headings, rows)
+    markdown(
+        f"loads of {scale.loads} after which there was no end / rows rewritten: rounds after a load / most / rows",
+        headings,
+        rows,
+    )
 
 
 def table_stale(_: Scale) -> None:
