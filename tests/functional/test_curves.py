@@ -14,6 +14,7 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.maintenance import blocks_opened, clustering_information
 
 CURVE, LED = "hilbert(k, id)", ["p", "hilbert(days(ts), id)"]
 LED_KEY = "p, hilbert(days(ts), id)"
@@ -283,3 +284,35 @@ class TestSortedLoads(Curves):
                  for row, place in zip(loaded, places, strict=True)]  # fmt: skip
         within = sum(left <= right for left, right in pairwise(order)) / len(order)
         assert (within > 0.999) is (name in self.SORTED), (name, within)
+
+
+class TestFromLoadToRecluster(Curves):
+    """Loads in no order are reclustered along the curve, and both columns skip blocks."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "events.sql": EVENTS.replace("'k'", "'hilbert(k, id)'").replace(
+                "block_rows=500", "block_rows=100"
+            )
+        }
+
+    def test_three_runs(self, project: Any, sql: Any, spark: Any) -> None:
+        name, rewritten = f"{project.test_schema}.events", 0
+        for load in range(3):
+            (result,), _ = run_load(load)
+            rewritten += result.adapter_response.get("blocks_rewritten", 0)
+            assert result.adapter_response["average_depth"] <= 2.1  # merges begin 5 % above the threshold
+            rows = sql("select count(*), count(distinct id), sum(id) from {schema}.events")[0]
+            ids = range(1000 * (load + 1))
+            assert rows[:] == (len(ids), len(ids), sum(ids))
+        assert rewritten > 0
+        information = clustering_information(spark, name)
+        assert information["cluster_key"] == "hilbert(k, id)"
+        blocks = information["total_block_count"]
+        assert blocks > 10
+        for where in ("k between 500 and 510", "id between 500 and 530"):
+            assert blocks_opened(spark, name, where) < blocks / 2
+        run_dbt(["run-operation", "clustering_information", "--args", "{table: events}"])
+        run_dbt(["run-operation", "recluster", "--args", "{table: events, final: true, depth: 1.5}"])
+        assert sql("select count(*), sum(id) from {schema}.events")[0][:] == (3000, sum(range(3000)))
