@@ -14,8 +14,9 @@ def _declare(name: str, holds: str, lost: str) -> str:
 
 CLUSTER_BY: Final = _declare(
     "recluster.cluster_by",
-    "The key that the model has set. It tells a sort order of the model from one that somebody set by hand.",
-    "The sort order counts as set by hand: it stays when `cluster_by` goes.",
+    "The key that the model has set, or one with a curve, whoever has set it. It tells a sort order of the model from "
+    "one that somebody set by hand, and counts as the key while the sort order has the columns before its curve.",
+    "The sort order counts as set by hand: it stays when `cluster_by` goes. A curve is no longer known.",
 )
 OPTION_PREFIX: Final = _declare(
     "recluster.option.",
@@ -75,7 +76,8 @@ ROW_GROUP_BYTES: Final = _declare(
 )
 DISTRIBUTION_MODE: Final = _declare(
     "write.distribution-mode",
-    "Iceberg's own, set by `write ordered by`: `range`, or `none` with `sort_on_load: false`.",
+    "Iceberg's own, set by `write ordered by`: `range`, or `none` with `sort_on_load: false` and where the "
+    "query of a load is sorted along a curve.",
     "Spark's writers do as Iceberg's default says.",
 )
 
