@@ -11,8 +11,6 @@ from dbt_recluster.clustering.reads.reads_information import reads_information
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
-from dbt_recluster.iceberg.sort_order import is_cluster_key
-from dbt_recluster.planner import clustering_information as metrics
 from dbt_recluster.planner import curve_information
 from dbt_recluster.planner.curve_reads import curve_groups
 
@@ -51,13 +49,7 @@ def table_information(
         block_rows = option.recorded(table.iceberg.properties)
     block_rows = option.read("block_rows", block_rows)
     blocks = table.blocks(where)
-    measured = metrics(
-        blocks.blocks,
-        block_rows,
-        table.block_bytes,
-        table.row_group_bytes,
-        is_sorted=is_cluster_key(table.iceberg, table.key),
-    ).as_dict()
+    measured = table.measure(blocks.blocks, block_rows).as_dict()
     if table.key.curve:
         measured["curve"] = _on_curve(table, blocks.metadata.take(blocks.eligible), block_rows)
     snapshot = table.iceberg.current_snapshot()

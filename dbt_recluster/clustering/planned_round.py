@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +21,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
-from dbt_recluster.iceberg.sort_order import is_cluster_key
-from dbt_recluster.planner import Plan, Policy, clustering_information
+from dbt_recluster.planner import Plan, Policy
 from dbt_recluster.planner.simulation import simulate
 
 
@@ -75,12 +74,8 @@ class PlannedRound:
             )
             for block_set, least, greatest in zip(sets, lower, upper, strict=True)
         )
-        measure = partial(
-            clustering_information,
-            row_group_bytes=self.table.row_group_bytes,
-            is_sorted=is_cluster_key(self.table.iceberg, self.table.key),
-        )
-        before, after = measure(blocks.blocks), measure(simulate(blocks.blocks, plan, policy))
+        before = self.table.measure(blocks.blocks)
+        after = self.table.measure(simulate(blocks.blocks, plan, policy))
         speed = rewrite_speed(self.table)
         return RewritePlan(
             sets=planned,

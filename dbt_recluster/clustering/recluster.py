@@ -111,10 +111,9 @@ class Recluster:
         if self._table.reads.restricting(self._table.key).reads is None:
             return None
         try:
-            balance = CostModel(self._table, self._options.policy).balance()
+            return CostModel(self._table, self._options.policy).loss()
         except Exception:  # an expiry meanwhile; the rounds are committed
             return None
-        return None if balance is None else balance.loss
 
     def _prepare(self) -> None:
         """Check what has not been checked. Nothing is changed before the first merge can be committed too."""
@@ -168,8 +167,10 @@ class Recluster:
         if self._draw_curve(blocks.metadata):
             blocks = self._table.blocks(self._options.where, blocks.snapshot_id)
         result = self._result
-        information = clustering_information(blocks.blocks)
+        information = self._table.measure(blocks.blocks)
         result.depth_after, result.read_depth_after = information.average_depth, information.read_depth
+        result.key_read_bytes = information.key_read_bytes
+        result.key_read_row_groups = information.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after

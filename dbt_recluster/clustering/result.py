@@ -121,6 +121,8 @@ class ReclusterResult:
             None if no condition was met, or if only the partitions that had changed were read, and there was nothing
             to do in them.
         read_depth_before, read_depth_after: Their read depth, by the same bounds, if that decides.
+        key_read_bytes, key_read_row_groups: What a read of one key opens in the end, estimated as in
+            ``clustering_information``; None where the depths are, or if the table writes no Parquet.
         reducible_depth: What was compared with the threshold in the end, in the partition that is worst by it: the
             average depth, or the read depth, as far as merges can reduce it. None if nothing was planned.
         conflicts: How often work was planned or committed again because another writer was faster.
@@ -144,6 +146,8 @@ class ReclusterResult:
     depth_after: float | None = 0.0
     read_depth_before: float | None = None
     read_depth_after: float | None = None
+    key_read_bytes: int | None = None
+    key_read_row_groups: float | None = None
     reducible_depth: float | None = None
     conflicts: int = 0
     seconds: float = 0.0

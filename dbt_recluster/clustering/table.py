@@ -30,8 +30,8 @@ from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
 from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
-from dbt_recluster.iceberg.sort_order import FILE_FORMAT, table_cluster_key
-from dbt_recluster.planner import Blocks, Reads
+from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
+from dbt_recluster.planner import Blocks, ClusteringInformation, Reads, clustering_information
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -348,6 +348,16 @@ class ClusteredTable:
         if metadata is None:
             metadata = read_blocks(self.iceberg, self.key, snapshot_id, partitions)
         return self.planner_blocks(metadata)
+
+    def measure(self, blocks: Blocks, block_rows: int | None = None) -> ClusteringInformation:
+        """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""
+        return clustering_information(
+            blocks,
+            block_rows,
+            self.block_bytes,
+            self.row_group_bytes,
+            is_sorted=is_cluster_key(self.iceberg, self.key),
+        )
 
     def planner_blocks(
         self,

@@ -73,7 +73,10 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
     line = f"{result.table}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"
     line = f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
-    return f"{line}\n  {result.reason}"
+    opens = ""
+    if result.key_read_bytes is not None:
+        opens = f"\n  a read of one key opens about {key_read_text(result.key_read_bytes, result.key_read_row_groups)}"
+    return f"{line}\n  {result.reason}{opens}"
 
 
 def plan_table(result: ReclusterResult) -> str:
@@ -128,7 +131,7 @@ def balance_text(rewritten: int, saved: int) -> str:
 
 def loss_text(loss: int) -> str:
     """Return by how much a day's reclustering costs more than it saves."""
-    return f"it costs {size(loss)} a day more than it saves"
+    return f"it costs {size(loss)} a day more than it saves; consider recluster_depth: auto, or no cluster_by"
 
 
 def undone_text(rows: int) -> str:

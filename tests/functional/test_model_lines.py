@@ -65,10 +65,15 @@ class TestCosts(Operations):
     def models(self) -> dict[str, str]:
         return {"events.sql": EVENTS, "losing.sql": LOSING}
 
-    def test_what_costs_more_than_it_saves(self, project: Any, table: str) -> None:
-        results, log = run(4)
+    def test_what_costs_more_than_it_saves(self, project: Any, table: str, spark: Any) -> None:
+        _, log = run(4)
+        assert "reclustered" in line_of(log, "losing")
+        assert "more than it saves" not in log  # of the first week
+        expire = "call spark_catalog.system.expire_snapshots('{}.losing', timestamp '2100-01-01', 4)"
+        spark.sql(expire.format(project.test_schema))
+        results, log = run(5)
         line = line_of(log, "losing")
-        assert " a day more than it saves)" in line
+        assert " a day more than it saves; consider recluster_depth: auto, or no cluster_by)" in line
         response = next(r.adapter_response for r in results if r.node.name == "losing")
         assert response["recluster_loss"] > 0
         few = f"{project.test_schema}.losing: fewer than 8 blocks, so a query opens few anyhow; do not cluster it yet"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -132,7 +132,9 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     assert found.saved_bytes_per_day == pytest.approx(saved, rel=0.05)
     text = cost(found.as_dict())
     assert "a day not read because of it: it costs" in text
-    assert text.splitlines()[-2].endswith("a day more than it saves")
+    assert text.splitlines()[-2].endswith(
+        "a day more than it saves; consider recluster_depth: auto, or no cluster_by"
+    )
     report = clustering_report_data(spark, table)
     assert report.balance is not None
     assert report.balance.saved == found.saved_bytes_per_day
@@ -145,6 +147,22 @@ def test_what_reclustering_saved(spark: Any, table: str, tmp_path: Any) -> None:
     assert balance is not None
     assert balance.saved == pytest.approx(1000 * found.saved_bytes_per_day, rel=1e-3)
     assert balance.rewritten < balance.saved
+
+
+def test_a_loss_is_told_only_after_the_first_week(spark: Any, table: str) -> None:
+    spark.sql(
+        f"""alter table {table} set tblproperties ('recluster.option.reads' = '{json.dumps(reads(0.1))}')"""
+    )
+    # What a new table's merges cost is no figure of each day to come.
+    assert recluster(spark, table, "k", depth=1, block_rows=100).loss is None
+    keyed = ClusteredTable(spark, table)
+    a_week_on = keyed.snapshots()[0].at + timedelta(days=7)
+    assert CostModel(keyed, Policy()).loss() is None
+    assert CostModel(keyed, Policy(), a_week_on - timedelta(seconds=1)).loss() is None
+    later = CostModel(keyed, Policy(), a_week_on)
+    balance = later.balance()
+    assert balance is not None
+    assert later.loss() == balance.loss == balance.rewritten - balance.saved > 0
 
 
 def test_rows_that_a_load_replaced_do_not_count_twice(spark: Any, table: str) -> None:

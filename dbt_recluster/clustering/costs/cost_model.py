@@ -253,6 +253,14 @@ class CostModel:
         saved = max(0.0, without - now) / 2 * replay.scale
         return Balance(week.rewritten_bytes_per_day, round(saved))
 
+    def loss(self) -> int | None:
+        """Return the bytes a day by which the week's reclustering cost more than it saved, or None.
+
+        A table's first week says nothing of the next ones: its merges catch up, and save later.
+        """
+        balance = None if self._week.is_first else self.balance()
+        return None if balance is None else balance.loss
+
     def _bytes_per_day(self, table: ClusteredTable, items: Sequence[int] | None) -> tuple[int, int]:
         """Return the bytes that keeping the table clustered reads per day, least and most."""
         if not self._replay.changes:

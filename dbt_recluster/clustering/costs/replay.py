@@ -47,14 +47,20 @@ class Week:
         snapshots = table.snapshots()
         self._first = snapshots[0].at if snapshots else self.now
         self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
-        since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
-        self.entries = [entry for entry in table_history(table, since) if entry.at <= self.now]
+        self._first_parent = snapshots[0].parent if snapshots else None
+        self._since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
+        self.entries = [entry for entry in table_history(table, self._since) if entry.at <= self.now]
         self.rounds = [entry for entry in self.entries if entry.is_recluster]
 
     @cached_property
     def days(self) -> float:
         """The days that the snapshots cover, from one to seven."""
         return min(float(DAYS), max(1.0, (self.now - self._first).total_seconds() / 86400))
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the table's first snapshot, if it has not expired, is of this week."""
+        return self._first_parent is None and self._first > self._since
 
     @cached_property
     def changes(self) -> list[HistoryEntry]:

@@ -33,6 +33,15 @@ def test_lines() -> None:
     )
 
 
+def test_the_result_says_what_a_read_of_one_key_opens() -> None:
+    done = result(1)
+    done.key_read_bytes, done.key_read_row_groups = 9 * 2**20, 2.5
+    assert recluster_line(done).splitlines()[1:] == [
+        "  reducible depth 1 is at most 4",
+        "  a read of one key opens about 9.0 MB in 2.5 row groups",
+    ]
+
+
 def test_where_read_depth_decides_the_line_says_read_depth() -> None:
     by_reads = result(1)
     by_reads.read_depth_before, by_reads.read_depth_after = 4.0, 1.25
