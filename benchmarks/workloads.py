@@ -91,6 +91,11 @@ _LOADS: dict[str, Callable[[np.random.Generator, int], Iterator[Load]]] = {
 WORKLOADS = [f"{name}, {arrival}" for arrival in ("sorted", "unsorted") for name in _LOADS]
 
 
+def series(name: str, random: np.random.Generator, loads: int) -> Iterator[Load]:
+    """Return the loads of a workload, named without its arrival."""
+    return _LOADS[name](random, loads)
+
+
 @dataclass
 class Table:
     """A table of real keys, as lists of blocks.
@@ -98,6 +103,7 @@ class Table:
     Attributes:
         known: Whether the planner is given levels and runs.
         block_rows: Rows in a full block that a merge writes.
+        file_rows: Rows in a file that a load writes; a smaller load is one file.
         keys: Sorted keys of every block.
         level: Level of every block.
         run: Run of every block.
@@ -108,6 +114,7 @@ class Table:
 
     known: bool = True
     block_rows: int = BLOCK_ROWS
+    file_rows: int = BLOCK_ROWS
     keys: list[FloatArray] = field(default_factory=list)
     level: list[int] = field(default_factory=list)
     run: list[int] = field(default_factory=list)
@@ -130,7 +137,7 @@ class Table:
     def load(self, load: Load, is_sorted: bool, random: np.random.Generator) -> None:
         """Append a load as one sorted run, or cut into blocks in the order of arrival."""
         self.loaded += len(load.keys)
-        count = len(load.keys) // BLOCK_ROWS
+        count = max(1, len(load.keys) // self.file_rows)
         if is_sorted and not load.is_backlog:
             self._add(np.array_split(np.sort(load.keys), count), 0)
         else:
@@ -201,7 +208,7 @@ def simulate_by_load(
     name, arrival = workload.rsplit(", ", 1)
     random = np.random.default_rng(seed)
     table, scans, work = Table(known, block_rows), [], []
-    for load in _LOADS[name](random, loads):
+    for load in series(name, random, loads):
         table.load(load, arrival == "sorted", random)
         step(table)
         scans.append(table.scan(load.read((np.arange(1024) + random.random(1024)) / 1024)))
