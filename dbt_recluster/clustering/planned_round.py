@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.condition_checks import NO_CHANGES
-from dbt_recluster.clustering.curve_rest import Rest
+from dbt_recluster.clustering.curve_planning import Rest
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks

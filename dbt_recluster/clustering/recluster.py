@@ -11,9 +11,7 @@ from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
 from dbt_recluster.clustering.condition_checks import block_count, check_conditions, record_changes
 from dbt_recluster.clustering.costs.auto_depth import with_depth
 from dbt_recluster.clustering.costs.cost_model import CostModel
-from dbt_recluster.clustering.curve_blocks import curve_columns, is_curve_of
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve, sampled_curve
-from dbt_recluster.clustering.curve_rest import Rest
+from dbt_recluster.clustering.curve_planning import Rest, draw_curve
 from dbt_recluster.clustering.foreign_rewrites import (
     ForeignRewrite,
     foreign_rewrites,
@@ -43,7 +41,7 @@ from dbt_recluster.iceberg.sort_order import (
     loses_row_ids,
 )
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
-from dbt_recluster.planner.curves import CURVE_TOLERANCE, renewed
+from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.simulation import simulate
 
 _ROW_IDS_LOST = (
@@ -164,7 +162,8 @@ class Recluster:
 
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
-        if self._draw_curve(blocks.metadata):
+        if boundaries := draw_curve(self._table, blocks.metadata):
+            self._change = replace(self._change, properties={**self._change.properties, **boundaries})
             blocks = self._table.blocks(self._options.where, blocks.snapshot_id)
         result = self._result
         information = self._table.measure(blocks.blocks)
@@ -182,22 +181,6 @@ class Recluster:
         )
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
-
-    def _draw_curve(self, blocks: BlockMetadata) -> bool:
-        """Draw the boundaries of a curve if there are none, or if rows have moved away from them; whether it did."""
-        table, key = self._table, self._table.key
-        if not key.curve or self._result.suspended is not None:
-            return False
-        if table.curve is not None and is_curve_of(table.curve, key, blocks):
-            curve = renewed(table.curve, *curve_columns(key, blocks), blocks.rows)
-        else:
-            curve = sampled_curve(table.iceberg, key, int(blocks.rows.sum()))
-        if curve is None:
-            return False
-        properties = as_properties(key, curve)
-        table.curve = recorded_curve(properties, key) or curve
-        self._change = replace(self._change, properties={**self._change.properties, **properties})
-        return True
 
     @property
     def _policy(self) -> Policy:

@@ -1,4 +1,4 @@
-"""Where the plans of a curve come to rest.
+"""Plans along a curve: when its boundaries are drawn, and where plans come to rest.
 
 Where the interval of a block on a curve ends is an estimate, so a merge may leave a partition as deep as it was. A
 commit therefore records how deep each partition was before it. If it is no less deep afterwards and holds the same
@@ -11,17 +11,19 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
+from dbt_recluster.clustering.curve_blocks import curve_columns, is_curve_of
+from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve, sampled_curve
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.arrays import FloatArray
+from dbt_recluster.planner.curves import renewed
 
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 3_900
@@ -34,6 +36,26 @@ class _Merged:
     name: str
     depth: float
     blocks: int
+
+
+def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
+    """Draw the boundaries of a table's curve if there are none, or if rows have moved away from them.
+
+    Returns:
+        The properties that record them; empty if there is nothing to draw.
+    """
+    key, curve = table.key, table.curve
+    if not key.curve:
+        return {}
+    if curve is not None and is_curve_of(curve, key, blocks):
+        drawn = renewed(curve, *curve_columns(key, blocks), blocks.rows)
+    else:
+        drawn = sampled_curve(table.iceberg, key, int(blocks.rows.sum()))
+    if drawn is None:
+        return {}
+    properties = as_properties(key, drawn)
+    table.curve = recorded_curve(properties, key) or drawn
+    return properties
 
 
 class Rest:
@@ -140,7 +162,7 @@ class Rest:
                 result[partition] = before
         return result
 
-    def _planned_metadata(self) -> Any:
+    def _planned_metadata(self) -> BlockMetadata:
         metadata, eligible = self._blocks.metadata, self._blocks.eligible
         others: BoolArray = np.ones(len(metadata), np.bool_)
         others[eligible] = False
