@@ -138,8 +138,10 @@ def curve_of_bounds(
         high = known(high, unknown)
         between = values_between(low, high, _MOST_VALUES)
         columns.append(pa.concat_arrays([low, high, *between]))
-        weight = np.maximum(rows, 1) * PARTS_OF_ROW // (2 + len(between))
-        weights.append(np.tile(weight.astype(np.float64), 2 + len(between)))
+        weight = np.maximum(rows, 1).astype(np.float64) * PARTS_OF_ROW
+        # Where values between them stand for the rows, bounds count only for blocks that have but one.
+        bound = np.ones(len(rows)) if between else weight
+        weights.append(np.concatenate([bound, bound, np.tile(weight // max(1, len(between)), len(between))]))
     return Curve.of(columns, weights)
 
 

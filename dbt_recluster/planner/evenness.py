@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 PARTS_OF_ROW = 1_024
 # Values that stand for the rows between two bounds.
 _VALUES_BETWEEN = 14
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class SpreadRows(NamedTuple):
@@ -81,7 +83,9 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def values_between(lower: pa.Array, upper: pa.Array, most: int) -> list[pa.Array]:
-    """Values of equal distances between the bounds of each block: arrays (n,), NULL where a bound is.
+    """A value in each of several equal parts between the bounds of each block: arrays (n,), NULL where a bound is.
+
+    Where in a part it lies differs from block to block, or else many blocks over all values had a few in common.
 
     Args:
         lower: Lower bounds, (n,).
@@ -95,16 +99,25 @@ def values_between(lower: pa.Array, upper: pa.Array, most: int) -> list[pa.Array
     invalid = ~np.asarray(pc.and_(lower.is_valid(), upper.is_valid()))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         least, greatest = (np.asarray(pc.fill_null(end.cast(pa.float64()), 0)) for end in (lower, upper))
-        shares = [part / (count + 1) for part in range(1, count + 1)]
+        shift = _shift(least.view(np.uint64), greatest.view(np.uint64))
+        shares = [(part + shift) / count for part in range(count)]
         with np.errstate(invalid="ignore"):
             values = [least * (1 - share) + greatest * share for share in shares]
         return [pa.array(value, mask=invalid).cast(kind) for value in values]
     number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
     low, high = (np.asarray(pc.fill_null(end.cast(number), 0)).astype(np.int64) for end in (lower, upper))
     # The distance of two numbers of 64 bits is one without a sign.
-    begin = low.view(np.uint64)
-    step = (high.view(np.uint64) - begin) // np.uint64(count + 1)
-    return [
-        pa.array((begin + step * np.uint64(part)).view(np.int64), mask=invalid).cast(number).cast(kind)
-        for part in range(1, count + 1)
+    begin, end = low.view(np.uint64), high.view(np.uint64)
+    step, rest = (end - begin) // np.uint64(count), (end - begin) % np.uint64(count)
+    begin = begin + (step * _shift(begin, end)).astype(np.uint64)
+    places = [
+        begin + step * np.uint64(part) + rest * np.uint64(part) // np.uint64(count) for part in range(count)
     ]
+    return [pa.array(place.view(np.int64), mask=invalid).cast(number).cast(kind) for place in places]
+
+
+def _shift(lower: npt.NDArray[np.uint64], upper: npt.NDArray[np.uint64]) -> FloatArray:
+    """A number for each pair of bounds that looks like chance: float64 (n,), from 0 to below 1."""
+    # Multiples of the golden ratio (Knuth, "The Art of Computer Programming", 6.4).
+    mixed = (lower * _GOLDEN ^ upper) * _GOLDEN
+    return (mixed >> np.uint64(12)).astype(np.float64) / 2**52
