@@ -19,11 +19,11 @@ from dbt_recluster.operations.model_options import ModelOptions
 DISTRIBUTION_MODE = table_properties.DISTRIBUTION_MODE
 CURVE_PREFIX = table_properties.CURVE_PREFIX
 REST = table_properties.REST
-# What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does.
+# What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does, and boundaries may.
 _REDACTED = "*********(redacted)"
 
 # The names of properties that the adapter sets start so.
-_COMPARED = (KEY_PROPERTY, OPTION_PREFIX, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
+_COMPARED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 # One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(

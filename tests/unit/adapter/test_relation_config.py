@@ -270,6 +270,14 @@ def test_a_replaced_table_gets_its_order_back() -> None:
     assert not restored_order(before, before)
 
 
+def test_what_spark_hides_is_noticed_where_it_matters() -> None:
+    hidden = "*********(redacted)"
+    for name in ("recluster.cluster_by", "recluster.option.where", "recluster.curve.k", f"{METRICS}url"):
+        assert TableClustering("", {name: hidden}).is_redacted
+    assert TableClustering(hidden).is_redacted
+    assert not TableClustering("", {"recluster.levels": hidden, "owner": hidden}).is_redacted
+
+
 def test_reading_show_tblproperties() -> None:
     table = TableClustering.from_properties(
         [("format", "iceberg/parquet"), ("sort-order", "id ASC NULLS FIRST")]
