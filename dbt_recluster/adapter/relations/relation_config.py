@@ -19,7 +19,7 @@ from dbt_recluster.operations.model_options import ModelOptions
 DISTRIBUTION_MODE = table_properties.DISTRIBUTION_MODE
 CURVE_PREFIX = table_properties.CURVE_PREFIX
 REST = table_properties.REST
-# What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does, and boundaries may.
+# What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does; boundaries may.
 _REDACTED = "*********(redacted)"
 
 # The names of properties that the adapter sets start so.
