@@ -16,8 +16,8 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text()
 LINEITEM = """
 {{ config(materialized='incremental', cluster_by='l_shipdate', sort_on_load=false, block_rows=300,
           automatic_clustering=this.name == 'lineitem') }}
-select id as l_orderkey, date_add(date'1992-01-02', pmod(hash(id), 2500)) as l_shipdate,
-    pmod(hash(id, 1), 2000) as l_partkey
+select id as l_orderkey, pmod(hash(id, 1), 2000) as l_partkey,
+    date_add(date'1992-01-02', pmod(hash(id), 2500)) as l_shipdate
 from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
 """
 # A command of the guide, and the transcript right after it.
@@ -32,7 +32,7 @@ def shape(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?", "T", line)
     line = re.sub(r"~?[+-]?\d[\d,.]*( (bytes|KB|MB))?", "N", line)
     line = re.sub(r"█+", "█", line.replace("N to N", "N"))
-    return " ".join(re.sub(r"(block|set|load|day|snapshot|manifest|file|round)s\b", r"\1", line).split())
+    return " ".join(re.sub(r"(block|set|load|day|snapshot|manifest|file|group|round)s\b", r"\1", line).split())
 
 
 def shapes(text: str) -> set[str]:

@@ -113,16 +113,16 @@ def suggest_key(
         trial.sampled,
         candidates,
         _advice(candidates[0], has_queries=bool(tried)),
-        _dissent(candidates, names, is_curve=candidates[0] in curves),
+        _dissent(candidates, names, curves),
         not_tried,
         tuple(left_out),
     )
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
-    """Return keys, best first, and the shorter of equals; a curve is the first only where it is clearly better."""
-    best, *others = sorted(plain, key=lambda key: (-key.gain, len(key.cluster_by)))
-    ranked = sorted([best, *others, *curves], key=lambda key: -key.gain)
+    """Return keys, best first, and the shorter of about equals; a curve is first only where it is clearly better."""
+    best, *others = sorted(plain, key=lambda key: (-round(key.gain, 2), len(key.cluster_by)))
+    ranked = sorted([best, *others, *curves], key=lambda key: -round(key.gain, 2))
     if 1 - ranked[0].skipped_then > (1 - _LEAST_CURVE_GAIN) * (1 - best.skipped_then):
         ranked.sort(key=lambda key: key is not best)
     return tuple(ranked)
@@ -138,7 +138,9 @@ def _advice(best: KeyCandidate, has_queries: bool) -> str:
     return f"By {key} ({shares})"
 
 
-def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str], *, is_curve: bool) -> tuple[str, ...]:
+def _dissent(
+    candidates: Sequence[KeyCandidate], names: Sequence[str], curves: Sequence[KeyCandidate]
+) -> tuple[str, ...]:
     """Name the queries that the best key for all serves badly.
 
     On a curve each query opens more blocks than by its own column, so only those count that skip less than a half.
@@ -147,9 +149,9 @@ def _dissent(candidates: Sequence[KeyCandidate], names: Sequence[str], *, is_cur
         return ()
     lines = []
     for place, name in enumerate(names):
-        own = min(candidates, key=lambda key: key.opened[place])
+        own = min(candidates, key=lambda key: (key.opened[place], key in curves))
         best = candidates[0]
-        if is_curve and best.opened[place] <= best.blocks / 2:
+        if best in curves and best.opened[place] <= best.blocks / 2:
             continue
         if best.opened[place] > _DISSENT * max(1, own.opened[place]):
             short = " ".join(name.split())[:_LONGEST_NAME]
