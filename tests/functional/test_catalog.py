@@ -18,7 +18,12 @@ class TestCatalog(Operations):
 
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
-        return {"events.sql": EVENTS, "other.sql": EVENTS.replace("'k'", "['id', 'k']"), "plain.sql": PLAIN}
+        return {
+            "events.sql": EVENTS,
+            "other.sql": EVENTS.replace("'k'", "['id', 'k']"),
+            "curved.sql": EVENTS.replace("'k'", "'hilbert(id, k)'"),
+            "plain.sql": PLAIN,
+        }
 
     def test_statistics(self, project: Any, table: str, spark: Any) -> None:
         recluster(spark, table, depth=1, block_rows=500)
@@ -34,4 +39,8 @@ class TestCatalog(Operations):
         assert (stats["other"]["cluster_key"], stats["other"]["average_depth"]) == ("id, k", 1)
         assert (stats["other"]["clustering_ratio"], stats["other"]["last_recluster"]) == (100, "never")
         assert "block_count" not in stats["plain"]
+        curve = clustering_information(spark, f"{project.test_schema}.curved")["curve"]
+        opened = [*curve["point_blocks"].values(), curve["box_blocks"]]
+        assert [stats["curved"][f"opened_{number}"] for number in range(3)] == opened
+        assert "opened_0" not in stats["events"]
         assert set(catalog["nodes"]["model.test.events"]["columns"]) == {"id", "k", "ts", "v"}

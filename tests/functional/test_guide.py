@@ -32,7 +32,9 @@ def shape(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?", "T", line)
     line = re.sub(r"~?[+-]?\d[\d,.]*( (bytes|KB|MB))?", "N", line)
     line = re.sub(r"█+", "█", line.replace("N to N", "N"))
-    return " ".join(re.sub(r"(block|set|load|day|snapshot|manifest|file|group|round)s\b", r"\1", line).split())
+    return " ".join(
+        re.sub(r"(block|set|load|day|snapshot|manifest|file|group|round)s\b", r"\1", line).split()
+    )
 
 
 def shapes(text: str) -> set[str]:
