@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from small_blocks import BLOCK_ROWS, WORKLOADS, FloatArray, Table
 
-from dbt_recluster.iceberg.recorded_levels import PROPERTY, RecordedLevels
+from dbt_recluster import table_properties
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 from dbt_recluster.planner import Policy, clustering_information
 
 LOADS = (1_000, 5_000, 20_000)
@@ -55,7 +56,7 @@ class RecordingTable(Table):
         super()._add(keys, level, self.sequence_of_run.get(run, 0))
 
     def _record(self) -> None:
-        recorded = RecordedLevels.of({PROPERTY: self.text})
+        recorded = RecordedLevels.of({table_properties.LEVELS: self.text})
         added = set(self.sequence_of_run.values())
         self.sequence_of_run = {}
         by_number = {
@@ -64,7 +65,7 @@ class RecordingTable(Table):
             if run in added or run in recorded.by_number
         }
         self.text = RecordedLevels(by_number, recorded.last_old, recorded.mean_old).packed()
-        levels = RecordedLevels.of({PROPERTY: self.text}).look_up(np.array(self.run))
+        levels = RecordedLevels.of({table_properties.LEVELS: self.text}).look_up(np.array(self.run))
         self.level = [level if run else 0 for level, run in zip(levels.tolist(), self.run, strict=True)]
 
 

@@ -23,8 +23,7 @@ from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.reads.query_scans import run_query, scan_predicates
 
-PROPERTY = table_properties.CHANGES
-NO_CHANGES: Mapping[str, str | None] = {PROPERTY: None}
+NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
 
 
 @dataclass(frozen=True)
@@ -152,16 +151,16 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
 
 def known_changes(table: ClusteredTable) -> Changes:
     """Return the changes of a table since its last recluster."""
-    recorded = Changes.parse(table.iceberg.properties.get(PROPERTY))
+    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES))
     return changes_since_recluster(table.snapshots(), recorded)
 
 
 def record_changes(table: ClusteredTable) -> None:
     """Record what has changed since the last recluster, if anything has since it was last recorded."""
-    recorded = Changes.parse(table.iceberg.properties.get(PROPERTY)) or Changes()
+    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES)) or Changes()
     changes = known_changes(table)
     if (changes.rows, changes.commits) != (recorded.rows, recorded.commits):
-        table.iceberg.set_property(PROPERTY, json.dumps(asdict(changes)))
+        table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
 
 
 def _with_unseen(recorded: Changes, snapshots: Sequence[Snapshot]) -> Changes:

@@ -33,7 +33,6 @@ from dbt_recluster.iceberg.sort_order import is_cluster_key, table_cluster_key
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-PROPERTY = table_properties.LEVELS
 # Earlier versions of this package recorded each level by itself, by the snapshot's id.
 _EARLIER = "recluster.level."
 # Characters of the property; a Hive metastore may hold 4,000.
@@ -48,7 +47,9 @@ _UNSORTED = 0
 def level_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that record levels."""
     return {
-        name: value for name, value in properties.items() if name == PROPERTY or name.startswith(_EARLIER)
+        name: value
+        for name, value in properties.items()
+        if name == table_properties.LEVELS or name.startswith(_EARLIER)
     }
 
 
@@ -77,7 +78,7 @@ class RecordedLevels:
             if name.startswith(_EARLIER) and snapshot is not None and level is not None:
                 levels[snapshot] = level
         try:
-            recorded = json.loads(properties.get(PROPERTY, "{}"))
+            recorded = json.loads(properties.get(table_properties.LEVELS, "{}"))
             packed: dict[int, int] = {}
             for level, differences in recorded["levels"].items():
                 packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
@@ -184,7 +185,7 @@ class LevelChanges:
         planned = RecordedLevels.of(table.properties)
         number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
         live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
-        outdated = [name for name in level_properties(table.properties) if name != PROPERTY]
+        outdated = [name for name in level_properties(table.properties) if name != table_properties.LEVELS]
         return cls(planned, outdated, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
     def properties(
@@ -207,7 +208,10 @@ class LevelChanges:
         levels |= {n: level for n, level in now.by_number.items() if n not in self.planned.by_number}
         # Another commit may still take the sequence number of a snapshot, but not its id.
         levels |= added
-        return {**dict.fromkeys(self.outdated), PROPERTY: replace(now, by_number=levels).packed()}
+        return {
+            **dict.fromkeys(self.outdated),
+            table_properties.LEVELS: replace(now, by_number=levels).packed(),
+        }
 
 
 def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey) -> tuple[IntArray, IntArray]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbt_recluster.clustering.costs.auto_depth import DEPTH_PROPERTY, auto_depth
+from dbt_recluster import table_properties
+from dbt_recluster.clustering.costs.auto_depth import auto_depth
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -43,7 +44,7 @@ def reads(weight: float) -> list[dict[str, Any]]:
 
 
 def threshold(spark: Any, table: str) -> float | None:
-    text = ClusteredTable(spark, table, "k").iceberg.properties.get(DEPTH_PROPERTY)
+    text = ClusteredTable(spark, table, "k").iceberg.properties.get(table_properties.AUTO_DEPTH)
     return None if text is None else json.loads(text)["depth"]
 
 
@@ -67,7 +68,7 @@ def recorded(depth: float, since: str, at: str, rewriting: float = 1) -> str:
 
 def test_it_holds_for_a_day(spark: Any, table: str) -> None:
     def record(text: str) -> None:
-        spark.sql(f"alter table {table} set tblproperties ('{DEPTH_PROPERTY}' = '{text}')")
+        spark.sql(f"alter table {table} set tblproperties ('{table_properties.AUTO_DEPTH}' = '{text}')")
 
     keyed = ClusteredTable(spark, table, "k")
     keyed.reads.follow(ReclusterOptions(reads=reads(1000)).reads)

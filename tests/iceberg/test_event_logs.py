@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.reads.recorded import READS_PROPERTY, RecordedReads
+from dbt_recluster import table_properties
+from dbt_recluster.clustering.reads.recorded import RecordedReads
 from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs
 from dbt_recluster.iceberg.reads.logged_filters import logged_ranges, scans
 from dbt_recluster.iceberg.value_types import value_types
@@ -86,7 +87,7 @@ def test_a_genuine_log_gives_the_reads_of_its_queries(
 
 
 def recorded(spark: Any, table: str) -> tuple[Any, ...]:
-    return RecordedReads.parse(ClusteredTable(spark, table).iceberg.properties[READS_PROPERTY]).reads
+    return RecordedReads.parse(ClusteredTable(spark, table).iceberg.properties[table_properties.READS]).reads
 
 
 def event(plan: Any, rest: str = '"sparkPlanInfo": {}', at: datetime | None = None) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tables import checksum
 
-from dbt_recluster.clustering.reads.recorded import READS_PROPERTY, RecordedReads
+from dbt_recluster import table_properties
+from dbt_recluster.clustering.reads.recorded import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.reads.column_ranges import predicate_ranges, ranges_predicate
 from dbt_recluster.iceberg.reads.event_logs import EventLogs
@@ -112,13 +113,13 @@ def test_event_logs_give_the_same_reads_as_the_queries(spark: Any, wide: str, tm
     for query in queries:
         by_query, by_log = (ClusteredTable(spark, wide, "n") for _ in range(2))
         by_query.reads.record_queries({"q": query})
-        expected = RecordedReads.parse(by_query.iceberg.properties[READS_PROPERTY]).reads
+        expected = RecordedReads.parse(by_query.iceberg.properties[table_properties.READS]).reads
         forget_reads(spark, by_query)
         directory = tmp_path / str(abs(hash(query)))
         write_log(directory, "app-1", events(spark, [query], now() - timedelta(hours=1)))
         imported = import_reads(spark, by_log, str(directory))
         assert (imported.scans, imported.left_out) == (1, []), query
-        found = RecordedReads.parse(by_log.iceberg.properties[READS_PROPERTY]).reads
+        found = RecordedReads.parse(by_log.iceberg.properties[table_properties.READS]).reads
         assert [read.columns for read in found] == [read.columns for read in expected], query
         forget_reads(spark, by_log)
 
@@ -149,7 +150,7 @@ def test_logs_of_other_tables_and_clusters(spark: Any, wide: str, tmp_path: Path
     imported = import_reads(spark, wide, str(log))
     assert imported.scans == 0
     assert f"in 1 logs; prod.{wide} is: name it with logged_as" in imported.left_out[0]
-    assert READS_PROPERTY not in ClusteredTable(spark, wide).iceberg.properties
+    assert table_properties.READS not in ClusteredTable(spark, wide).iceberg.properties
     assert import_reads(spark, wide, str(log), logged_as=f"prod.{wide}").scans == 1
     with pytest.raises(EventLogError, match="cannot be listed"):
         import_reads(spark, wide, str(tmp_path / "nowhere"))
@@ -253,12 +254,12 @@ def test_reads_are_of_the_table_under_every_key(spark: Any, loaded: str) -> None
 
 def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: str) -> None:
     for text in ("{", "[]", '{"reads": [["project", 1, {"k": ["a", "b"]}]]}', '{"reads": 7}', "7"):
-        spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
+        spark.sql(f"alter table {loaded} set tblproperties ('{table_properties.READS}' = '{text}')")
         assert clustering_reads(spark, loaded, "k").share_wasted is None
         assert recluster(spark, loaded, "k", dry_run=True).plan
     gone, unbounded = '["x", 1, {"gone": [1, 2]}]', '["x", 1, {"p": [null, null]}]'
     text = f'{{"reads": [["x", 2, {{"k": [3, 3], "gone": [1, 2]}}], {gone}, {unbounded}]}}'
-    spark.sql(f"alter table {loaded} set tblproperties ('{READS_PROPERTY}' = '{text}')")
+    spark.sql(f"alter table {loaded} set tblproperties ('{table_properties.READS}' = '{text}')")
     assert [read.columns for read in clustering_reads(spark, loaded, "k").reads] == [{"k": [3, 3]}]
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as parquet
 import pytest
 from tables import append, checksum, levels, make_table, metadata_file, recorded_levels
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -22,7 +23,6 @@ from dbt_recluster.exceptions import (
     PredicateError,
 )
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.recorded_levels import PROPERTY
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.maintenance import blocks_opened, clustering_information, recluster
 from dbt_recluster.planner import STRATEGIES
@@ -175,7 +175,7 @@ def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: An
     recluster(spark, name, "k", depth=1, block_rows=1000)
     before = levels(spark, name)
     earlier = f"recluster.level.{snapshot(spark, name)}"
-    spark.sql(f"alter table {name} unset tblproperties ('{PROPERTY}')")
+    spark.sql(f"alter table {name} unset tblproperties ('{table_properties.LEVELS}')")
     spark.sql(
         f"alter table {name} set tblproperties ('{earlier}' = '{max(before)}', 'recluster.level.5' = '1')"
     )
@@ -184,7 +184,7 @@ def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: An
     assert recluster(spark, name, depth=1, block_rows=1000).rounds
     assert set(before) < set(levels(spark, name))
     properties = IcebergTable.load(spark, name).properties
-    assert PROPERTY in properties
+    assert table_properties.LEVELS in properties
     assert not [name for name in properties if name.startswith("recluster.level.")]
 
 
@@ -200,8 +200,8 @@ def test_levels_that_do_not_fit_become_a_mean(
         )
         assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
     properties = IcebergTable.load(spark, name).properties
-    assert len(properties[PROPERTY]) <= 47
-    old, mean = json.loads(properties[PROPERTY])["old"]
+    assert len(properties[table_properties.LEVELS]) <= 47
+    old, mean = json.loads(properties[table_properties.LEVELS])["old"]
     assert (old > 0, mean, set(levels(spark, name))) == (True, 1, {1})
     assert not recluster(spark, name, depth=1, block_rows=200).rounds
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from tables import append, checksum, levels, make_table, metadata_file
 
+from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.recorded_levels import PROPERTY, RecordedLevels
+from dbt_recluster.iceberg.recorded_levels import RecordedLevels
 from dbt_recluster.iceberg.sort_order import (
     TableChange,
     check_bounds_are_recorded,
@@ -185,14 +186,14 @@ def test_ids_tell_nothing_of_the_age_of_loads(spark: Any, schema: str) -> None:
     assert recluster(spark, name, CURVE, depth=1, block_rows=100).rounds
     recorded = RecordedLevels.of(IcebergTable.load(spark, name).properties)
     old = RecordedLevels(last_old=2**63 - 1, mean_old=3, curve=recorded.curve)
-    spark.sql(f"alter table {name} set tblproperties ('{PROPERTY}' = '{old.packed()}')")
+    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{old.packed()}')")
     assert set(levels(spark, name)) == {0}
 
 
 def test_levels_recorded_before_there_were_curves(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=8, rows=100)
     assert recluster(spark, name, "k", depth=1, block_rows=100).rounds
-    text = IcebergTable.load(spark, name).properties[PROPERTY]
+    text = IcebergTable.load(spark, name).properties[table_properties.LEVELS]
     assert "curve" not in text  # as earlier versions write and read it
     assert min(levels(spark, name)) > 0
     change(spark, name, "k, hilbert(id, v)")  # the same sort order

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.iceberg.recorded_levels import LONGEST, PROPERTY, RecordedLevels, level_properties
+from dbt_recluster import table_properties
+from dbt_recluster.iceberg.recorded_levels import LONGEST, RecordedLevels, level_properties
 
 NUMBERS = st.integers(1, 2**63 - 1)
 
@@ -16,7 +17,7 @@ NUMBERS = st.integers(1, 2**63 - 1)
 def packed(levels: RecordedLevels) -> RecordedLevels:
     text = levels.packed()
     assert len(text) <= LONGEST
-    return RecordedLevels.of({PROPERTY: text})
+    return RecordedLevels.of({table_properties.LEVELS: text})
 
 
 def looked_up(levels: RecordedLevels, numbers: list[int]) -> list[int]:
@@ -30,7 +31,7 @@ def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() ->
     assert RecordedLevels.of({**good, **bad, "owner": "1", "7": "1"}).by_number == {5: 3, 2**63 - 1: 0}
     for number in numbers:
         assert RecordedLevels.of({"recluster.level.5": number}).by_number == {}
-    both = {**good, PROPERTY: '{"old":[0,0],"levels":{"2":"HB"}}'}
+    both = {**good, table_properties.LEVELS: '{"old":[0,0],"levels":{"2":"HB"}}'}
     assert RecordedLevels.of(both).by_number == {5: 3, 2**63 - 1: 0, 7: 2, 8: 2}
     assert level_properties({**both, "recluster.levels2": "", "owner": ""}) == both
 
@@ -58,13 +59,14 @@ def test_properties_of_earlier_versions_are_read_and_malformed_ones_ignored() ->
 )
 def test_a_malformed_property_is_ignored(change: dict[str, Any]) -> None:
     good = {"old": [5, 1], "levels": {"3": "KC"}}
-    assert looked_up(RecordedLevels.of({PROPERTY: json.dumps(good)}), [0, 4, 6, 10, 12]) == [-1, 1, -1, 3, 3]
-    assert RecordedLevels.of({PROPERTY: json.dumps({**good, **change})}) == RecordedLevels()
+    recorded = RecordedLevels.of({table_properties.LEVELS: json.dumps(good)})
+    assert looked_up(recorded, [0, 4, 6, 10, 12]) == [-1, 1, -1, 3, 3]
+    assert RecordedLevels.of({table_properties.LEVELS: json.dumps({**good, **change})}) == RecordedLevels()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", "null", "[" * 100_000, "{}"])
 def test_a_text_that_records_nothing(text: str) -> None:
-    assert RecordedLevels.of({PROPERTY: text}) == RecordedLevels()
+    assert RecordedLevels.of({table_properties.LEVELS: text}) == RecordedLevels()
 
 
 @given(st.dictionaries(NUMBERS, st.integers(0, 64), max_size=60), NUMBERS, st.integers(0, 64))
@@ -76,11 +78,15 @@ def test_levels_are_what_was_recorded(levels: dict[int, int], last_old: int, mea
 def test_levels_of_a_curve_say_so_and_have_no_earlier_form() -> None:
     recorded = RecordedLevels({7: 2}, 5, 1, "3fd0c7a9e112")
     assert packed(recorded) == recorded
-    assert RecordedLevels.of({PROPERTY: recorded.packed(), "recluster.level.5": "3"}) == recorded
+    assert (
+        RecordedLevels.of({table_properties.LEVELS: recorded.packed(), "recluster.level.5": "3"}) == recorded
+    )
     assert "curve" not in RecordedLevels({7: 2}).packed()
     young = packed(RecordedLevels({2 * n: 30 + n % 3 for n in range(1, 4_001)}, curve=recorded.curve))
     assert (young.curve, young.last_old > 0) == (recorded.curve, True)
-    strange = RecordedLevels.of({PROPERTY: '{"old":[5,1],"levels":{},"curve":["' + "x" * 9_000 + '"]}'})
+    strange = RecordedLevels.of(
+        {table_properties.LEVELS: '{"old":[5,1],"levels":{},"curve":["' + "x" * 9_000 + '"]}'}
+    )
     assert len(strange.packed()) < 100
 
 

@@ -14,8 +14,6 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.planner import Policy, best_threshold, costs_by_threshold, relative_rewriting
 
-DEPTH_PROPERTY = table_properties.AUTO_DEPTH
-
 # Reads and loads change little from one build to the next.
 _HOLDS = timedelta(days=1)
 
@@ -45,7 +43,7 @@ class AutoDepth:
         """Return the property that records it."""
         since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
         value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
-        return {DEPTH_PROPERTY: json.dumps(value)}
+        return {table_properties.AUTO_DEPTH: json.dumps(value)}
 
 
 def auto_depth(table: ClusteredTable) -> AutoDepth:
@@ -86,7 +84,7 @@ def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[Reclus
 def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
     """Return the threshold that a table records, or None. A malformed property counts as none."""
     try:
-        value = json.loads(table.iceberg.properties.get(DEPTH_PROPERTY, "null"))
+        value = json.loads(table.iceberg.properties.get(table_properties.AUTO_DEPTH, "null"))
         depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
         since, at = parse_iso_time(value["since"]), parse_iso_time(value["at"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -12,7 +12,6 @@ from typing import Any
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time, parse_number
 
-READS_PROPERTY = table_properties.READS
 # Where reads on record were imported from.
 PROJECT, EVENT_LOG = "project", "event log"
 # Where a read is from.
@@ -77,7 +76,7 @@ class RecordedReads:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> RecordedReads:
         """Read a table's properties."""
-        return cls.parse(properties.get(READS_PROPERTY))
+        return cls.parse(properties.get(table_properties.READS))
 
     @classmethod
     def parse(cls, text: str | None) -> RecordedReads:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
 
+from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.reads.declared import DeclaredRead
@@ -17,7 +18,6 @@ from dbt_recluster.clustering.reads.recorded import (
     EVENT_LOG,
     MOST_READS,
     PROJECT,
-    READS_PROPERTY,
     ReadRange,
     RecordedReads,
     compact,
@@ -251,7 +251,7 @@ class TableReads:
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
         recorded = self.recorded
-        if READS_PROPERTY in self._iceberg.properties:
+        if table_properties.READS in self._iceberg.properties:
             self._write(None)
         return len(recorded.reads)
 
@@ -301,7 +301,7 @@ class TableReads:
         return result
 
     def _write(self, text: str | None) -> None:
-        self._iceberg.set_property(READS_PROPERTY, text)
+        self._iceberg.set_property(table_properties.READS, text)
         self._ranges = None
         self._of_key.clear()
 
