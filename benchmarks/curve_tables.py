@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ from curve_workloads import WORKLOADS
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, curve_information, plan
-from dbt_recluster.planner.curves import extents_along_curve
+from dbt_recluster.planner.curves import Boxes, extents_along_curve, renewed
 from dbt_recluster.planner.evenness import unevenness
 
 
@@ -346,10 +347,11 @@ def table_report(scale: Scale) -> None:
 
 def table_scale(scale: Scale) -> None:
     """Processor seconds of one plan: six runs of descending size over each other, depth 4."""
-    rows = []
+    rows, others = [], []
     for dimensions in (2, 3, 4):
         for blocks in (scale.blocks // 10, scale.blocks):
             lower, upper, rows_of, level, run = _runs(dimensions, blocks)
+            others += [[str(dimensions), *row] for row in _seconds_of_bounds(lower, upper, rows_of)]
             began = time.process_time()
             first, last = extents_along_curve(lower, upper, run, 10)
             extents = time.process_time()
@@ -368,6 +370,29 @@ def table_scale(scale: Scale) -> None:
             )
     headings = ["columns", "blocks", "extents", "Blocks.build", "plan", "together", "rows to rewrite"]
     markdown("seconds", headings, rows)
+    headings = ["columns", "of", "blocks", "ranks", "renewal", "new boundaries", "information"]
+    markdown("seconds, from bounds", headings, others)
+
+
+def _seconds_of_bounds(
+    lower: list[IntArray], upper: list[IntArray], rows_of: IntArray
+) -> Iterator[list[str]]:
+    """What it takes to rank bounds, to see that a curve may stay, to draw one anew, and to report what reads open."""
+    texts = [f"https://www.example.com/{rank:04}" for rank in range(1 << 10)]
+    for name, values in (("numbers", pa.array(range(1 << 10))), ("text", pa.array(texts))):
+        low, high = ([values.take(pa.array(column)) for column in columns] for columns in (lower, upper))
+        bounds = (low, high, [np.zeros(len(rows_of), np.bool_)] * len(low))
+        curve, took = Curve((values[1:],) * len(low)), []
+        for step in (
+            partial(Boxes.of, curve, *bounds),
+            partial(renewed, curve, *bounds, rows_of),
+            partial(renewed, curve, *bounds, rows_of, most=1.0),
+            partial(curve_information, curve, *bounds, rows_of, 8),
+        ):
+            began = time.process_time()
+            step()
+            took.append(time.process_time() - began)
+        yield [name, f"{len(rows_of):,}", *(f"{seconds:.2f}" for seconds in took)]
 
 
 def _runs(

@@ -172,6 +172,15 @@ def test_first_boundaries_follow_the_rows_of_wide_blocks(type_):
     assert np.abs(ranks - [0, 256, 512, 768]).max() <= 70
 
 
+@pytest.mark.parametrize("kind", ["uniform", "correlated"])
+def test_first_boundaries_of_an_unsorted_load_are_even(kind):
+    columns = rows_of(kind, 2, 64 * 400)
+    curve = curve_of_bounds(*table_of(columns, np.arange(len(columns[0]))))
+    assert curve is not None
+    ranks = curve.ranks([pa.array(column) for column in columns])
+    assert (unevenness(ranks, [np.ones(len(columns[0]))] * 2, curve.bits, 400) < 1.05).all()
+
+
 def test_first_boundaries_of_narrow_blocks_are_those_of_their_rows():
     columns = rows_of("skewed", 2, 64 * 400)
     order = np.argsort(curve_over(columns).index([pa.array(column) for column in columns]), kind="stable")

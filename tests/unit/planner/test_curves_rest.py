@@ -16,7 +16,7 @@ from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.curves import CURVE_TOLERANCE, Boxes, extents_along_curve, loads_as_runs
 
 BLOCK_ROWS = 16
-MOST_ROUNDS = 25
+MOST_ROUNDS = 50
 # Bytes of a row.
 WIDTH = 10
 
