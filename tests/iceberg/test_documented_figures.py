@@ -73,6 +73,9 @@ def test_the_page_has_the_names_of_the_json(
     for entry in ask("clustering_history")["entries"]:
         answers["clustering_history: each of its entries"] |= entry.keys()
     answers["clustering_reads: each of its reads"] |= ask("clustering_reads")["reads"][0].keys()
+    ask("clustering_information")
+    along_curve = ask("clustering_information", "--cluster-by", "hilbert(id, k)")["curve"]
+    answers["clustering_information: its curve"] |= along_curve.keys()
     suggested = ask("suggest_cluster_by")["candidates"]
     answers["suggest_cluster_by: each of its candidates"] |= suggested[0].keys()
     answers["The estimate in the report"] |= estimate_recluster(spark, table).as_dict().keys()
