@@ -122,7 +122,9 @@ class KeyTrial:
             layout = self._rows.sorted_by(names, curve)
             blocks, opened = len(layout), tuple(self._opened(layout, query) for query in queries)
         return KeyCandidate(
-            names if curve is None else (cost.cluster_key,),
+            tuple(str(self._table.key.fields[item]) for item in items)
+            if curve is None
+            else (cost.cluster_key,),
             self._rows.columns[names[0]].distinct,
             blocks,
             skipped_now,
