@@ -6,7 +6,8 @@
 Every way reads the same files and writes the same number of blocks, in turn, in one Spark session; the table is taken
 back to the snapshot before each. Reported are medians of the wall time, of the processor time of Spark's JVM (which
 other work on the machine disturbs less) and of each pair's ratio. The case `call` is the whole call,
-recluster(..., final=True, depth=1), and has a table of its phases.
+recluster(..., final=True, depth=1), and has a table of its phases. The cases `curve` and `curve-load` compare a merge
+and the sort of a load along hilbert(l_shipdate, l_partkey) with the same by the plain key of both columns.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from phases import PhaseTimer, processor_seconds
 
 from dbt_recluster.adapter.connections import embedded
-from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
+from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.sort_order import TableChange
@@ -43,6 +48,8 @@ from dbt_recluster.text import table as text_table
 
 HERE = Path(__file__).resolve().parent
 KEY = parse_cluster_key("l_shipdate")
+PLAIN = parse_cluster_key("l_shipdate, l_partkey")
+CURVE = parse_cluster_key("hilbert(l_shipdate, l_partkey)")
 LOADS = 8
 Way = Callable[[], None]
 
@@ -187,12 +194,78 @@ def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> dict[str
     return {"one round": one_round, "one by one": one_by_one}
 
 
-def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows: int) -> None:
+def along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> dict[str, Way]:
+    """Our merge of loads sorted along a curve, and of loads sorted by the plain key of the same columns."""
+    curve = make_curve(source)
+    block_rows = -(-spark.read.parquet(str(source)).count() // LOADS)
+    ways: dict[str, Way] = {}
+    for name, key in (("curve", CURVE), ("plain", PLAIN)):
+        table = f"benchmark.along_{name}"
+        spark.sql(f"drop table if exists {table}")
+        spark.sql(f"create table {table} using iceberg as select * from parquet.`{source}` limit 0")
+        TableChange(PLAIN).commit(IcebergTable.load(spark, table))
+        for number in range(LOADS):
+            rows = f"select * from parquet.`{source}` where pmod(l_orderkey, {LOADS}) = {number}"
+            frame = spark.sql(place_query(rows, curve, CURVE, TYPES, "place")).repartition(1)
+            order = ["place", "l_shipdate", "l_partkey"] if name == "curve" else ["l_shipdate", "l_partkey"]
+            columns = spark.table(table).columns
+            frame.sortWithinPartitions(*order).select(*columns).writeTo(table).option(
+                "use-table-distribution-and-ordering", "false"
+            ).append()
+        start = IcebergTable.load(spark, table).snapshot_id
+
+        def merge(table: str = table, key: ClusterKey = key, start: int | None = start) -> None:
+            spark.sql(f"call system.set_current_snapshot('{table}', {start})")
+            merge_and_commit(spark, table, [None], block_rows, key, curve if key.curve else None)
+
+        ways[name] = merge
+    return ways
+
+
+def load_along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> dict[str, Way]:
+    """The sort of a load along a curve, and by the plain key of the same columns."""
+    rows = f"select * from parquet.`{source}`"
+    columns = ", ".join(spark.sql(rows).columns)
+    placed = place_query(rows, make_curve(source), CURVE, TYPES, "place")
+    queries = {
+        "curve": f"select {columns} from ({placed}) order by place, l_shipdate, l_partkey",
+        "plain": f"select * from ({rows}) order by l_shipdate, l_partkey",
+    }
+
+    def way(name: str, query: str) -> Way:
+        return lambda: spark.sql(
+            f"create or replace table benchmark.load_{name} using iceberg as {query}"
+        ).collect()
+
+    return {name: way(name, query) for name, query in queries.items()}
+
+
+TYPES = {"l_shipdate": "date", "l_partkey": "bigint"}
+
+
+def make_curve(source: Path) -> Curve:
+    """Return a curve over equal shares of a sample."""
+    rows = pq.read_table(source, columns=["l_shipdate", "l_partkey"]).combine_chunks()
+    sample = rows.take(pa.array(np.arange(0, len(rows), max(1, len(rows) // 20_000))))
+    curve = Curve.of([column.combine_chunks() for column in sample.columns])
+    assert curve is not None
+    return curve
+
+
+def merge_and_commit(
+    spark: Any,
+    name: str,
+    rounds: list[int | None],
+    block_rows: int,
+    key: ClusterKey = KEY,
+    curve: Curve | None = None,
+) -> None:
     """Merge each partition of a table as a set: all in one round (None), or some, each in a round of its own."""
     table = IcebergTable.load(spark, name)
-    blocks = read_blocks(table, KEY)
+    blocks = read_blocks(table, key)
     assert blocks.snapshot_id is not None
-    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=["l_shipdate"])
+    columns = [field.column for field in key.fields]
+    tasks = scan_tasks(table, blocks.snapshot_id, blocks.path.to_pylist(), bounds_of=columns)
 
     def one_set(code: int) -> FileGroup:
         own = blocks.take(blocks.partition == code)
@@ -202,7 +275,8 @@ def merge_and_commit(spark: Any, name: str, rounds: list[int | None], block_rows
     for number in rounds:
         sets = [one_set(code) for code in (codes if number is None else codes[number : number + 1])]
         table.refresh()
-        merged = Merger(table, KEY, BlockLimits(block_rows, 1 << 40)).merge(blocks.snapshot_id, sets)
+        merger = Merger(table, key, BlockLimits(block_rows, 1 << 40), curve=curve)
+        merged = merger.merge(blocks.snapshot_id, sets)
         levels = LevelChanges.of(table, blocks, replaced=np.zeros(len(blocks), dtype=bool))
         RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
 
@@ -285,12 +359,16 @@ CASES: dict[str, Callable[[Any, Path, argparse.Namespace], dict[str, Way]]] = {
     "sorted": lambda spark, source, options: rewrites(spark, source, options, in_order=True),
     "unsorted": lambda spark, source, options: rewrites(spark, source, options, in_order=False),
     "many-sets": many_sets,
+    "curve": along_a_curve,
+    "curve-load": load_along_a_curve,
 }
 DESCRIPTIONS = {
     "call": "8 loads, each sorted by the key: the whole call of recluster",
     "sorted": "8 loads, each sorted by the key, into 8 blocks",
     "unsorted": "8 loads as they came, into 8 blocks",
     "many-sets": "50 sets of 4 blocks, into 4 blocks each",
+    "curve": "8 loads, each sorted along hilbert(l_shipdate, l_partkey) or by its columns, into blocks",
+    "curve-load": "a load of all rows, sorted likewise",
 }
 
 if __name__ == "__main__":

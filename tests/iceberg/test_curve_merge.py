@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from tables import checksum
+from tables import MERGE_METHODS, checksum, merge_method
 
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.columns import quote_path
@@ -134,16 +134,21 @@ def merge_groups(table: IcebergTable, key: ClusterKey) -> tuple[Any, list[FileGr
 
 
 def merge_all(
-    spark: Any, name: str, key: str | list[str], block_rows: int, curve: Curve | None = None
+    spark: Any,
+    name: str,
+    key: str | list[str],
+    block_rows: int,
+    curve: Curve | None = None,
+    method: str | None = None,
 ) -> tuple[Curve, list[list[str]]]:
     """Merge each partition of a table as one group; return the curve and the paths of each group's files."""
     table = IcebergTable.load(spark, name)
     parsed = parse_cluster_key(key).check(table.columns())
     curve = curve or make_curve(values(spark, name, parsed)[1])
     blocks, groups = merge_groups(table, parsed)
-    merged = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), curve=curve).merge(
-        blocks.snapshot_id, groups
-    )
+    merger = Merger(table, parsed, BlockLimits(block_rows, 1 << 40), curve=curve)
+    with merge_method(method):
+        merged = merger.merge(blocks.snapshot_id, groups)
     levels = LevelChanges.of(table, blocks, replaced=np.ones(len(blocks), dtype=bool))
     RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
     return curve, [[file.location() for file in group.files] for group in merged]
@@ -172,8 +177,8 @@ def check_blocks(
 @pytest.mark.parametrize("key", CURVES, ids=str)
 def test_keys_of_every_type(spark: Any, typed: tuple[str, Any], key: list[str]) -> None:
     name, before = typed
-    for block_rows in (110, 170):
-        curve, sets = merge_all(spark, name, key, block_rows)
+    for method, block_rows in (("shuffle", 110), ("ranges", 170)):
+        curve, sets = merge_all(spark, name, key, block_rows, method=method)
         assert checksum(spark, name) == before
         check_blocks(spark, name, key, curve, sets, block_rows)
 
@@ -207,8 +212,8 @@ def test_blocks_along_a_curve(spark: Any, schema: str, clause: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name, clause)
     before = checksum(spark, name)
-    for key in ("hilbert(x, y)", ["g", "hilbert(y, x)"]):
-        curve, sets = merge_all(spark, name, key, 300)
+    for key, method in product(("hilbert(x, y)", ["g", "hilbert(y, x)"]), MERGE_METHODS):
+        curve, sets = merge_all(spark, name, key, 300, method=method)
         assert checksum(spark, name) == before
         check_blocks(spark, name, key, curve, sets, 300)
 
@@ -260,7 +265,7 @@ def test_boundaries_that_somebody_changed_cost_work_and_no_rows(
         Curve((boundaries, pa.array([float(i) for i in range(1023)]))),
         Curve((boundaries, pa.array([float("nan")] * 1023))),
     ):
-        merge_all(spark, name, "hilbert(x, y)", 300, curve)
+        merge_all(spark, name, "hilbert(x, y)", 300, curve, "ranges")
         assert checksum(spark, name) == before
 
 
@@ -270,3 +275,18 @@ def test_a_curve_takes_boundaries(spark: Any, schema: str) -> None:
     table = IcebergTable.load(spark, name)
     with pytest.raises(ValueError, match="boundaries"):
         Merger(table, parse_cluster_key("hilbert(x, y)"), BlockLimits(300, 1 << 40))
+
+
+def test_a_range_of_a_curve_opens_the_files_around_it(spark: Any, schema: str) -> None:
+    name = f"{schema}.points"
+    make_points(spark, name)
+    curve, (files,) = merge_all(spark, name, "hilbert(x, y)", 300)
+    table = IcebergTable.load(spark, name)
+    key = parse_cluster_key("hilbert(x, y)")
+    _, groups = merge_groups(table, key)
+    with merge_method("ranges"):
+        (plan,) = Merger(table, key, BlockLimits(450, 1 << 40), curve=curve)._plan(groups)
+    assert plan.ranges is not None
+    opened = [len(block_range.partition.files) for block_range in plan.ranges]
+    assert len(files) > 20
+    assert np.mean(opened) < len(files) / 4

@@ -143,10 +143,9 @@ def searched_column(field: KeyField, spark_type: str, boundaries: pa.Array) -> S
         starts = _starts(field, boundaries, of_date=False)
         return Searched(column, sql_array(list(pa.array(starts, pa.timestamp("us"))), kind))
     if kind == "decimal":
-        return Searched(column, _constants(_decimals(field, spark_type, boundaries), spark_type))
-    if kind in INTEGERS:
-        numbers = [_multiple(field, value) for value in boundaries.cast(pa.int64()).to_pylist()]
-        return Searched(column, _constants(np.clip(numbers, _INT64.min, _INT64.max), "bigint"))
+        return Searched(column, _constants(_decimals(field, spark_type, boundaries.to_pylist()), spark_type))
+    if kind in INTEGERS and pa.types.is_integer(boundaries.type):
+        return Searched(column, _constants(_integers(field, boundaries.to_pylist()), "bigint"))
     if kind in ("float", "double"):
         return Searched(column, _constants(map(repr, boundaries.cast(pa.float64()).to_pylist()), "double"))
     if kind == "boolean" and pa.types.is_boolean(boundaries.type):
@@ -160,6 +159,27 @@ def searched_column(field: KeyField, spark_type: str, boundaries: pa.Array) -> S
     raise ValueError(f"{field} is {spark_type}, which boundaries of type {boundaries.type} do not cut")
 
 
+def item_boundary(field: KeyField, spark_type: str, boundary: pa.Scalar) -> pa.Scalar | None:
+    """Return the least value of a key item that is not below a boundary, as rows have it; None if Java has none."""
+    kind = base_type(spark_type)
+    if kind == "decimal":
+        (number,) = _decimals(field, spark_type, [boundary.as_py()])
+        return pa.scalar(Decimal(number))
+    if kind in INTEGERS:
+        (number,) = _integers(field, [boundary.as_py()])
+        return pa.scalar(number, pa.int64())
+    if kind == "float":
+        value = np.float32(boundary.as_py())
+        is_below = float(value) < boundary.as_py()
+        return pa.scalar(np.nextafter(value, np.float32(np.inf)) if is_below else value)
+    if kind in TEXTS:
+        try:
+            boundary.as_py()
+        except UnicodeDecodeError:
+            return None
+    return boundary
+
+
 def _starts(field: KeyField, boundaries: pa.Array, *, of_date: bool) -> list[int]:
     """Return the least days, or microseconds, at which a key item reaches its boundaries."""
     limit = np.iinfo(np.int32) if of_date else _INT64
@@ -167,10 +187,16 @@ def _starts(field: KeyField, boundaries: pa.Array, *, of_date: bool) -> list[int
     return [min(max(start, int(limit.min)), int(limit.max)) for start in starts]
 
 
-def _decimals(field: KeyField, spark_type: str, boundaries: pa.Array) -> Iterator[str]:
+def _integers(field: KeyField, boundaries: Sequence[int]) -> list[int]:
+    """Return the least numbers at which a key item reaches its boundaries."""
+    numbers = (_multiple(field, int(value)) for value in boundaries)
+    return [min(max(number, int(_INT64.min)), int(_INT64.max)) for number in numbers]
+
+
+def _decimals(field: KeyField, spark_type: str, boundaries: Sequence[Any]) -> Iterator[str]:
     """Yield numbers that the type can hold, as text."""
     scale, most = decimal_scale(spark_type), 10 ** decimal_precision(spark_type) - 1
-    for value in boundaries.to_pylist():
+    for value in boundaries:
         # Truncated decimals are unscaled (see Truncate.values).
         is_unscaled = isinstance(field.transform, Truncate)
         unscaled = int(value if is_unscaled else Decimal(value).scaleb(scale))

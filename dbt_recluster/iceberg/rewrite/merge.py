@@ -18,7 +18,13 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, scan_partitions
 from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows
-from dbt_recluster.iceberg.rewrite.ranges import BlockRange, block_ranges, bytes_read, rows_in_ranges
+from dbt_recluster.iceberg.rewrite.ranges import (
+    BlockRange,
+    block_ranges,
+    bytes_read,
+    is_ascending,
+    rows_in_ranges,
+)
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
 from dbt_recluster.iceberg.rewrite.shuffle import BlockStarts, send_to_blocks
 from dbt_recluster.iceberg.rewrite.split_points import SplitPoint, choose_split_points
@@ -183,7 +189,9 @@ class Merger:
         self, group: FileGroup, number: int, starts: BlockStarts, sample: GroupSample | None
     ) -> list[BlockRange] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
-        if self._curve is not None or any(starts.shares) or (sample and not sample.has_bounds):
+        if self._curve is not None and not is_ascending(self._curve):
+            return None
+        if any(starts.shares) or (sample and not sample.has_bounds):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
         if sample is not None:
@@ -192,7 +200,7 @@ class Merger:
             # Unsorted files overlap with everything, which is clear before any range is built.
             if unsorted * len(starts) > 2 * affordable:
                 return None
-        ranges = block_ranges(self._table, group, number, self._key, starts.keys)
+        ranges = block_ranges(self._table, group, number, self._key, starts.keys, self._curve)
         opened = [len(block_range.partition.files) for block_range in ranges]
         if not opened or len(opened) * max(opened) > MAX_PIECES:
             return None

@@ -11,11 +11,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.curve import Curve
+from dbt_recluster.hilbert import hilbert_boxes
+from dbt_recluster.iceberg.rewrite.curve_sql import item_boundary
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
-from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows, KeyValue, key_array, key_value
+from dbt_recluster.iceberg.rewrite.key_columns import (
+    KeyedRows,
+    KeyValue,
+    deciding_columns,
+    key_array,
+    key_value,
+)
 from dbt_recluster.iceberg.rewrite.literals import is_nan, source_value
 from dbt_recluster.iceberg.rewrite.sample import GroupSample
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions, split_lines
@@ -25,6 +36,8 @@ from dbt_recluster.transforms import Transform
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
+# A range of places on a curve is read as at most so many boxes: each costs every row group a comparison.
+_MOST_BOXES = 8
 _METRICS_EVALUATOR = "org.apache.iceberg.expressions.InclusiveMetricsEvaluator"
 
 
@@ -38,7 +51,12 @@ class BlockRange:
 
 
 def block_ranges(
-    table: IcebergTable, group: FileGroup, number: int, key: ClusterKey, starts: Sequence[KeyValue]
+    table: IcebergTable,
+    group: FileGroup,
+    number: int,
+    key: ClusterKey,
+    starts: Sequence[KeyValue],
+    curve: Curve | None = None,
 ) -> list[BlockRange]:
     """Return the new blocks of a group, which begin at its least key and at ``starts``, and the files each reads.
 
@@ -48,14 +66,16 @@ def block_ranges(
         number: Its position among the groups of the job.
         key: The cluster key.
         starts: Keys, ascending.
+        curve: The curve that the key ends in.
     """
     if not starts:
         return [BlockRange(ScanPartition(group.files, group.spec_id, group=number))]
     by_path = {file.path: file for file in group.files}
     finder = _FileFinder(table, group)
+    boxes = _CurveBoxes(table, key, curve) if curve is not None and not key.leading else None
     ranges = []
     for lower, upper in pairwise([None, *starts, None]):
-        wanted = _range_expression(table, key, lower, upper)
+        wanted = boxes.expression(lower, upper) if boxes else _range_expression(table, key, lower, upper)
         files = tuple(by_path[path] for path in finder.paths(wanted))
         if files:
             ranges.append(BlockRange(ScanPartition(files, group.spec_id, wanted, number), lower, upper))
@@ -84,16 +104,27 @@ def rows_in_ranges(rows: KeyedRows, ranges: Sequence[BlockRange]) -> KeyedRows:
     """
     if all(block_range.lower is None and block_range.upper is None for block_range in ranges):
         return rows
-    lower = f"get({key_array([r.lower for r in ranges], rows.types)}, spark_partition_id())"
-    upper = f"get({key_array([r.upper for r in ranges], rows.types)}, spark_partition_id())"
-    value = key_value(rows.names)
+    lowers, uppers = [r.lower for r in ranges], [r.upper for r in ranges]
+    deciding = deciding_columns([*lowers, *uppers])
+    types = rows.types[:deciding]
+    # As a column of its own, it keeps Spark from moving the condition below the steps of a place, which it would copy
+    # into it, each twice.
+    partition = rows.added.name("partition")
+    lower, upper = (f"get({key_array(ends, types)}, {partition})" for ends in (lowers, uppers))
+    value = key_value(rows.names[:deciding])
     # A NULL key precedes every other key, but comparisons with it are neither true nor false.
-    return rows.with_frame(
-        rows.frame.where(
-            f"({lower} is null or coalesce({value} >= {lower}, false)) "
-            f"and ({upper} is null or coalesce({value} < {upper}, true))"
-        )
+    frame = rows.frame.selectExpr("*", f"spark_partition_id() as {partition}").where(
+        f"({lower} is null or coalesce({value} >= {lower}, false)) "
+        f"and ({upper} is null or coalesce({value} < {upper}, true))"
     )
+    return rows.with_frame(frame.drop(partition))
+
+
+def is_ascending(curve: Curve) -> bool:
+    """Whether boundaries ascend; if somebody changed them, parts of a column are no ranges of its values."""
+    orders = (np.asarray(pc.sort_indices(column)) for column in curve.boundaries if not column.null_count)
+    ascending = [bool((np.diff(order) > 0).all()) for order in orders]
+    return ascending.count(True) == len(curve.boundaries)
 
 
 class _FileFinder:
@@ -135,6 +166,54 @@ def _range_expression(
             below = getattr(expressions, "or")(below, expressions.isNull(field.column))
         result = getattr(expressions, "and")(result, below)
     return result
+
+
+class _CurveBoxes:
+    """Ranges along a curve as Iceberg expressions: some boxes each, which hold every row of the range."""
+
+    def __init__(self, table: IcebergTable, key: ClusterKey, curve: Curve) -> None:
+        self._table = table
+        self._expressions = table.iceberg.expressions.Expressions
+        self._fields = key.on_curve
+        self._curve = curve
+        types = table.columns().types
+        self._types = [types[field.column] for field in key.on_curve]
+
+    def expression(self, lower: KeyValue | None, upper: KeyValue | None) -> Any:
+        """Return an expression that is true for every row from one key to below another."""
+        dimensions, bits = len(self._fields), self._curve.bits
+        first = 0 if lower is None else lower[0].as_py()
+        end = 1 << (dimensions * bits)
+        if upper is not None:
+            # Where a cell is cut by value, rows of the same place are below the bound.
+            end = upper[0].as_py() + any(value.is_valid for value in upper[1:])
+        result = self._expressions.alwaysFalse()
+        if first >= end:
+            return result
+        for low, high in zip(*hilbert_boxes(first, end, dimensions, bits, _MOST_BOXES), strict=True):
+            box = self._expressions.alwaysTrue()
+            for position in range(dimensions):
+                parts = self._in_parts(position, int(low[position]), int(high[position]))
+                box = getattr(self._expressions, "and")(box, parts)
+            result = getattr(self._expressions, "or")(result, box)
+        return result
+
+    def _in_parts(self, position: int, low: int, high: int) -> Any:
+        """Return an expression that is true for every row of the parts of a column from ``low`` to ``high``."""
+        field, boundaries = self._fields[position], self._curve.boundaries[position]
+        source = self._table.java.schema().findField(field.column).type()
+        result = self._expressions.alwaysTrue()
+        if low and (value := item_boundary(field, self._types[position], boundaries[low - 1])) is not None:
+            with_nans = high == len(boundaries) and source.typeId().toString() in ("FLOAT", "DOUBLE")
+            result = _at_least(self._table, field, source, value, with_nans)
+        if high == len(boundaries):
+            return result
+        if (value := item_boundary(field, self._types[position], boundaries[high])) is not None:
+            below = _below(self._table, field, source, value, or_equal=False)
+            if not low:
+                below = getattr(self._expressions, "or")(below, self._expressions.isNull(field.column))
+            result = getattr(self._expressions, "and")(result, below)
+        return result
 
 
 def _at_least(table: IcebergTable, field: KeyField, source: Any, value: pa.Scalar, with_nans: bool) -> Any:

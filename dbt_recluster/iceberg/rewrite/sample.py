@@ -85,12 +85,15 @@ def take_samples(
     stride_of = f"array({', '.join(f'{strides[partition.group]}L' for partition in partitions)})"
     with staged(table, partitions) as files:
         with key_columns(table.spark, key) as columns:
-            first = F.expr(quote_path(key.fields[0].column))
+            # Ranges are read by the bounds of these columns.
+            bounding = [quote_path(field.column) for field in key.leading[:1] or key.on_curve]
+            sources = [F.expr(column).alias(f"source_{place}") for place, column in enumerate(bounding)]
             named = [column.alias(name) for column, name in zip(columns, names, strict=True)]
-            frame = files.frame.select(first.alias("first"), *named)
-        is_text = frame.schema["first"].dataType.typeName() == "string"
-        if is_text:
-            frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not {_is_utf_8('first')})"))
+            frame = files.frame.select(*sources, *named)
+        texts = [f.name for f in frame.schema.fields[: len(sources)] if f.dataType.typeName() == "string"]
+        if texts:
+            all_utf_8 = " and ".join(f"coalesce({_is_utf_8(name)}, true)" for name in texts)
+            frame = frame.observe(_NOT_UTF_8, F.expr(f"bool_or(not ({all_utf_8}))"))
         frame = frame.selectExpr(
             "monotonically_increasing_id() as place", "spark_partition_id() as partition", *names
         )
@@ -104,7 +107,7 @@ def take_samples(
         frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
         frame = frame.select("group_number", "place", *names)
         rows = collect_arrow(frame)
-        has_bounds = not (is_text and observed(frame, _NOT_UTF_8))
+        has_bounds = not (texts and observed(frame, _NOT_UTF_8))
     if curve is not None:
         rows, names = _with_place(rows, names, key, curve)
     rows = _sorted_rows(rows, names)
