@@ -72,6 +72,9 @@ def with_place(
 def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:
     """Return a query with the columns of ``query``, ``place`` and others whose names begin with it.
 
+    Do not filter its rows: Spark would move a condition on a place below the steps that compute it, and copy each into
+    the next twice.
+
     Args:
         query: A query.
         curve: The curve.
@@ -163,8 +166,8 @@ def item_boundary(field: KeyField, spark_type: str, boundary: pa.Scalar) -> pa.S
     """Return the least value of a key item that is not below a boundary, as rows have it; None if Java has none."""
     kind = base_type(spark_type)
     if kind == "decimal":
-        (number,) = _decimals(field, spark_type, [boundary.as_py()])
-        return pa.scalar(Decimal(number))
+        (text,) = _decimals(field, spark_type, [boundary.as_py()])
+        return pa.scalar(Decimal(text))
     if kind in INTEGERS:
         (number,) = _integers(field, [boundary.as_py()])
         return pa.scalar(number, pa.int64())
