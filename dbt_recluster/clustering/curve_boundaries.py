@@ -131,8 +131,10 @@ def _decoded(field: KeyField, text: str) -> pa.Array | None:
 
 
 def _decimal_type(text: str) -> pa.DataType:
-    precision, scale = text.removeprefix("decimal128(").removesuffix(")").split(",")
-    return pa.decimal128(int(precision), int(scale))
+    kind, _, numbers = text.removesuffix(")").partition("(")
+    precision, scale = map(int, numbers.split(","))
+    # Truncated decimals have more digits than others.
+    return (pa.decimal256 if kind == "decimal256" else pa.decimal128)(precision, scale)
 
 
 def _packed_numbers(boundaries: pa.Array, extra: int) -> bytes:

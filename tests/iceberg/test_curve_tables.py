@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tables import checksum
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster
@@ -97,8 +99,12 @@ def test_leading_columns_come_first(spark: Any, schema: str) -> None:
     assert sort_order_text(IcebergTable.load(spark, name)) == "p ASC NULLS FIRST"
 
 
+TEXTS = as_properties(parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2))
+
+
 @pytest.mark.parametrize(
-    "damage", ["{}", "", json.dumps({"item": "a", "type": "string", "boundaries": "eJw="})]
+    "damage",
+    [TEXTS["recluster.curve.a"], "{}", "", json.dumps({"item": "a", "type": "string", "boundaries": "eJw="})],
 )
 def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: str) -> None:
     name = make_table(spark, schema)

@@ -36,6 +36,9 @@ SAMPLES: dict[str, pa.Array] = {
     "decimal": pa.array(
         [Decimal(int(n)) / 100 for n in RANDOM.integers(-(10**9), 10**9, ROWS)], pa.decimal128(38, 2)
     ),
+    "decimal, truncated": pa.array(
+        [Decimal(int(n)) for n in RANDOM.integers(-(10**9), 10**9, ROWS)], pa.decimal256(40, 0)
+    ),
     "boolean": pa.array(RANDOM.integers(0, 2, ROWS).astype(bool)),
     "text": pa.array(texts(ROWS)),
     "text that begins alike": pa.array(texts(ROWS, "x" * 2_000)),
