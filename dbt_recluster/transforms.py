@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from dbt_recluster.columns import base_type, decimal_scale
@@ -24,6 +24,8 @@ TEXTS = ("string", "varchar", "char")
 # Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
 ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
 
+# Python's own context rounds to 28 digits; Arrow's decimals have up to 76.
+EXACT = Context(prec=80)
 _MICROS_PER_HOUR = 3_600_000_000
 _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 _MAX_WIDTH = 2**31 - 1  # a Java int
@@ -324,7 +326,7 @@ class Truncate(Transform):
     def order_by(self, column: str, spark_type: str) -> str:
         if base_type(spark_type) == "decimal":
             # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
-            return f"{column} - pmod({column}, {Decimal(self.width).scaleb(-decimal_scale(spark_type)):f})"
+            return f"{column} - pmod({column}, {Decimal(self.width).scaleb(-decimal_scale(spark_type), EXACT):f})"
         if base_type(spark_type) in INTEGERS:
             return f"{column} - pmod({column}, {self.width})"
         return f"substr({column}, 1, {self.width})"
@@ -340,7 +342,7 @@ class Truncate(Transform):
             return pc.binary_slice(values, 0, self.width)
         if pa.types.is_decimal(kind):
             # Python integers, because an unscaled decimal may have 38 digits.
-            unscaled = [None if v is None else int(v.scaleb(kind.scale)) for v in values.to_pylist()]
+            unscaled = [None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values.to_pylist()]
             texts = [None if v is None else str(v - v % self.width) for v in unscaled]
             return pa.array(texts).cast(pa.decimal256(40, 0))
         numbers = _numbers(values)
@@ -356,7 +358,7 @@ class Truncate(Transform):
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         if base_type(spark_type) != "decimal":
             return None
-        return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type)))
+        return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type), EXACT))
 
 
 # In the order in which errors list them.

@@ -160,9 +160,11 @@ class Checkpoint:
             "version": _version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
-            "curve": [
-                text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)
-            ],
+            "curve": {
+                name: text
+                for name, text in properties.items()
+                if name.startswith(table_properties.CURVE_PREFIX)
+            },
             "reads": repr(self._table.key_reads),
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,

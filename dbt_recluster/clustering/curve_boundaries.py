@@ -22,6 +22,7 @@ import pyarrow as pa
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.curve import BITS, Curve
+from dbt_recluster.transforms import EXACT
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -59,10 +60,26 @@ def sampled_curve(table: IcebergTable, key: ClusterKey, rows: int) -> Curve | No
         return None
     sample = table.sample([field.column for field in key.on_curve], rows, _SAMPLE_ROWS)
     columns = [
-        field.transform.values(sample.column(f"column_{number}").combine_chunks())
+        field.transform.values(_decodable(sample.column(f"column_{number}").combine_chunks()))
         for number, field in enumerate(key.on_curve)
     ]
     return Curve.of(columns)
+
+
+def _decodable(column: pa.Array) -> pa.Array:
+    """Return a column with NULL for text that is not UTF-8: no property can hold it."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array(map(_text, column.cast(pa.binary()).to_pylist()), column.type)
+    return column
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def as_properties(key: ClusterKey, curve: Curve) -> dict[str, str]:
@@ -207,7 +224,7 @@ def _as_integers(values: pa.Array) -> list[int]:
     """Return values as whole numbers in the same order."""
     kind = values.type
     if pa.types.is_decimal(kind):
-        return [int(value.scaleb(kind.scale)) for value in values.to_pylist()]
+        return [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
     if pa.types.is_floating(kind):
         return list(map(_of_float(kind), (values.to_numpy() + 0.0).view(_bits(kind)).tolist()))
     return [int(number) for number in values.cast(_plain(kind)).to_pylist()]
@@ -215,7 +232,7 @@ def _as_integers(values: pa.Array) -> list[int]:
 
 def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
-        return pa.array([Decimal(number).scaleb(-kind.scale) for number in numbers], kind)
+        return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in numbers], kind)
     if pa.types.is_floating(kind):
         bits = np.array(list(map(_of_float(kind), numbers)), _bits(kind))
         return pa.array(bits.view(np.float32 if kind == pa.float32() else np.float64), kind)

@@ -82,6 +82,17 @@ def is_number(kind: pa.DataType) -> bool:
     )
 
 
+def _within(values: pa.Array, lower: pa.Array, upper: pa.Array) -> pa.Array:
+    """Values between bounds as decimals: a number of 64 bits may round beyond both, and beyond the type."""
+    wide = pa.decimal256(76, lower.type.scale)
+    inside = pc.max_element_wise(
+        pc.min_element_wise(values.cast(wide), upper.cast(wide), skip_nulls=False),
+        lower.cast(wide),
+        skip_nulls=False,
+    )
+    return inside.cast(lower.type)
+
+
 def values_between(lower: pa.Array, upper: pa.Array, most: int) -> list[pa.Array]:
     """A value in each of several equal parts between the bounds of each block: arrays (n,), NULL where a bound is.
 
@@ -103,7 +114,12 @@ def values_between(lower: pa.Array, upper: pa.Array, most: int) -> list[pa.Array
         shares = [(part + shift) / count for part in range(count)]
         with np.errstate(invalid="ignore"):
             values = [least * (1 - share) + greatest * share for share in shares]
-        return [pa.array(value, mask=invalid).cast(kind) for value in values]
+        made = [pa.array(value, mask=invalid) for value in values]
+        return (
+            [_within(value, lower, upper) for value in made]
+            if pa.types.is_decimal(kind)
+            else [value.cast(kind) for value in made]
+        )
     number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
     low, high = (np.asarray(pc.fill_null(end.cast(number), 0)).astype(np.int64) for end in (lower, upper))
     # The distance of two numbers of 64 bits is one without a sign.

@@ -125,3 +125,17 @@ def test_from_a_plain_key_to_a_curve_and_back(spark: Any, schema: str) -> None:
         recluster(spark, name, key, depth=1, block_rows=500, final=True)
         assert checksum(spark, name) == before
         assert str(ClusteredTable(spark, name).key) == key
+
+
+@pytest.mark.parametrize("item", ["s", "truncate(2, s)"])
+def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, item: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    for number in range(4):
+        frame = spark.range(number * 500, number * 500 + 500)
+        text = "cast(if(id % 50 = 0, unhex('ff80fe'), encode(string(hash(id)), 'UTF-8')) as string) s"
+        frame.selectExpr("id", text).coalesce(1).writeTo(name).append()
+    before = checksum(spark, name)
+    recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
+    assert checksum(spark, name) == before
+    assert recorded_curve(properties(spark, name), parse_cluster_key(f"hilbert({item}, id)")) is not None

@@ -191,6 +191,26 @@ def test_two_tasks_write_at_once(spark: Any, schema: str, method: str) -> None:
     assert writers_at_once(spark, schema) >= 2
 
 
+@pytest.mark.parametrize("key", ["f", "d"])
+@pytest.mark.parametrize("infinite", ["Infinity", "-Infinity"])
+def test_infinite_numbers_are_read_by_ranges(spark: Any, schema: str, key: str, infinite: str) -> None:
+    """To Iceberg, an infinite literal is beyond every float."""
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (id bigint, d double, f float) using iceberg "
+        "tblproperties ('write.distribution-mode' = 'none')"
+    )
+    for place in range(4):
+        spark.sql(
+            f"insert into {name} select /*+ coalesce(1) */ id, double(d), float(d) from (select id * 10 + {place} id, "
+            f"if(id % 3 > 0, '{infinite}', string(id)) d from range(60)) order by double(d)"
+        )
+    rows = f"select id, string(d), string(f) from {name} order by id"
+    before = spark.sql(rows).collect()
+    merge_all(spark, name, [key, "id"], 40, "ranges")
+    assert spark.sql(rows).collect() == before
+
+
 @pytest.mark.parametrize("method", MERGE_METHODS)
 @pytest.mark.parametrize("first", ["-0.0", "0.0"])
 def test_zeros_of_both_signs(spark: Any, schema: str, method: str, first: str) -> None:

@@ -106,3 +106,15 @@ def test_boundaries_of_another_transform_or_type_are_not_those_of_the_key() -> N
     assert recorded_curve(properties, parse_cluster_key("hilbert(days(a), b)")) is not None
     assert recorded_curve(properties, parse_cluster_key("hilbert(hours(a), b)")) is None
     assert recorded_curve(properties, parse_cluster_key("hilbert(a, b)")) is None
+
+
+def test_decimals_of_38_digits_keep_them() -> None:
+    most = Decimal("9" * 36 + ".99")
+    sample = pa.array(
+        [Decimal("1234567890123456789012345678901234.56"), most.copy_negate(), most], pa.decimal128(38, 2)
+    )
+    recorded = recorded_curve(as_properties(KEY, curve_of(sample, sample)), KEY)
+    assert recorded is not None
+    lowest = most.copy_negate()
+    least, greatest = (recorded.boundaries[0][place].as_py() for place in (0, -1))
+    assert lowest <= least <= greatest <= most

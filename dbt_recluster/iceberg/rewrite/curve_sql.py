@@ -23,7 +23,7 @@ from dbt_recluster.columns import base_type, decimal_precision, decimal_scale, q
 from dbt_recluster.curve import Curve
 from dbt_recluster.hilbert import curve_states
 from dbt_recluster.iceberg.rewrite.literals import sql_array
-from dbt_recluster.transforms import INTEGERS, TEXTS, Truncate
+from dbt_recluster.transforms import EXACT, INTEGERS, TEXTS, Truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -202,9 +202,9 @@ def _decimals(field: KeyField, spark_type: str, boundaries: Sequence[Any]) -> It
     for value in boundaries:
         # Truncated decimals are unscaled (see Truncate.values).
         is_unscaled = isinstance(field.transform, Truncate)
-        unscaled = int(value if is_unscaled else Decimal(value).scaleb(scale))
+        unscaled = int(value if is_unscaled else Decimal(value).scaleb(scale, EXACT))
         number = min(max(_multiple(field, unscaled), -most), most)
-        yield f"{Decimal(number).scaleb(-scale):f}"
+        yield f"{Decimal(number).scaleb(-scale, EXACT):f}"
 
 
 def _multiple(field: KeyField, value: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,8 @@ def source_value(
     start = transform.start(value, of_date=name == "DATE")
     if isinstance(start, float) and start == 0:
         return 0.0 if up else -0.0
+    if name == "FLOAT" and isinstance(start, float) and math.isinf(start):
+        return None  # Iceberg takes it for a number that no float reaches
     if isinstance(start, bytes):
         return jvm(spark).java.nio.ByteBuffer.wrap(start)
     return _micros(start, up) if name == "TIMESTAMP" else start

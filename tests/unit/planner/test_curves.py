@@ -197,6 +197,9 @@ def test_bounds_of_any_type_draw_boundaries():
         "date": pa.array([date(1, 1, 1), date(9999, 12, 31), None]),
         "long": pa.array([-(2**63), 2**63 - 1, None]),
         "double": pa.array([-math.inf, math.inf, math.nan]),
+        "decimal that rounds beyond its type": pa.array(
+            [Decimal(1), Decimal("9" * 18), Decimal(10**17)], pa.decimal128(18, 0)
+        ),
         "decimal": pa.array([Decimal("-9" * 1 + "9" * 35), Decimal("9" * 36), None], pa.decimal128(38, 2)),
     }
     for column in values.values():
