@@ -23,7 +23,7 @@ from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
@@ -211,14 +211,12 @@ class ClusteredTable:
 
     @property
     def row_group_bytes(self) -> int | None:
-        """Bytes in a row group, by the table's property; None if it writes no Parquet.
-
-        Raises:
-            UnsupportedTableError: It is not a number of bytes.
-        """
-        if self.iceberg.properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
+        """Bytes in a row group, by the table's property; None if that is no number, or the table writes no Parquet."""
+        properties = self.iceberg.properties
+        if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
             return None
-        return self.iceberg.number_property(table_properties.ROW_GROUP_BYTES, _DEFAULT_ROW_GROUP_BYTES)
+        size = whole_number(properties.get(table_properties.ROW_GROUP_BYTES, str(_DEFAULT_ROW_GROUP_BYTES)))
+        return size if size and size > 0 else None
 
     def refresh(self) -> None:
         """Move on to the current snapshot."""
