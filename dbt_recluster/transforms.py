@@ -24,8 +24,7 @@ TEXTS = ("string", "varchar", "char")
 # Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
 ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
 
-# Python's own context rounds to 28 digits; Arrow's decimals have up to 76.
-EXACT = Context(prec=80)
+EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
 _MICROS_PER_HOUR = 3_600_000_000
 _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 _MAX_WIDTH = 2**31 - 1  # a Java int
