@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path, unquote
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.transforms import ORDERED, TRANSFORMS, Call, Transform
+from dbt_recluster.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
 
 ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written) + ", hilbert(a, b)"
 MOST_CURVE_COLUMNS = 4
@@ -229,7 +229,7 @@ def _parse_call(function: str, inside: str) -> KeyField | None:
         return None
     column = _unquote(columns[0])
     others = [argument.strip("'\"").lower() for argument in arguments if argument != columns[0]]
-    call = Call(function, column, others)
+    call = FunctionCall(function, column, others)
     transform = next(filter(None, (kind.parse(call) for kind in TRANSFORMS)), None)
     return None if transform is None else KeyField(column, transform)
 

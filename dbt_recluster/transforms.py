@@ -10,13 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster.columns import base_type, decimal_scale
 from dbt_recluster.exceptions import ClusterKeyError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
 TIMES = ("timestamp", "timestamp_ntz")
@@ -30,8 +31,8 @@ _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 _MAX_WIDTH = 2**31 - 1  # a Java int
 
 
-class Call(NamedTuple):
-    """A call of a function, as users write it.
+class FunctionCall(NamedTuple):
+    """A function of a column, as users write it.
 
     Attributes:
         function: Its name, in lower case.
@@ -64,7 +65,7 @@ class Transform:
     types: ClassVar[Sequence[str]] = ORDERED
 
     @classmethod
-    def parse(cls, call: Call) -> Transform | None:
+    def parse(cls, call: FunctionCall) -> Transform | None:
         """Return the transform that a call stands for, or None if it is not one of this class.
 
         Raises:
@@ -109,8 +110,6 @@ class Transform:
 
     def values(self, values: pa.Array) -> pa.Array:
         """Return the values of the transform for values of a column, of the same shape."""
-        import pyarrow as pa
-
         kind = values.type
         is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
         return values.cast(pa.int64()) if is_time else values
@@ -122,8 +121,6 @@ class Transform:
             value: A value of the transform, neither NULL nor NaN.
             of_date: Whether the column is a date. Dates are days, times microseconds since 1970.
         """
-        import pyarrow as pa
-
         if pa.types.is_temporal(value.type):
             return int(value.cast(pa.int32() if of_date else pa.int64()).as_py())
         return value.as_py()
@@ -137,23 +134,22 @@ class Transform:
         return None
 
 
-@dataclass(frozen=True)
 class Span(Transform):
     """A span of time, as the number of such spans since 1970.
 
     Attributes:
         unit: The unit of ``date_trunc``.
         units: Its other names there.
-        numpy_unit: NumPy's name of the unit; of days for spans that NumPy does not know.
+        numpy_type: NumPy's type of the unit; of days for spans that NumPy does not know.
     """
 
     types: ClassVar[Sequence[str]] = ("date", *TIMES)
     unit: ClassVar[str]
     units: ClassVar[Sequence[str]] = ()
-    numpy_unit: ClassVar[str] = "D"
+    numpy_type: ClassVar[str] = "datetime64[D]"
 
     @classmethod
-    def parse(cls, call: Call) -> Transform | None:
+    def parse(cls, call: FunctionCall) -> Transform | None:
         if call.function in ("date_trunc", "trunc"):
             return cls() if len(call.others) == 1 and call.others[0] in (cls.unit, *cls.units) else None
         if call.function == cls.unit and not call.others:
@@ -170,38 +166,21 @@ class Span(Transform):
         return f"date_trunc('{self.unit.upper()}', {column})"
 
     def values(self, values: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
         numbers = _numbers(values)
-        return _like(
-            self.of_days(numbers if pa.types.is_date32(values.type) else numbers // _MICROS_PER_DAY), values
-        )
+        days = numbers if pa.types.is_date32(values.type) else numbers // _MICROS_PER_DAY
+        return _like(days.astype("datetime64[D]").astype(self.numpy_type).astype("int64"), values)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
-        days = self.first_day(_number(value))
+        days = int(np.array(_number(value), self.numpy_type).astype("datetime64[D]").astype("int64"))
         return days if of_date else days * _MICROS_PER_DAY
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        import pyarrow as pa
-
         return pa.scalar(_number(value) + 1, pa.int64())
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
-        return _date_text(_number(value), self.numpy_unit)
-
-    def of_days(self, days: Any) -> Any:
-        """Return the spans of days since 1970; both int64 of shape (n,)."""
-        return days.astype("datetime64[D]").astype(f"datetime64[{self.numpy_unit}]").astype("int64")
-
-    def first_day(self, number: int) -> int:
-        """Return the first day of a span, in days since 1970."""
-        import numpy as np
-
-        start: Any = np.datetime64(number, self.numpy_unit)  # type: ignore[call-overload]
-        return int(start.astype("datetime64[D]").astype("int64"))
+        return _date_text(_number(value), self.numpy_type)
 
 
-@dataclass(frozen=True)
 class Hour(Span):
     """Hours."""
 
@@ -218,10 +197,9 @@ class Hour(Span):
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         days, hour = divmod(_number(value), 24)
-        return f"{_date_text(days, 'D')} {hour:02d}h"
+        return f"{_date_text(days, Span.numpy_type)} {hour:02d}h"
 
 
-@dataclass(frozen=True)
 class Day(Span):
     """Days."""
 
@@ -231,7 +209,7 @@ class Day(Span):
     units = ("dd",)
 
     @classmethod
-    def parse(cls, call: Call) -> Transform | None:
+    def parse(cls, call: FunctionCall) -> Transform | None:
         is_cast = (call.function, *call.others) in (("to_date",), ("date",), ("cast", "date"))
         return cls() if is_cast else super().parse(call)
 
@@ -239,7 +217,6 @@ class Day(Span):
         return f"cast({column} as date)"
 
 
-@dataclass(frozen=True)
 class Week(Span):
     """Weeks, which are no key: Iceberg has no such transform, and rows in the order of days are in that of weeks."""
 
@@ -247,7 +224,7 @@ class Week(Span):
     unit = "week"
 
     @classmethod
-    def parse(cls, call: Call) -> Transform | None:
+    def parse(cls, call: FunctionCall) -> Transform | None:
         if (call.function, *call.others) != ("week",) and super().parse(call) is None:
             return None
         raise ClusterKeyError(
@@ -256,7 +233,6 @@ class Week(Span):
         )
 
 
-@dataclass(frozen=True)
 class Month(Span):
     """Months."""
 
@@ -264,10 +240,9 @@ class Month(Span):
     written = ("months(ts)", "date_trunc('month', ts)")
     unit = "month"
     units = ("mon", "mm")
-    numpy_unit = "M"
+    numpy_type = "datetime64[M]"
 
 
-@dataclass(frozen=True)
 class Year(Span):
     """Years."""
 
@@ -275,10 +250,10 @@ class Year(Span):
     written = ("years(ts)", "date_trunc('year', ts)")
     unit = "year"
     units = ("yyyy", "yy")
-    numpy_unit = "Y"
+    numpy_type = "datetime64[Y]"
 
     @classmethod
-    def parse(cls, call: Call) -> Transform | None:
+    def parse(cls, call: FunctionCall) -> Transform | None:
         # The year is no part that starts over.
         return cls() if call.function == "year" and not call.others else super().parse(call)
 
@@ -297,7 +272,7 @@ class Truncate(Transform):
     width: int
 
     @classmethod
-    def parse(cls, call: Call) -> Transform | None:
+    def parse(cls, call: FunctionCall) -> Transform | None:
         *start, width = call.others or ("",)
         is_substring = call.function in ("substr", "substring") and start in (["0"], ["1"])
         is_truncate = call.function in ("truncate", "left") and not start
@@ -331,9 +306,6 @@ class Truncate(Transform):
         return f"substr({column}, 1, {self.width})"
 
     def values(self, values: pa.Array) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kind = values.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return pc.utf8_slice_codeunits(values, 0, self.width)
@@ -348,8 +320,6 @@ class Truncate(Transform):
         return _like(numbers - numbers % self.width, values)
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
-        import pyarrow as pa
-
         if pa.types.is_integer(value.type) and value.type != pa.int64():
             return pa.scalar(value.as_py() + self.width, pa.int64())
         return None
@@ -371,8 +341,6 @@ def transform_of_iceberg(text: str) -> Transform | None:
 
 def _numbers(values: pa.Array) -> Any:
     """Return dates as days and times as microseconds since 1970, and NULL as 0: int64 of shape (n,)."""
-    import pyarrow as pa
-
     if pa.types.is_date32(values.type):
         values = values.cast(pa.int32())
     return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -380,21 +348,15 @@ def _numbers(values: pa.Array) -> Any:
 
 def _like(numbers: Any, values: pa.Array) -> pa.Array:
     """Return numbers as int64, NULL where ``values`` are."""
-    import pyarrow as pa
-
     return pa.array(numbers, type=pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _number(value: pa.Scalar) -> int:
     """Return a number of spans, which Iceberg's functions return as a date or an int."""
-    import pyarrow as pa
-
     return int(value.cast(pa.int32()).as_py())
 
 
-def _date_text(number: int, numpy_unit: str) -> str:
+def _date_text(number: int, numpy_type: str) -> str:
     """Write days, months or years since 1970 as Spark prints dates, whatever the year."""
-    import numpy as np
-
-    text = str(np.array(number, dtype=f"datetime64[{numpy_unit}]"))
+    text = str(np.array(number, numpy_type))
     return f"+{text}" if len(text.partition("-")[0]) > len("9999") else text
