@@ -1,8 +1,9 @@
-"""Numbers, sizes and tables as people read them."""
+"""Numbers, sizes and tables as people read them, and the names that they may have meant."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 _UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
@@ -57,3 +58,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
     )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question for the known name that is most like another; empty if none is like it."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -92,7 +92,7 @@ def configs() -> str:
 
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
-    from dbt_recluster.operations.arguments import CHOICE, FORMAT
+    from dbt_recluster.operations.declaration import CHOICE, FORMAT
     from dbt_recluster.operations.runner import OPERATIONS
 
     parts = [
@@ -123,7 +123,7 @@ def operations() -> str:
 
 def macros() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
-    from dbt_recluster.operations.arguments import CHOICE, FORMAT, TABLE
+    from dbt_recluster.operations.declaration import CHOICE, FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS
 
     entries = []

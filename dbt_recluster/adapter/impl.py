@@ -39,12 +39,12 @@ from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.session.environment import check_environment
-from dbt_recluster.operations.arguments import CHOICE, FORMAT
 from dbt_recluster.operations.call import RunBudget
+from dbt_recluster.operations.declaration import CHOICE, FORMAT
 from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, file_format, misspelt
 from dbt_recluster.operations.runner import OPERATIONS, Answer, operation_named
 from dbt_recluster.operations.tables import Choice, Node, choose
-from dbt_recluster.report import maintenance_text
+from dbt_recluster.report.operation_text import maintained as maintained_text
 from dbt_recluster.report.recluster_text import few_blocks
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class ReclusterAdapter(ModelMethods):
         except Exception as e:
             return f"{name} was built but not maintained: {failure(e)}"
         if maintained.done:
-            logger.info(maintenance_text.maintained(maintained.as_dict()))
+            logger.info(maintained_text(maintained.as_dict()))
         return None
 
     @available.parse_none

@@ -19,8 +19,12 @@ from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster_target
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
 from dbt_recluster.operations.tables import Choice, Target
-from dbt_recluster.report.progress_lines import ProgressLines
-from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, not_reclustered, recluster_line
+from dbt_recluster.report.recluster_text import (
+    RESUME_WITH_DBT,
+    ProgressLines,
+    not_reclustered,
+    recluster_line,
+)
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult

@@ -35,8 +35,7 @@ from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
 from dbt_recluster.operations.tables import Choice, Target, choose
 from dbt_recluster.redaction import redact, without_known_secrets
-from dbt_recluster.report.progress_lines import ProgressLines
-from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT
+from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.table_names import NameResolution
 from dbt_recluster.text import count_noun
 

@@ -1,15 +1,17 @@
-"""How an operation is declared: its names, its arguments, the tables it is for, what it runs and its text."""
+"""How an operation is declared, and the arguments that several operations share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.options import Option, Parser
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser
+from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.tables import CLUSTERED, Eligible
+from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:
     from dbt_recluster.operations.call import Call
@@ -39,12 +41,6 @@ class Argument:
     is_list: bool = False
     is_of_one_table: bool = False
 
-    @classmethod
-    def of_option(cls, option: Option, metavar: str = "VALUE") -> Argument:
-        """Return the argument that replaces an option of the model or the table."""
-        otherwise = "what the model or the table says"
-        return cls(option.name, option.parse, option.meaning, otherwise=otherwise, metavar=metavar)
-
     def read(self, value: Any) -> Any:
         """Return a value, checked; the default for None.
 
@@ -64,8 +60,8 @@ class Operation:
         meaning: What it does, for the reference and for help; its first sentence stands alone.
         run: Does it to one table; returns a result with ``as_dict``, or JSON values.
         text: Writes the result of one table for people.
-        detail: Writes what belongs below it, such as a plan; None is nothing.
         arguments: The arguments besides those that choose tables, and ``format``.
+        detail: Writes what belongs below it, such as a plan.
         eligible: Which tables it is for, of those that the user did not name.
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
@@ -80,7 +76,7 @@ class Operation:
     run: Callable[[Call], Any]
     text: Callable[[Any, Call], str]
     arguments: tuple[Argument, ...] = ()
-    detail: Callable[[Any], str] | None = None
+    detail: Callable[[Any], str] = lambda _: ""
     eligible: Eligible = CLUSTERED
     needs_choice: bool = False
     is_rewrite: bool = False
@@ -102,7 +98,106 @@ class Operation:
         given = {self.renamed.get(name, name): value for name, value in given.items()}
         for name in given:
             if name not in known:
-                near = get_close_matches(str(name), known, n=1)
-                meant = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
+                meant = did_you_mean(str(name), known) or f"it takes {', '.join(known)}"
                 raise OptionError(f"{self.name} has no argument {name!r}; {meant}")
         return {name: argument.read(given.get(name)) for name, argument in known.items()}
+
+
+def operation(
+    text: Callable[[Any, Call], str], *arguments: Argument, short: str = "", **facts: Any
+) -> Callable[[Callable[[Call], Any]], Operation]:
+    """Declare a function as the operation of its name. The first paragraph of its docstring is the meaning."""
+
+    def declare(run: Callable[[Call], Any]) -> Operation:
+        meaning = " ".join((run.__doc__ or "").partition("\n\n")[0].split())
+        return Operation(run.__name__, short, meaning, run, text, arguments, **facts)
+
+    return declare
+
+
+def parse_format(name: str, value: Any) -> str:
+    """Read ``text`` or ``json``, or raise OptionError."""
+    word = str(value).strip().lower()
+    if word not in ("text", "json"):
+        raise OptionError(f"{name} must be text or json, not {value!r}")
+    return word
+
+
+def parse_selector(name: str, value: Any) -> list[str]:
+    """Read the words of a selector, a string or a list of strings, or raise OptionError."""
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not words or not all(isinstance(w, str) and w.strip() for w in words):
+        raise OptionError(f"{name} must be a selector such as tag:hourly, or a list of them, not {value!r}")
+    return [word for text in words for word in text.split()]
+
+
+def option_argument(name: str, metavar: str) -> Argument:
+    """Return the argument that replaces an option of the model or the table."""
+    option = RECLUSTER_OPTIONS[name]
+    otherwise = "what the model or the table says"
+    return Argument(name, option.parse, option.meaning, otherwise=otherwise, metavar=metavar)
+
+
+def key_argument(meaning: str, *, is_of_one_table: bool = False) -> Argument:
+    """Return the argument that names a cluster key."""
+    return Argument(
+        "cluster_by",
+        lambda _, value: parse_cluster_key(value),
+        f"{meaning}: columns or expressions, a list or separated by commas.",
+        otherwise="the model's, else the table's sort order",
+        metavar="KEY",
+        is_of_one_table=is_of_one_table,
+    )
+
+
+def flag(name: str, meaning: str, *, default: bool = False) -> Argument:
+    """Return an argument that is true or false."""
+    return Argument(name, parse_boolean, meaning, default, str(default).lower(), "")
+
+
+TABLE = Argument(
+    "table",
+    lambda _, value: value,  # checked once the tables are known
+    "A relation (schema.table), the name of a model, or a list of both.",
+    otherwise="every model that it is for",
+    metavar="TABLE",
+)
+SELECT = Argument(
+    "select",
+    parse_selector,
+    "Instead of names, the models as dbt's --select writes them (tag:hourly, path:models/marts, +orders), a string or "
+    "a list.",
+    metavar="SELECTOR",
+)
+EXCLUDE = Argument(
+    "exclude", parse_selector, "What to leave out of them, as dbt's --exclude writes it.", metavar="SELECTOR"
+)
+FORMAT = Argument(
+    "format",
+    parse_format,
+    "text for people, json for programs; with dbt's --quiet nothing else is printed.",
+    "text",
+    "text",
+    "FORMAT",
+)
+CHOICE = (TABLE, SELECT, EXCLUDE)
+
+WHERE = Argument(
+    "where",
+    parse_predicate,
+    "A predicate on the table's columns; only blocks that may hold a matching row count.",
+    otherwise="none",
+    metavar="PREDICATE",
+)
+SINCE = Argument(
+    "since",
+    parse_moment,
+    "Leave out what is older: a date, a time (UTC unless it has a zone) or a period such as '7 days'.",
+    otherwise="all",
+    metavar="TIME",
+)
+PLANNING = (
+    option_argument("depth", "NUMBER"),
+    option_argument("strategy", "NAME"),
+    option_argument("block_rows", "NUMBER"),
+)

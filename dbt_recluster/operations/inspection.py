@@ -1,4 +1,4 @@
-"""The operations that change nothing: how well tables are clustered, what it would cost, and by which key."""
+"""The operations that measure tables, their reads and their keys, and those that record the reads."""
 
 from __future__ import annotations
 
@@ -10,30 +10,41 @@ from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.report_data import report_data
-from dbt_recluster.clustering.values import parse_queries
+from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.reads.table_reads import ImportedReads
+from dbt_recluster.clustering.report_data import ReportData, report_data
+from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.arguments import PLANNING, SINCE, WHERE, key_argument
-from dbt_recluster.operations.declaration import Argument, Operation
-from dbt_recluster.report import operation_text
+from dbt_recluster.operations.declaration import PLANNING, SINCE, WHERE, Argument, key_argument, operation
+from dbt_recluster.report import operation_text, recluster_text
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.report_data import ReportData
     from dbt_recluster.operations.call import Call
 
 DEFAULT_REPORT = "target/clustering_report.html"
-_MEASURED = (key_argument("The key to measure by; the table keeps its own"), WHERE)
+_KEY = key_argument("The key to measure by; the table keeps its own")
 
 
-def parse_path(name: str, value: Any) -> Path:
-    """Read the path of an HTML file.
-
-    Raises:
-        OptionError: It is none.
+@operation(lambda values, _: operation_text.information(values), _KEY, WHERE, short="information")
+def clustering_information(call: Call) -> dict[str, Any]:
+    """Print how well tables are clustered, under their own key or any other: every metric, and how many blocks have
+    which depth. Changes nothing.
     """
-    if not isinstance(value, str) or not value.lower().endswith((".html", ".htm")):
-        raise OptionError(f"{name} must be the name of an HTML file, such as {DEFAULT_REPORT}, not {value!r}")
-    return Path(value)
+    return _information(call)
+
+
+@operation(lambda values, _: operation_text.measure(values, "average_depth"), _KEY, WHERE, short="depth")
+def clustering_depth(call: Call) -> dict[str, Any]:
+    """Print the average depth of tables, under their own key or any other. Changes nothing."""
+    return _measure(call, "average_depth")
+
+
+@operation(lambda values, _: operation_text.measure(values, "clustering_ratio"), _KEY, WHERE, short="ratio")
+def clustering_ratio(call: Call) -> dict[str, Any]:
+    """Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes
+    nothing.
+    """
+    return _measure(call, "clustering_ratio")
 
 
 def _information(call: Call) -> dict[str, Any]:
@@ -42,17 +53,16 @@ def _information(call: Call) -> dict[str, Any]:
     return table_information(call.table, call.arguments["where"], block_rows)
 
 
-def _measure(metric: str, short: str, meaning: str) -> Operation:
-    def run(call: Call) -> dict[str, Any]:
-        information = _information(call)
-        return {key: information[key] for key in ("table", "cluster_key", "suspended", metric)}
-
-    write = operation_text.measure(metric)
-    return Operation(f"clustering_{short}", short, meaning, run, lambda values, _: write(values), _MEASURED)
+def _measure(call: Call, metric: str) -> dict[str, Any]:
+    information = _information(call)
+    return {name: information[name] for name in ("table", "cluster_key", "suspended", metric)}
 
 
-def _history(call: Call) -> dict[str, Any]:
-    """Return the history of a table.
+@operation(lambda values, _: recluster_text.history(values), SINCE, short="history")
+def clustering_history(call: Call) -> dict[str, Any]:
+    """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
+    rows, depths, seconds and conflicts, and the commits of everybody else between. It is read from the tables' own
+    snapshots, so it goes as far back as those are kept. Changes nothing.
 
     Returns:
         table: The table.
@@ -67,8 +77,11 @@ def _history(call: Call) -> dict[str, Any]:
     }
 
 
-def _report(call: Call) -> ReportData:
-    return report_data(call.table, call.options())
+def parse_path(name: str, value: Any) -> Path:
+    """Read the path of an HTML file, or raise OptionError."""
+    if not isinstance(value, str) or not value.lower().endswith((".html", ".htm")):
+        raise OptionError(f"{name} must be the name of an HTML file, such as {DEFAULT_REPORT}, not {value!r}")
+    return Path(value)
 
 
 def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> list[str]:
@@ -77,88 +90,116 @@ def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> li
     return [str(path) for path in write_report(results, arguments["path"])]
 
 
-def _estimate(call: Call) -> CostEstimate:
-    return CostModel.of(call.table, call.options()).estimate()
-
-
-def _suggest(call: Call) -> Suggestion:
-    return suggest_key(call.opened, call.arguments["queries"] or call.queries, call.options())
-
-
-INFORMATION = Operation(
-    "clustering_information",
-    "information",
-    "Print how well tables are clustered, under their own key or any other: every metric, and how many blocks have "
-    "which depth. Changes nothing.",
-    _information,
-    lambda values, _: operation_text.information(values),
-    _MEASURED,
-)
-DEPTH = _measure(
-    "average_depth",
-    "depth",
-    "Print the average depth of tables, under their own key or any other. Changes nothing.",
-)
-RATIO = _measure(
-    "clustering_ratio",
-    "ratio",
-    "Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes "
-    "nothing.",
-)
-HISTORY = Operation(
-    "clustering_history",
-    "history",
-    "Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes, "
-    "rows, depths, seconds and conflicts, and the commits of everybody else between. It is read from the tables' own "
-    "snapshots, so it goes as far back as those are kept. Changes nothing.",
-    _history,
-    lambda values, _: operation_text.history(values),
-    (SINCE,),
-)
-REPORT = Operation(
-    "clustering_report",
-    "report",
-    "Write one HTML file that shows how well tables are clustered: the depth along the key before and after the last "
-    "recluster, the depths and key ranges of the blocks, the history, and which table would gain most. It needs no "
-    "network. A picture of the same name, written beside it, is for a terminal or a chat. Needs the extra "
-    "dbt-recluster[report].",
-    _report,
-    lambda _, __: "",
-    (Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),),
+@operation(
+    lambda *_: "",
+    Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),
+    short="report",
     renamed={"tables": "table"},
     finish=_write_report,
 )
-ESTIMATE = Operation(
-    "estimate_clustering_cost",
-    "estimate",
-    "Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering, "
-    "and of each day of loads like those of the past seven days, played through by the planner on the bounds of the "
-    "blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did "
-    "not open because of it. Changes nothing.",
-    _estimate,
+def clustering_report(call: Call) -> ReportData:
+    """Write one HTML file that shows how well tables are clustered: the depth along the key before and after the last
+    recluster, the depths and key ranges of the blocks, the history, and which table would gain most. It needs no
+    network. A picture of the same name, written beside it, is for a terminal or a chat. Needs the extra
+    dbt-recluster[report].
+    """
+    return report_data(call.table, call.options())
+
+
+@operation(
     lambda cost, _: operation_text.cost(cost.as_dict()),
-    (key_argument("The key to estimate for; the table keeps its own"), *PLANNING),
+    key_argument("The key to estimate for; the table keeps its own"),
+    *PLANNING,
+    short="estimate",
 )
-SUGGEST = Operation(
-    "suggest_cluster_by",
-    "suggest",
-    "Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks "
-    "queries skip now and would skip under other keys, by a sample of its rows, and what clustering by them costs: the "
-    "bytes of the first clustering and those of each day after it. Changes nothing.",
-    _suggest,
+def estimate_clustering_cost(call: Call) -> CostEstimate:
+    """Print what clustering tables by their own key or any other would cost: bytes and seconds of the first clustering,
+    and of each day of loads like those of the past seven days, played through by the planner on the bounds of the
+    blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did
+    not open because of it. Changes nothing.
+    """
+    return CostModel.of(call.table, call.options()).estimate()
+
+
+@operation(
     lambda suggestion, _: operation_text.suggestion(suggestion.as_dict()),
-    (
-        Argument(
-            "queries",
-            parse_queries,
-            "Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict "
-            "are tried, and pairs of them.",
-            otherwise="the compiled SQL of the project that reads the table, else its most frequent reads, else every "
-            "column with queries for one value of it",
-            metavar="SQL",
-            is_list=True,
-        ),
-        *PLANNING,
+    Argument(
+        "queries",
+        parse_queries,
+        "Predicates of the table's queries or whole queries, a string or a list. Only columns that they restrict "
+        "are tried, and pairs of them.",
+        otherwise="the compiled SQL of the project that reads the table, else its most frequent reads, else every "
+        "column with queries for one value of it",
+        metavar="SQL",
+        is_list=True,
+    ),
+    *PLANNING,
+    short="suggest",
+    needs_choice=True,
+)
+def suggest_cluster_by(call: Call) -> Suggestion:
+    """Suggest a cluster key, or that the table should not be clustered at all. Prints what share of a table's blocks
+    queries skip now and would skip under other keys, by a sample of its rows, and what clustering by them costs: the
+    bytes of the first clustering and those of each day after it. Changes nothing.
+    """
+    return suggest_key(call.opened, call.arguments["queries"] or call.queries, call.options())
+
+
+@operation(lambda reads, _: operation_text.reads(reads.as_dict()), _KEY, short="reads")
+def clustering_reads(call: Call) -> ReadsInformation:
+    """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
+    opens, and how many of them are wasted. Changes nothing.
+    """
+    own = call.target.options
+    call.table.reads.follow(own.recluster.reads if own else None)
+    return reads_information(call.table)
+
+
+@operation(
+    lambda imported, _: operation_text.imported(imported.as_dict()),
+    Argument(
+        "event_log",
+        parse_event_log,
+        "A directory of Spark's event logs, or one log, on any file system that Spark reads.",
+        otherwise="the project's compiled SQL",
+        metavar="PATH",
+    ),
+    SINCE,
+    Argument(
+        "logged_as",
+        parse_logged_as,
+        "The table's full name in the logs, if other applications give its catalog another name.",
+        otherwise="its name here",
+        metavar="NAME",
     ),
     needs_choice=True,
 )
+def import_reads(call: Call) -> ImportedReads:
+    """Record the reads of tables, which every recluster then follows: ranges and counts, never the text of a query.
+    They come from the compiled SQL of this project's models, snapshots, tests and analyses (none is run; analyses
+    are compiled by dbt compile alone), or from the event logs of any Spark application.
+    """
+    event_log, since, logged_as = (call.arguments[name] for name in ("event_log", "since", "logged_as"))
+    if event_log is not None:
+        return call.opened.reads.import_event_logs(event_log, since, logged_as)
+    if since is not None or logged_as is not None:
+        raise OptionError("since and logged_as are about Spark's event logs: name them with event_log")
+    if not call.queries:
+        is_model = bool(call.target.unique_id)
+        advice = "run dbt compile first, or name" if is_model else "it is no model of this project; name"
+        raise OptionError(
+            f"{call.target.relation}: nothing of this project that reads it is compiled; {advice} Spark's event logs "
+            "with event_log"
+        )
+    return call.opened.reads.record_queries(call.queries)
+
+
+@operation(lambda values, _: operation_text.forgotten(values), needs_choice=True)
+def forget_reads(call: Call) -> dict[str, Any]:
+    """Drop the recorded reads of tables, those of import_reads and of recluster_reads: project.
+
+    Returns:
+        table: The table.
+        forgotten: Ranges that it recorded.
+    """
+    return {"table": call.target.relation, "forgotten": call.opened.reads.forget()}

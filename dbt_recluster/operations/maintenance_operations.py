@@ -2,73 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
-from dbt_recluster.iceberg.sort_order import remove_clustering, sort_order_text
-from dbt_recluster.operations.arguments import flag
-from dbt_recluster.operations.declaration import Argument, Operation
-from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED
-from dbt_recluster.report import maintenance_text, operation_text
+from dbt_recluster.iceberg import sort_order
+from dbt_recluster.operations.declaration import Argument, Operation, flag, operation
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible
+from dbt_recluster.report import operation_text
 
 if TYPE_CHECKING:
     from dbt_recluster.operations.call import Call
 
 
-def _older_than(meaning: str, otherwise: str) -> Argument:
-    return Argument("older_than", parse_moment, meaning, otherwise=otherwise, metavar="TIME")
+def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible = EVERY_TABLE) -> Operation:
+    """Declare the method of :class:`TableMaintenance` of this name; its arguments are those of the operation."""
 
-
-def maintenance_of(call: Call) -> TableMaintenance:
-    """Return what cleans up after the commits of a call's table."""
-    return TableMaintenance(call.opened.iceberg, catalog=call.catalog)
-
-
-def _verb(name: str, arguments: tuple[Argument, ...]) -> Callable[[Call], dict[str, Any]]:
     def run(call: Call) -> dict[str, Any]:
+        maintenance = TableMaintenance(call.opened.iceberg, catalog=call.catalog)
         given = {argument.name: call.arguments[argument.name] for argument in arguments}
-        values: dict[str, Any] = getattr(maintenance_of(call), name)(**given).as_dict()
+        values: dict[str, Any] = getattr(maintenance, name)(**given).as_dict()
         return values
 
-    return run
-
-
-def _text(write: Callable[[Mapping[str, Any]], str]) -> Callable[[Mapping[str, Any], Call], str]:
-    return lambda values, _: write(values)
-
-
-def _declare(name: str, meaning: str, *arguments: Argument) -> Operation:
     return Operation(
         name,
         "",
         meaning,
-        _verb(name, arguments),
-        _text(maintenance_text.done),
+        run,
+        lambda values, _: operation_text.maintained(values),
         arguments,
-        eligible=EVERY_TABLE,
-        needs_choice=True,
+        eligible=eligible,
+        needs_choice=eligible is EVERY_TABLE,
     )
 
 
-def _remove(call: Call) -> dict[str, Any]:
-    """Take the key and everything else that dbt-recluster keeps out of a table.
-
-    Returns:
-        table: The table.
-        sort_order: The sort order that was cleared; None if there was none, or none that a model had set.
-        properties: The properties that were removed.
-    """
-    if call.target.options is not None and call.target.options.cluster_by is not None:
-        call.warnings.append("its model has cluster_by, and sets it again at its next run")
-    order, properties = remove_clustering(call.opened.iceberg)
-    if kept := sort_order_text(call.opened.iceberg):
-        call.warnings.append(
-            f"its sort order {kept} is not a model's and stays; to clear it: "
-            f"alter table {call.opened.name} write unordered"
-        )
-    return {"table": call.target.relation, "sort_order": order, "properties": properties}
+def _older_than(meaning: str, otherwise: str) -> Argument:
+    return Argument("older_than", parse_moment, meaning, otherwise=otherwise, metavar="TIME")
 
 
 EXPIRE = _declare(
@@ -122,32 +91,37 @@ DELETES = _declare(
     "five in a partition as they are, and deletion vectors.",
     flag("dry_run", "Say how many there are in one partition at most; change nothing."),
 )
-_MAINTAIN = (
+MAINTAIN = _declare(
+    "maintain",
+    "Do what is due for tables, with one line for each: join position delete files (five or more in a partition), "
+    "rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own settings "
+    "and, with orphans, remove orphan files of more than three days.",
     flag(
         "orphans",
         "Also remove orphan files of more than three days, for which all files in the table's directories are listed.",
     ),
     flag("dry_run", "Say what is due; change nothing."),
-)
-MAINTAIN = Operation(
-    "maintain",
-    "",
-    "Do what is due for tables, with one line for each: join position delete files (five or more in a partition), "
-    "rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own settings "
-    "and, with orphans, remove orphan files of more than three days.",
-    _verb("maintain", _MAINTAIN),
-    _text(maintenance_text.maintained),
-    _MAINTAIN,
     eligible=MAINTAINED,
 )
-REMOVE = Operation(
-    "remove_clustering",
-    "",
-    "Take out of tables what dbt-recluster keeps in them: the sort order that their models have set, and all "
-    "properties recluster.*. Data, history and Iceberg's own properties stay. It is for tables that no model clusters "
-    "any more, and for the time before dbt-recluster is uninstalled.",
-    _remove,
-    lambda values, _: operation_text.removed(values),
-    eligible=EVERY_TABLE,
-    needs_choice=True,
-)
+
+
+@operation(lambda values, _: operation_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
+def remove_clustering(call: Call) -> dict[str, Any]:
+    """Take out of tables what dbt-recluster keeps in them: the sort order that their models have set, and all
+    properties recluster.*. Data, history and Iceberg's own properties stay. It is for tables that no model clusters
+    any more, and for the time before dbt-recluster is uninstalled.
+
+    Returns:
+        table: The table.
+        sort_order: The sort order that was cleared; None if there was none, or none that a model had set.
+        properties: The properties that were removed.
+    """
+    if call.target.options is not None and call.target.options.cluster_by is not None:
+        call.warnings.append("its model has cluster_by, and sets it again at its next run")
+    order, properties = sort_order.remove_clustering(call.opened.iceberg)
+    if kept := sort_order.sort_order_text(call.opened.iceberg):
+        call.warnings.append(
+            f"its sort order {kept} is not a model's and stays; to clear it: "
+            f"alter table {call.opened.name} write unordered"
+        )
+    return {"table": call.target.relation, "sort_order": order, "properties": properties}

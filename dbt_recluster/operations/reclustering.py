@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
+from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.operations.arguments import PLANNING, flag, key_argument
-from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.operations.declaration import PLANNING, flag, key_argument, operation, option_argument
 from dbt_recluster.operations.model_options import recorded_key, unknown_properties
 from dbt_recluster.report import operation_text
 from dbt_recluster.report.recluster_text import plan_table, recluster_line
@@ -53,16 +52,6 @@ def _record_reads(call: Call) -> list[str]:
     return []
 
 
-def _recluster(call: Call) -> ReclusterResult:
-    call.warnings.extend(_key_warnings(call))
-    if call.target.options is None:
-        for name in unknown_properties(call.opened.iceberg.properties):
-            call.warnings.append(f"table property {name} is not an option of dbt-recluster and is ignored")
-    result = recluster_target(call)
-    call.warnings.extend(result.warnings)
-    return result
-
-
 def _key_warnings(call: Call) -> Iterator[str]:
     """Yield what to know about a key that is not that of the table's model.
 
@@ -92,28 +81,6 @@ def _key_warnings(call: Call) -> Iterator[str]:
         yield f"its model has cluster_by {own} and makes that its sort order again at its next run"
 
 
-def _suspend(call: Call) -> dict[str, Any]:
-    """Suspend the reclustering of a table.
-
-    Returns:
-        table: The table.
-        suspended: Since when it is suspended, ISO 8601 in UTC.
-    """
-    return {"table": call.target.relation, "suspended": call.opened.suspend()}
-
-
-def _resume(call: Call) -> dict[str, Any]:
-    """Allow the reclustering of a table again.
-
-    Returns:
-        table: The table.
-        suspended: None.
-        was_suspended: Since when it was suspended, or None if it was not.
-    """
-    since = call.opened.resume()
-    return {"table": call.target.relation, "suspended": None, "was_suspended": since}
-
-
 def _gain_first(calls: list[Call]) -> list[Call]:
     """Sort calls so that under a budget those that gain most for each byte come first."""
     if len(calls) < 2 or calls[0].context.budget.total is None:
@@ -122,8 +89,6 @@ def _gain_first(calls: list[Call]) -> list[Call]:
 
 
 def _gain_per_byte(call: Call) -> float:
-    from dbt_recluster.clustering.costs.cost_model import CostModel
-
     try:
         options = call.options()
         return CostModel.of(call.table, options).recluster(options.where).gain_per_byte
@@ -131,45 +96,61 @@ def _gain_per_byte(call: Call) -> float:
         return 0.0  # its own run raises it again
 
 
-RECLUSTER = Operation(
-    "recluster",
-    "",
-    "Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each "
-    "table with counts, bytes, depths and seconds. A suspended table is passed over. Fails, after trying the others, "
-    "if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.",
-    _recluster,
+@operation(
     lambda result, call: recluster_line(result, call.context.resume),
-    (
-        Argument.of_option(RECLUSTER_OPTIONS["final"], ""),
-        Argument.of_option(RECLUSTER_OPTIONS["where"], "PREDICATE"),
-        Argument.of_option(RECLUSTER_OPTIONS["max_bytes"], "SIZE"),
-        *PLANNING,
-        flag("dry_run", "Print the plan, its bytes and its duration, and rewrite nothing."),
-        key_argument(
-            "The cluster key of a single table, which becomes its sort order; a model's key is changed in its "
-            "configuration",
-            is_of_one_table=True,
-        ),
+    option_argument("final", ""),
+    option_argument("where", "PREDICATE"),
+    option_argument("max_bytes", "SIZE"),
+    *PLANNING,
+    flag("dry_run", "Print the plan, its bytes and its duration, and rewrite nothing."),
+    key_argument(
+        "The cluster key of a single table, which becomes its sort order; a model's key is changed in its "
+        "configuration",
+        is_of_one_table=True,
     ),
     detail=plan_table,
     is_rewrite=True,
     order=_gain_first,
 )
-SUSPEND = Operation(
-    "suspend_recluster",
-    "suspend",
-    "Keep everybody from reclustering tables, after a run or by hand, until resume_recluster. It is a property of the "
-    "table (recluster.suspended), so every process honours it; a recluster that is running stops before its next "
-    "round.",
-    _suspend,
+def recluster(call: Call) -> ReclusterResult:
+    """Recluster tables that are not well clustered: merge the block sets that make them deep. Prints one line for each
+    table with counts, bytes, depths and seconds. A suspended table is passed over. Fails, after trying the others,
+    if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
+    """
+    call.warnings.extend(_key_warnings(call))
+    if call.target.options is None:
+        for name in unknown_properties(call.opened.iceberg.properties):
+            call.warnings.append(f"table property {name} is not an option of dbt-recluster and is ignored")
+    result = recluster_target(call)
+    call.warnings.extend(result.warnings)
+    return result
+
+
+@operation(
     lambda values, call: operation_text.suspended(values, call.context.resume),
+    short="suspend",
     needs_choice=True,
 )
-RESUME = Operation(
-    "resume_recluster",
-    "resume",
-    "Let tables that were suspended be reclustered again.",
-    _resume,
-    lambda values, _: operation_text.resumed(values),
-    needs_choice=True,
-)
+def suspend_recluster(call: Call) -> dict[str, Any]:
+    """Keep everybody from reclustering tables, after a run or by hand, until resume_recluster. It is a property of the
+    table (recluster.suspended), so every process honours it; a recluster that is running stops before its next
+    round.
+
+    Returns:
+        table: The table.
+        suspended: Since when it is suspended, ISO 8601 in UTC.
+    """
+    return {"table": call.target.relation, "suspended": call.opened.suspend()}
+
+
+@operation(lambda values, _: operation_text.resumed(values), short="resume", needs_choice=True)
+def resume_recluster(call: Call) -> dict[str, Any]:
+    """Let tables that were suspended be reclustered again.
+
+    Returns:
+        table: The table.
+        suspended: None.
+        was_suspended: Since when it was suspended, or None if it was not.
+    """
+    since = call.opened.resume()
+    return {"table": call.target.relation, "suspended": None, "was_suspended": since}

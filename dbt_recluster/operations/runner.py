@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
-from dbt_recluster.operations import inspection, maintenance_operations, read_operations, reclustering
+from dbt_recluster.operations import inspection, maintenance_operations, reclustering
 from dbt_recluster.operations.call import Call, Context
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.tables import Choice, Target
+from dbt_recluster.text import did_you_mean
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
-    for module in (reclustering, inspection, read_operations, maintenance_operations)
+    for module in (reclustering, inspection, maintenance_operations)
     for operation in vars(module).values()
     if isinstance(operation, Operation)
 }
@@ -31,8 +31,7 @@ def operation_named(name: str) -> Operation:
     """
     if name in OPERATIONS:
         return OPERATIONS[name]
-    near = get_close_matches(name, OPERATIONS, n=1)
-    meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(OPERATIONS)}"
+    meant = did_you_mean(name, OPERATIONS) or f"there are {', '.join(OPERATIONS)}"
     raise OptionError(f"there is no operation {name}; {meant}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
 from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths, undone_text
+from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths_of_round, undone_text
 from dbt_recluster.text import count_noun, size
 
 if TYPE_CHECKING:
@@ -65,46 +65,39 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters |= {
+        "breakable": _breakable,
+        "day": "{:%Y-%m-%d %H:%M}".format,
+        "grouped": "{:,}".format,
+        "number": _number,
+        "size": size,
+        "undone": undone_text,
+    }
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
         title=title,
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        tables=[_table(number, report) for number, report in enumerate(reports, start=1)],
+        tables=list(map(_table, reports)),
     )
 
 
-def _table(number: int, report: ReportData) -> dict[str, Any]:
-    information, estimate, balance = report.information, report.estimate, report.balance
+def _table(report: ReportData) -> dict[str, Any]:
+    """Return what the template shows of a table beside its data."""
+    balance = report.balance
+    loss = ""
+    if balance is not None and balance.rewritten > balance.saved:
+        loss = balance_text(balance.rewritten, balance.saved)
     rounds = [entry for entry in report.history if entry.is_recluster]
     return {
-        "id": f"table-{number}",
-        "name": _breakable(report.table),
-        "relation": report.table,
-        "key": information["cluster_key"],
-        "axis": "curve" if "curve" in information else "key",
-        "partitions": report.partitions,
-        "suspended": report.suspended,
-        "empty": not information["total_block_count"],
-        "blocks": f"{information['total_block_count']:,}",
-        "size": size(information["total_bytes"]),
-        "depth": _number(information["average_depth"]),
-        "expected_depth": _number(estimate.expected_depth) if estimate.bytes else "",
-        "gain": _number(estimate.gain) if estimate.bytes else "",
-        "to_rewrite": size(estimate.bytes) if estimate.bytes else "within its threshold",
-        "last": rounds[-1].at.strftime("%Y-%m-%d %H:%M") if rounds else "never",
-        "facts": _facts(report, rounds),
-        "loss": balance_text(balance.rewritten, balance.saved)
-        if balance and balance.rewritten > balance.saved
-        else "",
-        "undone": undone_text(information["rows_undone"]) if information["rows_undone"] else "",
-        "compared": report.after is not None,
+        "report": report,
+        "axis": "curve" if "curve" in report.information else "key",
+        "last_round": rounds[-1] if rounds else None,
+        "facts": _facts(report, len(rounds)),
+        "loss": loss,
         "ends": figures.shows_ends(report),
-        "reclustered": bool(rounds),
         "levels": [(shade, name) for shade, name, _ in figures.level_shades(report.now)],
         "figures": _figures(report),
-        "only_commit": _only_commit(report.history),
         "commits": [_commit(entry) for entry in reversed(report.history[-_LAST_COMMITS:])],
-        "all_commits": len(report.history),
     }
 
 
@@ -119,22 +112,13 @@ def _figures(report: ReportData) -> dict[str, str]:
     }
 
 
-def _only_commit(history: Sequence[HistoryEntry]) -> str:
-    """Describe a history of a single commit, which is no curve."""
-    if len(history) != 1:
-        return ""
-    entry = history[0]
-    what = "written" if entry.bytes_in else "loaded"
-    return f"{size(entry.bytes_out)} {what} at {entry.at:%Y-%m-%d %H:%M} UTC; the only commit so far."
-
-
 def _breakable(name: str) -> Markup:
     """Allow a long name to break between its words."""
     return Markup("<wbr>").join(re.split(r"(?<=[._])", name))
 
 
-def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str, str]]:
-    values: Mapping[str, Any] = report.information
+def _facts(report: ReportData, rounds: int) -> list[tuple[str, str]]:
+    values, estimate, balance = report.information, report.estimate, report.balance
     amplification = report.history[-1].write_amplification if report.history else 0.0
     facts = [
         ("average depth", _number(values["average_depth"])),
@@ -150,45 +134,32 @@ def _facts(report: ReportData, rounds: Sequence[HistoryEntry]) -> list[tuple[str
         ("blocks for each full one", f"{values['fragmentation']:.1f}"),
         ("size", size(values["total_bytes"])),
         ("rows", f"{values['total_rows']:,}"),
-        ("reclusters", count_noun(len(rounds), "round")),
+        ("reclusters", count_noun(rounds, "round")),
         ("rows rewritten per row loaded", f"{amplification:.2f}"),
     ]
-    seconds = report.estimate.estimated_seconds
-    if report.estimate.bytes and seconds is not None:
-        facts.append(("left to do, about", f"{size(report.estimate.bytes)}, {seconds:.0f} s"))
-    if report.balance is not None:
-        facts += [
-            ("rewritten in a day", size(report.balance.rewritten)),
-            ("not read because of it", size(report.balance.saved)),
-        ]
+    if estimate.bytes and estimate.estimated_seconds is not None:
+        left = f"{size(estimate.bytes)}, {estimate.estimated_seconds:.0f} s"
+        facts.append(("left to do, about", left))
+    if balance is not None:
+        facts.append(("rewritten in a day", size(balance.rewritten)))
+        facts.append(("not read because of it", size(balance.saved)))
     return facts
 
 
-def _commit(entry: HistoryEntry) -> dict[str, str]:
-    recluster = entry.is_recluster
-    of_depth = ""
-    if entry.depth_before is not None and entry.depth_after is not None:
-        about = "~" if entry.depth_after_is == "expected" else ""
-        of_depth = depths(entry.depth_before, entry.depth_after, about).replace("->", "→")
+def _commit(entry: HistoryEntry) -> dict[str, Any]:
+    if entry.is_recluster:
+        blocks, bytes_text = f"{entry.blocks_in:,} → {entry.blocks_out:,}", size(entry.bytes_in)
+    else:
+        blocks = added_and_removed(entry.blocks_in, entry.blocks_out, "{:,}".format)
+        bytes_text = added_and_removed(entry.bytes_in, entry.bytes_out, size)
+    kind = f"load ({entry.kind})" if entry.rows_loaded else entry.kind
     return {
-        "at": entry.at.strftime("%Y-%m-%d %H:%M"),
-        "kind": _kind(entry),
-        "recluster": "yes" if recluster else "",
-        "blocks": f"{entry.blocks_in:,} → {entry.blocks_out:,}"
-        if recluster
-        else added_and_removed(entry.blocks_in, entry.blocks_out, "{:,}".format),
-        "size": size(entry.bytes_in)
-        if recluster
-        else added_and_removed(entry.bytes_in, entry.bytes_out, size),
-        "depths": of_depth,
-        "seconds": "" if entry.seconds is None else f"{entry.seconds:.1f}",
+        "entry": entry,
+        "kind": f"{entry.kind}, {entry.rows_undone:,} rows undone" if entry.rows_undone else kind,
+        "blocks": blocks,
+        "size": bytes_text,
+        "depths": depths_of_round(entry.as_dict()).replace("->", "→"),
     }
-
-
-def _kind(entry: HistoryEntry) -> str:
-    if entry.rows_undone:
-        return f"{entry.kind}, {entry.rows_undone:,} rows undone"
-    return f"load ({entry.kind})" if entry.rows_loaded else entry.kind
 
 
 def _number(value: float) -> str:

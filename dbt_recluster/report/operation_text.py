@@ -1,47 +1,19 @@
-"""The results of operations as text for people."""
+"""The results of operations as text for people, but for those of reclusters."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dbt_recluster.report.recluster_text import (
-    RESUME_WITH_DBT,
-    added_and_removed,
-    balance_text,
-    depths,
-    key_read_text,
-    undone_text,
-)
+from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
 _MOST_KEYS_BY_QUERY = 3
 _LONGEST_QUERY = 60
-
-_HISTORY_HEADER = (
-    "time (UTC)",
-    "what",
-    "by",
-    "level",
-    "blocks",
-    "size",
-    "rows",
-    "average depth",
-    "seconds",
-    "conflicts",
-    "amplification",
-)
-_HISTORY_NOTE = (
-    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
-    "~: expected by the planner; another commit came before it was measured."
-)
-
-_UNDONE_NOTE = (
-    "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
-)
+_MOST_LINES = 20
 
 
 def information(values: Mapping[str, Any]) -> str:
@@ -72,29 +44,16 @@ def information(values: Mapping[str, Any]) -> str:
         ("relative clustering ratio", f"{values['relative_clustering_ratio']:g}"),
         ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
-    width = max(len(name) for name, _ in figures)
-    lines = [heading, *(f"  {name.ljust(width)}  {value}" for name, value in figures)]
-    depths = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    lines += _bars("depth", depths)
+    by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
+    lines = [heading, *_aligned(figures), *_bars("depth", by_depth)]
     if list(values["level_histogram"]) != ["0"]:
         lines += _bars("level", values["level_histogram"])
     return "\n".join(lines)
 
 
-def _key_read(values: Mapping[str, Any]) -> str:
-    opened = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
-    return f"about {opened}, by the sizes of files"
-
-
-def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Write what reads of the columns of a curve open."""
-    if curve is None:
-        return []
-    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
-    return [
-        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
-        for name, now, then in opened_on_curve(curve)
-    ]
+def measure(values: Mapping[str, Any], name: str) -> str:
+    """Write a single metric of a table."""
+    return f"{values['table']} by {values['cluster_key']}: {values[name]:g}{_suspended_text(values)}"
 
 
 def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
@@ -106,19 +65,50 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
-def measure(name: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a function that writes a single metric of a table."""
-    return lambda values: (
-        f"{values['table']} by {values['cluster_key']}: {values[name]:g}{_suspended_text(values)}"
-    )
+def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if curve is None:
+        return []
+    blocks, at_once = f"{curve['total_block_count']:,}", f"{curve['sorted_block_count']:,}"
+    return [
+        (name, f"opens {now:.1f} of {blocks} blocks, {then:.1f} of {at_once} sorted at once")
+        for name, now, then in opened_on_curve(curve)
+    ]
+
+
+def _key_read(values: Mapping[str, Any]) -> str:
+    opened = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    return f"about {opened}, by the sizes of files"
 
 
 def _suspended_text(values: Mapping[str, Any]) -> str:
     return f", suspended since {values['suspended']}" if values["suspended"] else ""
 
 
-def suspended(values: Mapping[str, Any], resume: str = RESUME_WITH_DBT) -> str:
-    """Write that a table is suspended, and how to resume it (see :func:`recluster_line`)."""
+def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
+    if not counts:
+        return []
+    most = max(counts.values())
+    label = max(len(title), *map(len, counts))
+    number = max(len("blocks"), *(len(f"{count:,}") for count in counts.values()))
+    lines = ["", f"  {title.rjust(label)}  {'blocks'.rjust(number)}"]
+    for name, count in counts.items():
+        length = max(1, round(_BAR_WIDTH * count / most)) if count else 0
+        bar = _bar_character() * length
+        lines.append(f"  {name.rjust(label)}  {f'{count:,}'.rjust(number)}  {bar}".rstrip())
+    return lines
+
+
+def _bar_character() -> str:
+    """Return a full block, or a number sign if standard output cannot encode it."""
+    try:
+        "█".encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return "#"
+    return "█"
+
+
+def suspended(values: Mapping[str, Any], resume: str) -> str:
+    """Write that a table is suspended, and the command that resumes it, with ``%s`` for the table's name."""
     command = resume % values["table"]
     return f"{values['table']}: suspended since {values['suspended']}; to resume: {command}"
 
@@ -137,16 +127,6 @@ def removed(values: Mapping[str, Any]) -> str:
     return f"{values['table']}: removed {order}{', '.join(values['properties'])}"
 
 
-def history(values: Mapping[str, Any]) -> str:
-    """Write a table's history, one line for each round and other commit."""
-    entries = values["entries"]
-    if not entries:
-        return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
-    lines = table(_HISTORY_HEADER, [_history_line(entry) for entry in entries])
-    notes = [_HISTORY_NOTE, *([_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else [])]
-    return "\n".join((values["table"], lines, *notes))
-
-
 def cost(values: Mapping[str, Any]) -> str:
     """Write what the first clustering and each day after it would cost, and how certain that is."""
     low, high = values["bytes_per_day"]
@@ -156,29 +136,30 @@ def cost(values: Mapping[str, Any]) -> str:
             f"{size(values['first_bytes'])} read and written, average depth "
             f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
         )
-    lines = [f"{values['table']} by {values['cluster_key']}", f"  first clustering  {first}"]
+    figures = [("first clustering", first)]
     if not values["loads"] and not values["rewrites"]:
-        lines.append("  each day          unknown: the snapshots record no load of the past seven days")
+        figures.append(("each day", "unknown: the snapshots record no load of the past seven days"))
     else:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
         per_day = f"{span(size(low), size(high))} to stay clustered{_seconds(values['seconds_per_day'])}"
         rewrites = f" and {count_noun(values['rewrites'], 'rewrite')} of rows" if values["rewrites"] else ""
         loads = f"{count_noun(values['loads'], 'load')}{rewrites} in {days}"
         replayed = f"{loads}, {size(values['loaded_bytes_per_day'])} a day"
-        lines += [f"  each day          {per_day}", f"  replayed          {replayed}"]
+        figures += [("each day", per_day), ("replayed", replayed)]
     if values["actual_bytes_per_day"] is not None:
         actual = f"{size(values['actual_bytes_per_day'])} a day in that time, by the table's history"
-        lines.append(f"  in fact           {actual}")
+        figures.append(("in fact", actual))
     if values["saved_bytes_per_day"] is not None:
         balance = balance_text(values["actual_bytes_per_day"], values["saved_bytes_per_day"])
-        lines.append(f"  balance           {balance}")
+        figures.append(("balance", balance))
     if values["first_seconds"] is None:
-        lines.append("  duration          unknown: the snapshots record no recluster of this table")
-    lines.append(
-        "  certainty         rows are assumed to be spread evenly within each block; from one round after each load to "
-        "rounds until nothing is left"
+        figures.append(("duration", "unknown: the snapshots record no recluster of this table"))
+    certainty = (
+        "rows are assumed to be spread evenly within each block; from one round after each load to rounds until "
+        "nothing is left"
     )
-    return "\n".join(lines)
+    figures.append(("certainty", certainty))
+    return "\n".join([f"{values['table']} by {values['cluster_key']}", *_aligned(figures)])
 
 
 def suggestion(values: Mapping[str, Any]) -> str:
@@ -190,13 +171,9 @@ def suggestion(values: Mapping[str, Any]) -> str:
     if not values["candidates"]:
         return f"{heading}\n{values['advice']}.{ending}"
     queries = values["queries"]
-    basis = (
-        "1 query"
-        if len(queries) == 1
-        else f"{len(queries):,} queries"
-        if queries
-        else "queries for one value of the key's first column"
-    )
+    basis = "queries for one value of the key's first column"
+    if queries:
+        basis = "1 query" if len(queries) == 1 else f"{len(queries):,} queries"
     rows = [
         (
             ", ".join(key["cluster_by"]),
@@ -205,7 +182,7 @@ def suggestion(values: Mapping[str, Any]) -> str:
             f"{key['skipped_then']:.0%}",
             f"{key['blocks']:,}",
             size(key["first_bytes"]),
-            _sizes(key["bytes_per_day"]),
+            "unknown" if key["bytes_per_day"] is None else span(*map(size, key["bytes_per_day"])),
         )
         for key in values["candidates"][:_MOST_KEYS]
     ]
@@ -234,63 +211,128 @@ def _shortened(query: str) -> str:
     return text if len(text) <= _LONGEST_QUERY else f"{text[: _LONGEST_QUERY - 3]}..."
 
 
-def _history_line(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    start = (moment(entry["at"]), entry["kind"], entry["by"] or "-")
-    amplification = f"{entry['write_amplification']:.2f}"
-    if entry["kind"] != "recluster":
-        blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
-        sizes = added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
-        rows = added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
-        rows += f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] else ""
-        return (*start, "", blocks, sizes, rows, "", "", "", amplification)
-    return (
-        *start,
-        ", ".join(map(str, entry["levels"])),
-        f"{entry['blocks_in']:,} -> {entry['blocks_out']:,}",
-        f"{size(entry['bytes_in'])} -> {size(entry['bytes_out'])}",
-        f"{entry['rows_in']:,}",
-        _depths(entry),
-        "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
-        str(entry["conflicts"]),
-        amplification,
-    )
-
-
-def _depths(entry: Mapping[str, Any]) -> str:
-    if entry["depth_before"] is None or entry["depth_after"] is None:
-        return ""
-    expected = "~" if entry["depth_after_is"] == "expected" else ""
-    return depths(entry["depth_before"], entry["depth_after"], expected)
-
-
 def _seconds(ends: Sequence[float] | None) -> str:
     if ends is None:
         return ""
     return f", {span(f'{ends[0]:.1f}', f'{ends[1]:.1f}')} s at the speeds of this table's reclusters"
 
 
-def _sizes(ends: Sequence[int] | None) -> str:
-    return "unknown" if ends is None else span(size(ends[0]), size(ends[1]))
+def reads(values: Mapping[str, Any]) -> str:
+    """Write the reads of a table, the most frequent first, and the blocks that each opens."""
+    heading = f"{values['table']} by {values['cluster_key']}: {count_noun(values['blocks'], 'block')}"
+    notes = [f"  {line}" for line in values["left_out"]]
+    if not values["reads"]:
+        return "\n".join([f"{heading}, no reads are known", *notes])
+    if values["share_wasted"] is not None:
+        heading += f"; of the blocks that reads open, {values['share_wasted']:.0%} are wasted"
+    header = ("source", "weight", "blocks", "wasted", "size", "asks for")
+    lines = table(header, [_read_row(read) for read in values["reads"][:_MOST_LINES]])
+    more = len(values["reads"]) - _MOST_LINES
+    if more > 0:
+        notes.append(f"  and {more:,} more; format: json has all")
+    return "\n".join([heading, lines, *notes])
 
 
-def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
-    if not counts:
-        return []
-    most = max(counts.values())
-    label = max(len(title), *map(len, counts))
-    number = max(len("blocks"), *(len(f"{count:,}") for count in counts.values()))
-    bar = _bar_character()
-    lines = ["", f"  {title.rjust(label)}  {'blocks'.rjust(number)}"]
-    for name, count in counts.items():
-        length = max(1, round(_BAR_WIDTH * count / most)) if count else 0
-        lines.append(f"  {name.rjust(label)}  {f'{count:,}'.rjust(number)}  {bar * length}".rstrip())
-    return lines
+def imported(values: Mapping[str, Any]) -> str:
+    """Write the result of an import."""
+    scans, ranges, recorded = (
+        count_noun(values[name], noun)
+        for name, noun in (("scans", "scan"), ("ranges", "range"), ("recorded", "range"))
+    )
+    heading = f"{values['table']}: {scans} in the {values['imported_from']}, {ranges}"
+    return "\n".join(
+        [
+            f"{heading}; {recorded} recorded with the table",
+            *_first_lines(f"  left out: {line}" for line in values["left_out"]),
+        ]
+    )
 
 
-def _bar_character() -> str:
-    """Return a full block, or a number sign if standard output cannot encode it."""
-    try:
-        "█".encode(getattr(sys.stdout, "encoding", None) or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return "#"
-    return "█"
+def forgotten(values: Mapping[str, Any]) -> str:
+    """Write how many ranges were dropped."""
+    count = values["forgotten"]
+    return f"{values['table']}: {count_noun(count, 'range') + ' forgotten' if count else 'no reads were recorded'}"
+
+
+def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
+    asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
+    origin = read["imported_from"]
+    start = (read["source"] if origin is None else f"{read['source']} ({origin})", f"{read['weight']:.3g}")
+    if read["blocks"] is None:
+        return (*start, "-", "-", "-", f"{asked} (not of the key)")
+    return (*start, f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"]), asked)
+
+
+def _range(lower: Any, upper: Any) -> str:
+    if lower == upper:
+        return f"= {lower}"
+    ends = (("from", lower), ("to", upper))
+    return " ".join(f"{word} {end}" for word, end in ends if end is not None)
+
+
+def maintained(values: Mapping[str, Any]) -> str:
+    """Write what one task of maintenance did to a table or would do, or all that were due."""
+    tasks = values.get("done", [values])
+    texts = [_TASKS[task["task"]](task) for task in tasks]
+    return f"{values['table']}: {'; '.join(texts) or 'nothing to do'}"
+
+
+def _expired(values: Mapping[str, Any]) -> str:
+    kept = count_noun(values["kept"], "snapshot")
+    if not values["snapshots"] and not values["refs"]:
+        return f"no snapshot to expire, {kept} kept"
+    snapshots = count_noun(values["snapshots"], "snapshot")
+    refs = f" and the tags and branches {', '.join(values['refs'])}" if values["refs"] else ""
+    what = f"{'would expire' if values['dry_run'] else 'expired'} {snapshots}{refs}"
+    if values["files"] is not None:
+        size_of = "" if values["bytes"] is None else f" ({size(values['bytes'])})"
+        verb = "free" if values["dry_run"] else "freed"
+        what = f"{what} and {verb} {count_noun(values['files'], 'file')}{size_of}"
+    return f"{what}; history begins at {moment(values['kept_since'])} UTC, {kept} kept"
+
+
+def _orphans(values: Mapping[str, Any]) -> str:
+    files = values["files"]
+    before = f"older than {moment(values['older_than'])} UTC"
+    if not files:
+        return f"no orphan file {before}"
+    verb, hint = ("would remove", "; dry_run: false removes them") if values["dry_run"] else ("removed", "")
+    heading = f"{verb} {count_noun(len(files), 'orphan file')} {before}{hint}"
+    return "\n".join([heading, *_first_lines(f"  {file}" for file in files)])
+
+
+def _manifests(values: Mapping[str, Any]) -> str:
+    if not values["before"]:
+        return "no manifest to rewrite"
+    verb = "would rewrite" if values["dry_run"] else "rewrote"
+    return f"{verb} {count_noun(values['before'], 'manifest')} into {values['after']:,}"
+
+
+def _position_deletes(values: Mapping[str, Any]) -> str:
+    if not values["before"]:
+        return "no position delete file to rewrite"
+    files = count_noun(values["before"], "position delete file")
+    if values["dry_run"]:
+        return f"would look at {files} of one partition"
+    return f"rewrote {files} into {values['after']:,}"
+
+
+_TASKS = {
+    "expire_snapshots": _expired,
+    "remove_orphan_files": _orphans,
+    "rewrite_manifests": _manifests,
+    "rewrite_position_delete_files": _position_deletes,
+}
+
+
+def _aligned(figures: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line for each name and value, the values in one column."""
+    width = max(len(name) for name, _ in figures)
+    return [f"  {name.ljust(width)}  {value}" for name, value in figures]
+
+
+def _first_lines(lines: Iterable[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    every = list(lines)
+    more = len(every) - _MOST_LINES
+    return [*every[:_MOST_LINES], *([f"  and {more:,} more"] if more > 0 else [])]

@@ -1,12 +1,15 @@
-"""The result of a recluster in one line, and the plan of a dry run."""
+"""A recluster in lines for people: its progress, its result, the plan of a dry run, and the history of a table's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
+from dbt_recluster.clustering.progress import Progress
 from dbt_recluster.exceptions import orphan_note
-from dbt_recluster.text import count_noun, size, table
+from dbt_recluster.text import count_noun, moment, size, table
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.result import ReclusterResult
@@ -16,6 +19,82 @@ RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
 _MOST_NAMED = 5
+# Seconds between two plain lines of one round.
+_INTERVAL = 10.0
+
+_HISTORY_NOTE = (
+    "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
+    "~: expected by the planner; another commit came before it was measured."
+)
+_UNDONE_NOTE = (
+    "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
+)
+
+
+class ProgressLines:
+    """A progress callback for ``recluster``.
+
+    Args:
+        log: Takes a message with ``{}`` placeholders and their values, like dbt's loggers, whose JSON log keeps the
+            values.
+        terminal: Shows the current round until it ends, if this is a terminal.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        log: Callable[..., Any],
+        terminal: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._terminal = terminal if terminal is not None and terminal.isatty() else None
+        self._clock = clock
+        self._logged = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Show a round that starts, is being merged, or has ended."""
+        message, facts = describe(progress)
+        ended = progress.committed or progress.failed
+        if self._terminal is not None:
+            # A line that wraps could not be overwritten.
+            width = shutil.get_terminal_size().columns - 1
+            self._terminal.write("\r\x1b[K" + ("" if ended else message.format(*facts)[:width]))
+            self._terminal.flush()
+        if progress.failed:
+            return
+        if self._terminal is not None:
+            if progress.committed:
+                self._log(message, *facts)
+        elif progress.merged is None or self._clock() - self._logged >= _INTERVAL:
+            self._logged = self._clock()
+            self._log(message, *facts)
+
+
+def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
+    """Return a message and the values of its ``{}`` placeholders."""
+    blocks, sets = ("" if count == 1 else "s" for count in (progress.blocks, progress.sets))
+    parts: list[tuple[str, Any]] = [("{}: ", progress.table)]
+    if progress.merged is None:
+        verb = "merged" if progress.committed else "merges"
+        parts += [("round {} ", progress.round), (f"{verb} {{}} block{blocks}", progress.blocks)]
+        parts += [(f" in {{}} set{sets}", progress.sets), (", {}", size(progress.bytes))]
+        if progress.committed:
+            parts.append((", in {} s", f"{progress.seconds or 0:.1f}"))
+        elif progress.seconds is not None:
+            parts.append((", about {} s by this table's history", f"{progress.seconds:.0f}"))
+        if progress.percent is not None:
+            parts.append((", {} % of the bytes allowed", progress.percent))
+    else:
+        # A narrow terminal cuts the end off, so the changing values come first.
+        parts += [("round {}, ", progress.round), ("{} % done", int(100 * progress.merged))]
+        if progress.sets > 1:
+            parts += [(" ({} of ", progress.merged_sets), ("{} sets)", progress.sets)]
+        if progress.seconds is not None:
+            parts.append((", about {} s left", f"{progress.seconds:.0f}"))
+        parts += [(f": {{}} block{blocks}", progress.blocks), (", {}", size(progress.bytes))]
+    # Strings, because dbt's log events turn every number into a float.
+    return "".join(text for text, _ in parts), tuple(str(fact) for _, fact in parts)
 
 
 def summary(result: ReclusterResult) -> str:
@@ -145,6 +224,50 @@ def few_blocks(tables: Sequence[str], least: int) -> str:
     more = f" and {len(tables) - _MOST_NAMED:,} more" if len(tables) > _MOST_NAMED else ""
     it = "it" if len(tables) == 1 else "them"
     return f"{named}{more}: fewer than {least} blocks, so a query opens few anyhow; do not cluster {it} yet"
+
+
+def history(values: Mapping[str, Any]) -> str:
+    """Write a table's history, one line for each round and other commit."""
+    entries = values["entries"]
+    if not entries:
+        return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
+    rows = list(map(_history_row, entries))
+    lines = table(list(rows[0]), [list(row.values()) for row in rows])
+    notes = [_HISTORY_NOTE, *([_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else [])]
+    return "\n".join((values["table"], lines, *notes))
+
+
+def _history_row(entry: Mapping[str, Any]) -> dict[str, str]:
+    if entry["kind"] == "recluster":
+        blocks = f"{entry['blocks_in']:,} -> {entry['blocks_out']:,}"
+        sizes = f"{size(entry['bytes_in'])} -> {size(entry['bytes_out'])}"
+        rows = f"{entry['rows_in']:,}"
+    else:
+        blocks = added_and_removed(entry["blocks_in"], entry["blocks_out"], "{:,}".format)
+        sizes = added_and_removed(entry["bytes_in"], entry["bytes_out"], size)
+        rows = added_and_removed(entry["rows_in"], entry["rows_out"], "{:,}".format)
+        rows += f" ({entry['rows_undone']:,} undone)" if entry["rows_undone"] else ""
+    return {
+        "time (UTC)": moment(entry["at"]),
+        "what": entry["kind"],
+        "by": entry["by"] or "-",
+        "level": ", ".join(map(str, entry["levels"])),
+        "blocks": blocks,
+        "size": sizes,
+        "rows": rows,
+        "average depth": depths_of_round(entry),
+        "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
+        "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
+        "amplification": f"{entry['write_amplification']:.2f}",
+    }
+
+
+def depths_of_round(entry: Mapping[str, Any]) -> str:
+    """Write the average depths before and after a round of the history, with ``~`` if the second is expected."""
+    if entry["depth_before"] is None or entry["depth_after"] is None:
+        return ""
+    expected = "~" if entry["depth_after_is"] == "expected" else ""
+    return depths(entry["depth_before"], entry["depth_after"], expected)
 
 
 def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:

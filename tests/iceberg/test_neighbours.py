@@ -20,7 +20,8 @@ from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.report.html import render
-from dbt_recluster.report.operation_text import history, information
+from dbt_recluster.report.operation_text import information
+from dbt_recluster.report.recluster_text import history
 
 BUILD = ReclusterOptions(trigger="run", depth=1, block_rows=500)
 

@@ -8,8 +8,7 @@ import pytest
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
-from dbt_recluster.operations.arguments import CHOICE, FORMAT, WHERE, key_argument
-from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.declaration import CHOICE, FORMAT, WHERE, Operation, key_argument
 from dbt_recluster.operations.runner import OPERATIONS, operation_named
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.progress import Progress
-from dbt_recluster.report.progress_lines import ProgressLines
+from dbt_recluster.report.recluster_text import ProgressLines
 
 BEGINS = Progress("db.t", 2, 3, 40, 5 * 2**20, committed=False, seconds=12.4)
 ENDS = replace(BEGINS, committed=True, seconds=11.06, bytes_before=2**20, max_bytes=10 * 2**20)
