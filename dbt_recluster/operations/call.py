@@ -36,10 +36,7 @@ class RunBudget:
 
     @contextmanager
     def limit(self, own: int | None) -> Iterator[int | None]:
-        """Reserve the budget for one table and yield the most bytes that it may rewrite; None is no limit.
-
-        Args:
-            own: The limit of this table, or None.
+        """Reserve the budget for a table with a limit of its own; yield the most bytes that it may rewrite.
 
         Raises:
             BudgetSpentError: Nothing is left.
@@ -80,11 +77,7 @@ class Context(Protocol):
     def absent(self) -> str: ...  # noqa: D102
 
     def open(self, relation: str) -> ClusteredTable:
-        """Open a table under the key of its sort order.
-
-        Raises:
-            NotAnIcebergTableError: There is no such table.
-        """
+        """Open a table under the key of its sort order."""
 
     def exists(self, target: Target) -> bool:
         """Whether a table that the user did not name exists and is to be worked on."""
@@ -104,9 +97,6 @@ class Call:
     """An operation on one table.
 
     Attributes:
-        target: The table.
-        arguments: The arguments of the operation.
-        context: Where it runs.
         catalog: The files of the other tables, which the calls of one operation read once.
         warnings: What the user should know.
     """

@@ -24,6 +24,7 @@ from dbt_recluster.clustering.options import (
 from dbt_recluster.clustering.values import parse_boolean
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.text import did_you_mean
 
 DEFAULT_FILE_FORMAT = "iceberg"
 
@@ -99,15 +100,19 @@ class ModelOptions:
         """
         unknown = sorted(key for key in config if str(key).startswith(_PREFIX) and key not in CONFIGS)
         if unknown:
-            raise OptionError(f"{unknown[0]} is not a config of dbt-recluster{_meant(unknown[0], CONFIGS)}")
+            raise OptionError(f"{unknown[0]} is not a config of dbt-recluster; {_meant(unknown[0], CONFIGS)}")
         meta = _meta(config)
-        values: dict[str, Any] = {}
-        for name, declaration in MODEL_OPTIONS.items():
-            if (value := meta.get(name)) is not None:
-                values[name] = f"meta.{META}.{name}", value
-            else:
-                values[name] = declaration.config, config.get(declaration.config)
-        return cls._of_values(values, reads=values["reads"][1])
+        values = {
+            name: (declaration.config, config.get(declaration.config))
+            if meta.get(name) is None
+            else (f"meta.{META}.{name}", meta[name])
+            for name, declaration in MODEL_OPTIONS.items()
+        }
+        _, reads = values["reads"]
+        if isinstance(reads, str) and reads.strip().lower() == "project":
+            del values["reads"]
+            return replace(cls._of_values(values), records_reads=True)
+        return cls._of_values(values)
 
     @classmethod
     def of_table(cls, properties: Mapping[str, str], but: Container[str] = ()) -> ModelOptions:
@@ -115,7 +120,7 @@ class ModelOptions:
 
         Args:
             properties: The table's properties.
-            but: Options that are not read.
+            but: Options that are not read, so that they may have wrong values.
 
         Raises:
             OptionError, ClusterKeyError: A property has a wrong value.
@@ -128,17 +133,11 @@ class ModelOptions:
         return cls._of_values(values)
 
     @classmethod
-    def _of_values(cls, values: Mapping[str, tuple[str, Any]], reads: Any = None) -> ModelOptions:
+    def _of_values(cls, values: Mapping[str, tuple[str, Any]]) -> ModelOptions:
         """Read values, each with the name that an error mentions."""
-        records_reads = isinstance(reads, str) and reads.strip().lower() == "project"
-        given = {
-            name: MODEL_OPTIONS[name].read(*value)
-            for name, value in values.items()
-            if not (name == "reads" and records_reads)
-        }
-        own = {name: value for name, value in given.items() if name not in RECLUSTER_OPTIONS}
-        recluster = {name: value for name, value in given.items() if name in RECLUSTER_OPTIONS}
-        return cls(**own, recluster=ReclusterOptions(**recluster), records_reads=records_reads)
+        given = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
+        recluster = {name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given}
+        return cls(**given, recluster=ReclusterOptions(**recluster))
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with their key checked against the model's columns and spelled like them.
@@ -158,10 +157,7 @@ class ModelOptions:
 
     def properties(self) -> dict[str, str]:
         """Return the properties that record these options with the table; one with its default is not recorded."""
-        values = {
-            name: getattr(self if name not in RECLUSTER_OPTIONS else self.recluster, name)
-            for name in MODEL_OPTIONS
-        }
+        values = {**vars(self), **vars(self.recluster)}
         return {
             declaration.table_property: property_text(values[name])
             for name, declaration in MODEL_OPTIONS.items()
@@ -220,11 +216,9 @@ def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
         )
     unknown = sorted(str(name) for name in given if name not in MODEL_OPTIONS)
     if unknown:
-        raise OptionError(f"meta.{META} has no option {unknown[0]}{_meant(unknown[0], MODEL_OPTIONS)}")
+        raise OptionError(f"meta.{META} has no option {unknown[0]}; {_meant(unknown[0], MODEL_OPTIONS)}")
     return given
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
+def _meant(name: str, known: Collection[str]) -> str:
+    return did_you_mean(name, known) or f"there are {', '.join(known)}"

@@ -24,11 +24,7 @@ OPERATIONS: Mapping[str, Operation] = {
 
 
 def operation_named(name: str) -> Operation:
-    """Return an operation.
-
-    Raises:
-        OptionError: There is none of this name.
-    """
+    """Return an operation, or raise OptionError."""
     if name in OPERATIONS:
         return OPERATIONS[name]
     meant = did_you_mean(name, OPERATIONS) or f"there are {', '.join(OPERATIONS)}"
@@ -67,12 +63,7 @@ def run_operation(
 ) -> Iterator[tuple[Answer, int, int]]:
     """Run an operation on tables and yield what came of each. A table that fails does not stop the others.
 
-    Args:
-        operation: The operation.
-        choice: What the user chose.
-        targets: The tables; those that the user did not name are passed over if they are not built.
-        arguments: Its arguments, checked.
-        context: Where it runs.
+    Tables that the user did not name are passed over if they are not built.
 
     Yields:
         The answer, its number from 1, and the number of tables.
@@ -109,23 +100,24 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     except Exception as e:
         stop_if_interrupted(e)
         error = call.context.explain(e)
-        values: Mapping[str, Any] = {
-            "table": relation,
-            "error": error,
-            "reason": f"{relation}: failed: {error}",
-            "orphans": list(getattr(e, "orphans", ())),
-        }
+        values = _not_done(relation, f"failed: {error}", error, list(getattr(e, "orphans", ())))
         return Answer(relation, values, error=error, warnings=call.warnings)
     if operation.finish is not None:
         return Answer(relation, {"table": relation}, result=result, warnings=call.warnings)
     values = result if isinstance(result, Mapping) else result.as_dict()
-    detail = operation.detail(result) if operation.detail is not None else ""
-    return Answer(relation, values, operation.text(result, call), detail, result, call.warnings)
+    text, detail = operation.text(result, call), operation.detail(result)
+    return Answer(relation, values, text, detail, result, call.warnings)
 
 
 def _passed_over(relation: str, why: str) -> Answer:
-    text = f"{relation}: {why}"
-    return Answer(relation, {"table": relation, "error": None, "reason": text, "orphans": []}, text)
+    values = _not_done(relation, why)
+    return Answer(relation, values, values["reason"])
+
+
+def _not_done(
+    relation: str, why: str, error: str | None = None, orphans: Sequence[str] = ()
+) -> dict[str, Any]:
+    return {"table": relation, "error": error, "reason": f"{relation}: {why}", "orphans": list(orphans)}
 
 
 def failure_line(answer: Answer) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.operations.model_options import DEFAULT_FILE_FORMAT, ModelOptions, file_format
 from dbt_recluster.table_names import NameResolution, Parts, join_parts, name_parts
+from dbt_recluster.text import did_you_mean
 
 # A node as dbt's graph and its manifest have it.
 Node = Mapping[str, Any]
@@ -80,28 +80,21 @@ class Eligible:
     by_default: bool = False
 
 
-def is_iceberg(node: Node) -> bool:
-    """Whether a node's table may be one of Iceberg's, as far as its config tells."""
-    return file_format(node["config"]) == DEFAULT_FILE_FORMAT
+def _has(option: str) -> Callable[[Node], bool]:
+    """Admit nodes that have an option, and those with an error in them, which is reported in its turn."""
+
+    def admits(node: Node) -> bool:
+        try:
+            return bool(getattr(ModelOptions.of_config(node["config"]), option))
+        except ReclusterError:
+            return True
+
+    return admits
 
 
-def _has_key(node: Node) -> bool:
-    try:
-        return ModelOptions.of_config(node["config"]).cluster_by is not None
-    except ReclusterError:
-        return True  # the error is reported when the table has its turn
-
-
-def _is_maintained(node: Node) -> bool:
-    try:
-        return ModelOptions.of_config(node["config"]).maintain
-    except ReclusterError:
-        return True
-
-
-EVERY_TABLE = Eligible(is_iceberg, "is an Iceberg table")
-CLUSTERED = Eligible(_has_key, "has cluster_by")
-MAINTAINED = Eligible(_is_maintained, "has recluster_maintain: true", by_default=True)
+EVERY_TABLE = Eligible(lambda node: file_format(node["config"]) == DEFAULT_FILE_FORMAT, "is an Iceberg table")
+CLUSTERED = Eligible(_has("cluster_by"), "has cluster_by")
+MAINTAINED = Eligible(_has("maintain"), "has recluster_maintain: true", by_default=True)
 
 
 def has_table(node: Node) -> bool:
@@ -113,28 +106,21 @@ def has_table(node: Node) -> bool:
 def choose(
     choice: Choice, nodes: Iterable[Node], names: NameResolution, eligible: Eligible = CLUSTERED
 ) -> list[Target]:
-    """Return the tables that an operation works on: those chosen, or all of the project that it is for.
-
-    Args:
-        choice: What the user chose.
-        nodes: The project's nodes.
-        names: Which table a name means.
-        eligible: Which tables the operation is for.
+    """Return the tables of a project that the user chose, or all that an operation is for.
 
     Raises:
         OptionError: A name is unknown or ambiguous, or there is no such table.
     """
     every = list(nodes)
-    built = [node for node in every if has_table(node)]
     if choice.table is None:
-        return _eligible_targets(choice, built, eligible)
+        return _eligible_targets(choice, list(filter(has_table, every)), eligible)
     given = [choice.table] if isinstance(choice.table, str) else choice.table
     is_list = isinstance(given, list) and bool(given)
     if not is_list or not all(isinstance(name, str) and name.strip() for name in given):
         raise OptionError(
             f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
         )
-    return [_named_target(_parts(name.strip(), every), every, names) for name in given]
+    return [_named_target(name.strip(), every, names) for name in given]
 
 
 def target_of(node: Node, relation: str | None = None, *, required: bool = False) -> Target:
@@ -155,16 +141,16 @@ def relation_of(node: Node) -> Parts:
     return (*([catalog] if catalog else []), node["schema"], node["alias"])
 
 
-def _eligible_targets(choice: Choice, nodes: Sequence[Node], eligible: Eligible) -> list[Target]:
+def _eligible_targets(choice: Choice, tables: Sequence[Node], eligible: Eligible) -> list[Target]:
     if choice.selected is not None:
-        nodes = [node for node in nodes if node["unique_id"] in choice.selected]
-        if not nodes:
+        tables = [node for node in tables if node["unique_id"] in choice.selected]
+        if not tables:
             raise OptionError(
                 "nothing that is selected is a table that this project builds; name others with table"
             )
         if eligible.by_default:
             eligible = EVERY_TABLE
-    admitted = [node for node in nodes if eligible.admits(node)]
+    admitted = list(filter(eligible.admits, tables))
     if not admitted and choice.selected is not None:
         raise OptionError(f"nothing that is selected {eligible.trait}")
     if not admitted:
@@ -172,15 +158,12 @@ def _eligible_targets(choice: Choice, nodes: Sequence[Node], eligible: Eligible)
     return sorted(map(target_of, admitted), key=lambda target: target.relation)
 
 
-def _parts(name: str, nodes: Sequence[Node]) -> Parts:
+def _named_target(name: str, nodes: Sequence[Node], names: NameResolution) -> Target:
     # dbt allows names of models that SQL does not.
     is_model = "." not in name and any(name in (node.get("name"), node.get("alias")) for node in nodes)
-    return (name,) if is_model else name_parts(name)
-
-
-def _named_target(parts: Parts, nodes: Sequence[Node], names: NameResolution) -> Target:
+    parts = (name,) if is_model else name_parts(name)
     name = join_parts(parts)
-    tables = [node for node in nodes if has_table(node)]
+    tables = list(filter(has_table, nodes))
     if len(parts) > 1:
         matches = [node for node in tables if names.is_same(relation_of(node), parts)]
         if not matches:
@@ -188,24 +171,23 @@ def _named_target(parts: Parts, nodes: Sequence[Node], names: NameResolution) ->
     else:
         matches = [node for node in tables if parts[0] in (node["name"], node["alias"])]
     if not matches:
-        raise OptionError(f"{name} {_no_table(name, nodes, tables)}")
+        raise OptionError(f"{name} {_no_table(name, nodes)}")
     if len(matches) > 1:
         relations = " or ".join(join_parts(relation_of(node)) for node in matches)
         raise OptionError(f"{name} may be {relations}; name one of them")
     return target_of(matches[0], required=True)
 
 
-def _no_table(name: str, nodes: Sequence[Node], tables: Sequence[Node]) -> str:
+def _no_table(name: str, nodes: Sequence[Node]) -> str:
     """Return why no table has this name, as the end of a sentence."""
     for node in nodes:
         if name in (node.get("name"), node.get("alias")) and node.get("resource_type", "model") in _TABLES:
             kind = str(node["config"].get("materialized"))
             article = "an" if kind[:1] in "aeiou" else "a"
             return f"is {article} {kind}, which has no blocks of its own; name the table that it reads"
-    known = sorted(node["name"] for node in tables)
-    near = get_close_matches(name, known, n=1)
-    if near:
-        return f"is no model, seed or snapshot of this project; did you mean {near[0]}?"
+    known = sorted(node["name"] for node in nodes if has_table(node))
+    if meant := did_you_mean(name, known):
+        return f"is no model, seed or snapshot of this project; {meant}"
     more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
     return (
         "is no model, seed or snapshot of this project with a table; there are "
@@ -218,10 +200,7 @@ def project_queries(
 ) -> dict[str, str]:
     """Return the compiled SQL of everything that reads the table of a node, directly or through views, by name.
 
-    Args:
-        nodes: The nodes of the project, by their ids.
-        unique_id: The node.
-        compiled: Returns the compiled SQL of a node, or None.
+    ``nodes`` are those of the project by their ids, and ``compiled`` returns the SQL of one, or None.
     """
     queries = {str(node["unique_id"]): compiled(node) for node in _readers(nodes, unique_id)}
     return {name: text for name, text in sorted(queries.items()) if text}
