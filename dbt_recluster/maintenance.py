@@ -9,17 +9,17 @@ print(result.depth_before, result.depth_after)
 
 Each takes ``spark``, a session with Iceberg's extensions, and ``table``: ``schema.table``, ``catalog.schema.table`` or
 a :class:`ClusteredTable`, which is loaded once and reads its blocks once. Each may raise ``NotAnIcebergTableError``, if
-there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the main thread.
+there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the main thread. Other bad input is refused before
+anything is written, with ``ClusterKeyError``, ``OptionError`` or ``PredicateError``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from dbt_recluster.clustering import report_data
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
@@ -30,7 +30,7 @@ from dbt_recluster.clustering.reads.declared import parse_reads
 from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
 from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.report_data import ReportData
+from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
@@ -47,9 +47,6 @@ from dbt_recluster.iceberg.session.interruption import Interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 __all__ = [
     "ClusteredTable",
@@ -77,28 +74,19 @@ __all__ = [
 ]
 
 
-def _interruptible(function: Callable[P, T]) -> Callable[P, T]:
-    """Let Ctrl-C in the main thread end a function of a session."""
-
-    @wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        spark = cast("SparkSession", args[0] if args else kwargs.get("spark"))
-        check_has_jvm(spark)
-        with Interruptible(spark):
-            return function(*args, **kwargs)
-
-    return run
-
-
+@contextmanager
 def _opened(
     spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
-) -> ClusteredTable:
-    if isinstance(table, ClusteredTable):
-        return table if cluster_by is None else table.under(cluster_by)
-    return ClusteredTable(spark, table, cluster_by)
+) -> Iterator[ClusteredTable]:
+    """Open a table for work that Ctrl-C in the main thread ends."""
+    check_has_jvm(spark)
+    with Interruptible(spark):
+        if not isinstance(table, ClusteredTable):
+            yield ClusteredTable(spark, table, cluster_by)
+        else:
+            yield table if cluster_by is None else table.under(cluster_by)
 
 
-@_interruptible
 def recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -139,8 +127,6 @@ def recluster(
         The result; its ``rounds`` are empty if there was nothing to do.
 
     Raises:
-        NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input, detected before anything is
-            written.
         ConcurrentChangeError: Other writers were faster five times in a row.
         MergeFailedError, CommitFailedError: Blocks could not be read or written, or the catalog did not answer.
         CommitStateUnknownError: The catalog did not confirm a commit.
@@ -159,10 +145,10 @@ def recluster(
         progress=listener,
         reads=parse_reads("reads", reads),
     )
-    return Recluster(_opened(spark, table, cluster_by), options).run()
+    with _opened(spark, table, cluster_by) as opened:
+        return Recluster(opened, options).run()
 
 
-@_interruptible
 def clustering_information(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -179,11 +165,9 @@ def clustering_information(
 
     Returns:
         The figures by name, those that ``run-operation clustering_information`` has in JSON.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, PredicateError: Bad input.
     """
-    return table_information(_opened(spark, table, cluster_by), where, block_rows)
+    with _opened(spark, table, cluster_by) as opened:
+        return table_information(opened, where, block_rows)
 
 
 def clustering_depth(
@@ -206,17 +190,12 @@ def clustering_ratio(
     return float(clustering_information(spark, table, cluster_by, where)["clustering_ratio"])
 
 
-@_interruptible
 def blocks_opened(spark: SparkSession, table: str | ClusteredTable, where: str) -> int:
-    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
-
-    Raises:
-        NotAnIcebergTableError, PredicateError: Bad input.
-    """
-    return count_blocks_opened(_opened(spark, table), where)
+    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning."""
+    with _opened(spark, table) as opened:
+        return count_blocks_opened(opened, where)
 
 
-@_interruptible
 def clustering_history(
     spark: SparkSession, table: str | ClusteredTable, since: datetime | None = None
 ) -> list[HistoryEntry]:
@@ -225,10 +204,10 @@ def clustering_history(
     Args:
         since: Omit older entries; they still count for the write amplification.
     """
-    return table_history(_opened(spark, table), since)
+    with _opened(spark, table) as opened:
+        return table_history(opened, since)
 
 
-@_interruptible
 def estimate_clustering_cost(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -243,19 +222,14 @@ def estimate_clustering_cost(
 
     Args:
         cluster_by: The key to cluster by; None is the table's sort order.
-        depth: The threshold, as in :func:`recluster`.
-        strategy: As in :func:`recluster`.
-        block_rows: As in :func:`recluster`.
+        depth, strategy, block_rows: As in :func:`recluster`.
         now: The end of the seven days, by default now.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
-    return CostModel.of(_opened(spark, table, cluster_by), options, now).estimate()
+    with _opened(spark, table, cluster_by) as opened:
+        return CostModel.of(opened, options, now).estimate()
 
 
-@_interruptible
 def estimate_recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -266,16 +240,12 @@ def estimate_recluster(
     strategy: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
 ) -> ReclusterEstimate:
-    """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, OptionError, PredicateError: Bad input.
-    """
+    """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
     options = ReclusterOptions(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
-    return CostModel.of(_opened(spark, table, cluster_by), options).recluster(where)
+    with _opened(spark, table, cluster_by) as opened:
+        return CostModel.of(opened, options).recluster(where)
 
 
-@_interruptible
 def suggest_cluster_by(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -290,19 +260,16 @@ def suggest_cluster_by(
     Args:
         queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, its
             reads.
-        depth: The threshold for the costs, as in :func:`recluster`.
-        strategy: As in :func:`recluster`.
-        block_rows: The most rows in a block of the clustered table.
+        depth, strategy, block_rows: As in :func:`recluster`, of the table when it is clustered.
 
     Raises:
-        NotAnIcebergTableError, OptionError, PredicateError: Bad input.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
-    return suggest_key(_opened(spark, table), queries, options)
+    with _opened(spark, table) as opened:
+        return suggest_key(opened, queries, options)
 
 
-@_interruptible
 def clustering_reads(
     spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
 ) -> ReadsInformation:
@@ -310,16 +277,12 @@ def clustering_reads(
 
     Args:
         cluster_by: Any key; None is the table's sort order.
-
-    Raises:
-        NotAnIcebergTableError, ClusterKeyError, OptionError: Bad input.
     """
-    opened = _opened(spark, table, cluster_by)
-    opened.reads.follow()
-    return reads_information(opened)
+    with _opened(spark, table, cluster_by) as opened:
+        opened.reads.follow()
+        return reads_information(opened)
 
 
-@_interruptible
 def import_reads(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -339,7 +302,6 @@ def import_reads(
         logged_as: The table's full name in the logs, if other applications give its catalog another name.
 
     Raises:
-        NotAnIcebergTableError: There is no such table.
         EventLogError: There are no logs.
         OptionError: Neither logs nor queries are given, or both, or one is malformed.
     """
@@ -349,30 +311,31 @@ def import_reads(
     full_name = None if logged_as is None else parse_logged_as("logged_as", logged_as)
     if queries is not None:
         texts = parse_queries_by_name("queries", queries)
-        return _opened(spark, table).reads.record_queries(texts)
+        with _opened(spark, table) as opened:
+            return opened.reads.record_queries(texts)
     log = parse_event_log("event_log", event_log)
-    return _opened(spark, table).reads.import_event_logs(log, start, full_name)
+    with _opened(spark, table) as opened:
+        return opened.reads.import_event_logs(log, start, full_name)
 
 
-@_interruptible
 def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
     """Drop the reads that a table records; return the number of their ranges."""
-    return _opened(spark, table).reads.forget()
+    with _opened(spark, table) as opened:
+        return opened.reads.forget()
 
 
-@_interruptible
 def suspend_recluster(spark: SparkSession, table: str | ClusteredTable) -> str:
     """Keep everybody from reclustering a table until it is resumed; return since when it is suspended."""
-    return _opened(spark, table).suspend()
+    with _opened(spark, table) as opened:
+        return opened.suspend()
 
 
-@_interruptible
 def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:
     """Allow reclustering again; return since when the table was suspended, or None if it was not."""
-    return _opened(spark, table).resume()
+    with _opened(spark, table) as opened:
+        return opened.resume()
 
 
-@_interruptible
 def clustering_report_data(
     spark: SparkSession,
     table: str | ClusteredTable,
@@ -384,10 +347,11 @@ def clustering_report_data(
 ) -> ReportData:
     """Return the data of a table's report; arguments and errors are those of :func:`estimate_recluster`."""
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
-    return report_data.report_data(_opened(spark, table, cluster_by), options)
+    with _opened(spark, table, cluster_by) as opened:
+        return report_data(opened, options)
 
 
-@_interruptible
 def table_maintenance(spark: SparkSession, table: str | ClusteredTable) -> TableMaintenance:
     """Return what cleans up after a table's commits."""
-    return TableMaintenance(_opened(spark, table).iceberg)
+    with _opened(spark, table) as opened:
+        return TableMaintenance(opened.iceberg)

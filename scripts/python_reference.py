@@ -54,7 +54,8 @@ The fields of results are on the page of the [figures](figures.md); `as_dict()` 
 
 Each function takes `spark`, a session with Iceberg's extensions, and `table`: `schema.table`, `catalog.schema.table` or
 a [`ClusteredTable`](#clusteredtable), which is loaded once and reads its blocks once. Each may raise
-`NotAnIcebergTableError`, if there is no such table, and `Interrupted`, if Ctrl-C was pressed in the main thread.
+`NotAnIcebergTableError`, if there is no such table, and `Interrupted`, if Ctrl-C was pressed in the main thread. Other
+bad input is refused before anything is written, with `ClusterKeyError`, `OptionError` or `PredicateError`.
 """
 # The methods of a class that are for users, where not all are.
 _METHODS = {"ClusteredTable": {"under", "refresh"}}
@@ -136,7 +137,7 @@ def functions() -> str:
 
     public = {name: getattr(maintenance, name) for name in maintenance.__all__}
     names = [name for name, value in public.items() if inspect.isfunction(value)]
-    names.sort(key=lambda name: inspect.unwrap(public[name]).__code__.co_firstlineno)
+    names.sort(key=lambda name: public[name].__code__.co_firstlineno)
     parts = [_PYTHON, *(_function(name, public[name]) for name in names), "# Classes\n"]
     for name, kind in public.items():
         if inspect.isclass(kind) and kind is not ReclusterResult:  # which is a page of figures

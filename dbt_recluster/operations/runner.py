@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,7 +116,7 @@ def _passed_over(relation: str, why: str) -> Answer:
 
 def _not_done(
     relation: str, why: str, error: str | None = None, orphans: Sequence[str] = ()
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     return {"table": relation, "error": error, "reason": f"{relation}: {why}", "orphans": list(orphans)}
 
 
