@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path, unquote
+from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path, split_at_commas, unquote
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
 
@@ -59,19 +59,16 @@ class KeyField:
                 cannot take the transform.
         """
         path = columns.find(self.column)
+        spark_type = columns.types.get(path or "", "")
         if path is None:
-            raise ClusterKeyError(f"cluster_by item {self.written or self}: {columns.why_not(self.column)}")
-        spark_type = columns.types[path]
-        if base_type(spark_type) not in ORDERED:
-            raise ClusterKeyError(
-                f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
-            )
-        if base_type(spark_type) not in self.transform.types:
-            needed = " or ".join(self.transform.types)
-            raise ClusterKeyError(
-                f"cluster_by item {self.written or self}: {path} is {spark_type}, and this expression needs {needed}"
-            )
-        return replace(self, column=path)
+            why = columns.why_not(self.column)
+        elif base_type(spark_type) not in ORDERED:
+            why = f"a column of type {spark_type} has no order to cluster by"
+        elif base_type(spark_type) not in self.transform.types:
+            why = f"{path} is {spark_type}, and this expression needs {' or '.join(self.transform.types)}"
+        else:
+            return replace(self, column=path)
+        raise ClusterKeyError(f"cluster_by item {self.written or self}: {why}")
 
 
 @dataclass(frozen=True)
@@ -147,11 +144,8 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
         ClusterKeyError: An item is empty, twice there, or not one of :data:`ALLOWED`; a curve is not the last item or
             has not two to four columns; the type is neither.
     """
-    if isinstance(cluster_by, str):
-        items = split_arguments(cluster_by)
-    elif isinstance(cluster_by, Sequence):
-        items = list(cluster_by)
-    else:
+    items = split_arguments(cluster_by) if isinstance(cluster_by, str) else cluster_by
+    if not isinstance(items, Sequence):
         raise ClusterKeyError(f"cluster_by must be a string or a list of strings, not {cluster_by!r}")
     for item in items:
         if not isinstance(item, str):
@@ -161,16 +155,16 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
     if not items:
         raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
     *leading, last = items
-    if (curve := _CALL.fullmatch(last.strip())) and curve.group(1).lower() in _CURVES:
-        inside = split_arguments(curve.group(2))
-        if not 2 <= len(inside) <= MOST_CURVE_COLUMNS:
-            raise ClusterKeyError(
-                f"cluster_by item {last.strip()}: a curve has two to four columns, not {len(inside)}"
-            )
-        key = ClusterKey(tuple(map(_parse_item, [*leading, *inside])), len(inside), curve.group(1).lower())
-    else:
-        key = ClusterKey(tuple(map(_parse_item, items)))
-    return _without_repeats(key)
+    curve = _CALL.fullmatch(last.strip())
+    if curve is None or curve.group(1).lower() not in _CURVES:
+        return _without_repeats(ClusterKey(tuple(map(_parse_item, items))))
+    inside = split_arguments(curve.group(2))
+    if not 2 <= len(inside) <= MOST_CURVE_COLUMNS:
+        raise ClusterKeyError(
+            f"cluster_by item {last.strip()}: a curve has two to four columns, not {len(inside)}"
+        )
+    fields = tuple(map(_parse_item, [*leading, *inside]))
+    return _without_repeats(ClusterKey(fields, len(inside), curve.group(1).lower()))
 
 
 def _without_repeats(key: ClusterKey) -> ClusterKey:
@@ -186,21 +180,8 @@ def _without_repeats(key: ClusterKey) -> ClusterKey:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Split at the commas outside parentheses and quotes; an empty text has no arguments."""
-    if not text.strip():
-        return []
-    parts, start, depth, quote = [], 0, 0, ""
-    for position, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"`":
-            quote = character
-        elif character in "()":
-            depth += 1 if character == "(" else -1
-        elif character == "," and depth == 0:
-            parts.append(text[start:position])
-            start = position + 1
-    return [*parts, text[start:]]
+    """Split the arguments of a function; an empty text has none."""
+    return split_at_commas(text) if text.strip() else []
 
 
 def _parse_item(item: str) -> KeyField:

@@ -143,11 +143,21 @@ def _paths(name: str, spark_type: str) -> Iterator[tuple[str, str]]:
 def _struct_fields(spark_type: str) -> list[tuple[str, str]]:
     """Return the fields of a struct type; Spark cuts the text of a very wide one and says ``... 9 more fields``."""
     inside = spark_type.strip()[len("struct") :].strip()[1:-1]
-    parts, start, depth = [], 0, 0
-    for position, character in enumerate(f"{inside},"):
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(inside[start:position])
-            start = position + 1
-    pairs = (part.partition(":") for part in parts)
+    pairs = (part.partition(":") for part in split_at_commas(inside, brackets="<>()", quotes=""))
     return [(name.strip().strip("`"), field_type.strip()) for name, colon, field_type in pairs if colon]
+
+
+def split_at_commas(text: str, *, brackets: str = "()", quotes: str = "'\"`") -> list[str]:
+    """Split a text at the commas outside brackets, given as pairs, and outside quotes."""
+    parts, start, depth, quote = [], 0, 0, ""
+    for position, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in quotes:
+            quote = character
+        elif character in brackets:
+            depth += -1 if brackets.index(character) % 2 else 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    return [*parts, text[start:]]

@@ -37,10 +37,8 @@ class Interrupted(KeyboardInterrupt):
     @classmethod
     def by(cls, error: BaseException | None) -> Interrupted:
         """Return the interruption that ended a step with an error, if it had one."""
-        message, orphans = (
-            "interrupted; a round that was not committed changed nothing",
-            getattr(error, "orphans", ()),
-        )
+        message = "interrupted; a round that was not committed changed nothing"
+        orphans = getattr(error, "orphans", ())
         return cls(f"{message}. {error}" if orphans else message, orphans=orphans)
 
 

@@ -25,21 +25,9 @@ _SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text is reada
 _MOST_BARS = 400
 _STRETCHES = 100
 _MOST_LEVELS = 5
-_COLOURS = {
-    name: f"#0a1b{number:02x}"
-    for number, name in enumerate(
-        (
-            "card",
-            "ink",
-            "muted",
-            "grid",
-            "before",
-            "after",
-            "load",
-            *(f"level{i}" for i in range(_MOST_LEVELS)),
-        )
-    )
-}
+_LEVELS = [f"level{number}" for number in range(_MOST_LEVELS)]
+_NAMES = ("card", "ink", "muted", "grid", "before", "after", "load", *_LEVELS)
+_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_NAMES)}
 _PNG_COLOURS = {
     "card": "#ffffff",
     "ink": "#1d2126",
@@ -288,19 +276,13 @@ def _settings(colours: Mapping[str, str]) -> dict[str, Any]:
         "font.size": 9,
         "svg.fonttype": "none",
         "text.color": colours["ink"],
-        "axes.labelcolor": colours["muted"],
-        "axes.edgecolor": colours["grid"],
-        "axes.spines.top": False,
-        "axes.spines.right": False,
+        **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), colours["muted"]),
+        **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), colours["grid"]),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
         "axes.grid": True,
         "axes.grid.axis": "y",
         "axes.axisbelow": True,
-        "grid.color": colours["grid"],
         "grid.linewidth": 0.7,
-        "xtick.color": colours["grid"],
-        "ytick.color": colours["grid"],
-        "xtick.labelcolor": colours["muted"],
-        "ytick.labelcolor": colours["muted"],
     }
 
 
@@ -315,8 +297,8 @@ def _svg(figure: Any, salt: str, label: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="[^"]*">', "<g>", text)
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    for attribute in ("width", "height"):
+        text = re.sub(rf'(<svg[^>]*?) {attribute}="[^"]*"', r"\1", text, count=1)
     for name, colour in _COLOURS.items():
         text = text.replace(colour, f"var(--{name})")
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
