@@ -39,8 +39,7 @@ from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.exceptions import OptionError, ReclusterError
 from dbt_recluster.iceberg.session.environment import check_environment
-from dbt_recluster.operations.call import RunBudget
-from dbt_recluster.operations.declaration import CHOICE, FORMAT
+from dbt_recluster.operations.declaration import CHOICE, FORMAT, RunBudget
 from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, file_format, misspelt
 from dbt_recluster.operations.runner import OPERATIONS, Answer, operation_named
 from dbt_recluster.operations.tables import Choice, Node, choose

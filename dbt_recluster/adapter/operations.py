@@ -13,8 +13,7 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
 from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError
-from dbt_recluster.operations.call import Call, RunBudget
-from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.declaration import Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster_target
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
@@ -35,7 +34,7 @@ logger = AdapterLogger("Recluster")
 
 @dataclass(frozen=True)
 class DbtContext:
-    """Where operations run in dbt (:class:`dbt_recluster.operations.call.Context`).
+    """Where operations run in dbt (:class:`dbt_recluster.operations.declaration.Context`).
 
     Attributes:
         open: Opens a table.

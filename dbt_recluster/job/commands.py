@@ -29,8 +29,7 @@ from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.job.node_selection import selected_nodes
 from dbt_recluster.job.request import DONE, FAILED, INTERRUPTED, PROGRAM, WRONG_USAGE, Request
 from dbt_recluster.job.start import spark_session, standard_error
-from dbt_recluster.operations.call import Call, RunBudget
-from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.declaration import Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
 from dbt_recluster.operations.tables import Choice, Target, choose
@@ -71,7 +70,7 @@ def run(request: Request) -> int:
 
 
 class _Job:
-    """One command on its tables, and where its operation runs (:class:`dbt_recluster.operations.call.Context`).
+    """One command on its tables, and where its operation runs (:class:`dbt_recluster.operations.declaration.Context`).
 
     Args:
         request: The command line.

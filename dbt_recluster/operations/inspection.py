@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
@@ -15,11 +15,16 @@ from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.declaration import PLANNING, SINCE, WHERE, Argument, key_argument, operation
+from dbt_recluster.operations.declaration import (
+    PLANNING,
+    SINCE,
+    WHERE,
+    Argument,
+    Call,
+    key_argument,
+    operation,
+)
 from dbt_recluster.report import operation_text, recluster_text
-
-if TYPE_CHECKING:
-    from dbt_recluster.operations.call import Call
 
 DEFAULT_REPORT = "target/clustering_report.html"
 _KEY = key_argument("The key to measure by; the table keeps its own")

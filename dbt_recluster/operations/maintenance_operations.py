@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.operations.declaration import Argument, Operation, flag, operation
+from dbt_recluster.operations.declaration import Argument, Call, Operation, flag, operation
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible
 from dbt_recluster.report import operation_text
-
-if TYPE_CHECKING:
-    from dbt_recluster.operations.call import Call
 
 
 def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible = EVERY_TABLE) -> Operation:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.operations.declaration import PLANNING, flag, key_argument, operation, option_argument
+from dbt_recluster.operations.declaration import (
+    PLANNING,
+    Call,
+    flag,
+    key_argument,
+    operation,
+    option_argument,
+)
 from dbt_recluster.operations.model_options import recorded_key, unknown_properties
 from dbt_recluster.report import operation_text
 from dbt_recluster.report.recluster_text import plan_table, recluster_line
-
-if TYPE_CHECKING:
-    from dbt_recluster.clustering.result import ReclusterResult
-    from dbt_recluster.operations.call import Call
 
 
 def recluster_target(call: Call) -> ReclusterResult:

@@ -10,8 +10,7 @@ from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
-from dbt_recluster.operations.call import Call, Context
-from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.declaration import Call, Context, Operation
 from dbt_recluster.operations.tables import Choice, Target
 from dbt_recluster.text import did_you_mean
 

@@ -11,8 +11,7 @@ import pytest
 from dbt_recluster.adapter.operations import DbtContext, outputs
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.operations.call import Call, RunBudget
-from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.operations.declaration import Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.runner import OPERATIONS, run_operation
 from dbt_recluster.operations.tables import Choice, Target
