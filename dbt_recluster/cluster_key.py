@@ -129,11 +129,7 @@ class ClusterKey:
         return columns.missing([field.column.partition(".")[0] for field in self.fields])
 
     def check(self, columns: Columns) -> ClusterKey:
-        """Return the key with its columns spelled as the table does.
-
-        Raises:
-            ClusterKeyError: As :meth:`KeyField.check`, or an item stands there twice.
-        """
+        """Return the key with its columns spelled as the table does; see :meth:`KeyField.check`."""
         return _without_repeats(replace(self, fields=tuple(field.check(columns) for field in self.fields)))
 
 

@@ -110,9 +110,7 @@ def secrets_in(settings: Mapping[str, object]) -> list[str]:
 def secrets_in_command(words: Sequence[object], harmless: Collection[str] = ()) -> list[str]:
     """Return what is secret in a command: values of its options, and of settings among its words.
 
-    Args:
-        words: The words of the command.
-        harmless: Options, without their dashes, whose values may be shown.
+    Those of ``harmless`` options, without their dashes, may be shown.
     """
     texts = list(map(str, words))
     secrets = list(_secrets_in_text(" ".join(texts)))

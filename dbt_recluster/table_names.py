@@ -18,12 +18,8 @@ Parts = tuple[str, ...]
 def name_parts(name: Any, of: str = "table") -> Parts:
     """Return the parts of a name such as ``lake.sales.orders``, without their backquotes.
 
-    Args:
-        name: The name.
-        of: What it should be the name of, for the error.
-
     Raises:
-        OptionError: It is no such name. Nothing in it is passed over.
+        OptionError: It is no name ``of`` that kind. Nothing in it is passed over.
     """
     parts: list[str] = []
     place = 0

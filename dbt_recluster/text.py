@@ -14,12 +14,7 @@ def count_noun(count: int, noun: str) -> str:
 
 
 def size(count: int, *, up: bool = False) -> str:
-    """Return a number of bytes in the unit that reads best: ``1.4 GB``.
-
-    Args:
-        count: The bytes.
-        up: Round up, so that as a limit the text suffices.
-    """
+    """Return a number of bytes in the unit that reads best, ``1.4 GB``; rounded ``up`` it suffices as a limit."""
     unit, factor = best_unit(count)
     if factor == 1:
         return f"{count} bytes"

@@ -37,11 +37,7 @@ class RunBudget:
 
     @contextmanager
     def limit(self, own: int | None) -> Iterator[int | None]:
-        """Reserve the budget for a table with a limit of its own; yield the most bytes that it may rewrite.
-
-        Raises:
-            BudgetSpentError: Nothing is left.
-        """
+        """Reserve the budget for a table with a limit of its own; yield the most bytes that it may rewrite."""
         if self.total is None:
             yield own
             return
@@ -160,11 +156,7 @@ class Argument:
     is_of_one_table: bool = False
 
     def read(self, value: Any) -> Any:
-        """Return a value, checked; the default for None.
-
-        Raises:
-            OptionError, ClusterKeyError: It has the wrong type or range.
-        """
+        """Return a value, checked; the default for None."""
         return self.default if value is None else self.parse(self.name, value)
 
 
@@ -203,11 +195,7 @@ class Operation:
     finish: Callable[[list[Any], Mapping[str, Any]], list[str]] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments, checked; ``arguments`` precede the operation's own.
-
-        Raises:
-            OptionError, ClusterKeyError: One is wrong, or the operation has no such argument.
-        """
+        """Return the values of some arguments and of the operation's own, checked."""
         known = {argument.name: argument for argument in (*arguments, *self.arguments)}
         given = {name: value for name, value in given.items() if value is not None}
         for old, new in self.renamed.items():

@@ -94,9 +94,6 @@ class ModelOptions:
         """Read a node's config: its own keys, and the names in its ``meta: {recluster: ...}``, which mean the same.
 
         Those in ``meta`` win: they are for dbt-recluster alone, and a folder's ``+cluster_by`` may have exceptions.
-
-        Raises:
-            OptionError, ClusterKeyError: A value has the wrong type or range, or an option does not exist.
         """
         unknown = sorted(key for key in config if str(key).startswith(_PREFIX) and key not in CONFIGS)
         if unknown:
@@ -118,12 +115,7 @@ class ModelOptions:
     def of_table(cls, properties: Mapping[str, str], but: Container[str] = ()) -> ModelOptions:
         """Read what a model has left in the properties of its table, except its key (:func:`recorded_key`).
 
-        Args:
-            properties: The table's properties.
-            but: Options that are not read, so that they may have wrong values.
-
-        Raises:
-            OptionError, ClusterKeyError: A property has a wrong value.
+        Options ``but`` are not read, so that their values may be wrong.
         """
         values = {
             name: (f"table property {declaration.table_property}", properties.get(declaration.table_property))
@@ -140,11 +132,7 @@ class ModelOptions:
         return cls(**given, recluster=ReclusterOptions(**recluster))
 
     def resolve(self, columns: Columns) -> ModelOptions:
-        """Return these options with their key checked against the model's columns and spelled like them.
-
-        Raises:
-            ClusterKeyError: An unknown column, or a type that the item cannot take.
-        """
+        """Return these options with their key checked against the model's columns and spelled like them."""
         if self.cluster_by is None:
             return self
         return replace(self, cluster_by=self.cluster_by.check(columns), columns=columns)
@@ -170,11 +158,7 @@ CONFIGS: Mapping[str, Option] = {declaration.config: declaration for declaration
 
 
 def recorded_key(properties: Mapping[str, str]) -> ClusterKey | None:
-    """Return the key that a model has set, or None.
-
-    Raises:
-        ClusterKeyError: The property is not a key.
-    """
+    """Return the key that a model has set, or None."""
     text = properties.get(KEY_PROPERTY)
     try:
         return None if text is None else parse_cluster_key(text)
@@ -189,11 +173,9 @@ def unknown_properties(properties: Iterable[str]) -> list[str]:
 
 
 def misspelt(keys: Iterable[str], known: Collection[str]) -> list[tuple[str, str]]:
-    """Return the unknown keys that resemble a config of ours, with the nearest of them.
+    """Return the configs that resemble one of ours, with the nearest of them.
 
-    Args:
-        keys: The configs of a node.
-        known: Those that dbt and the adapter know: dbt-spark has ``clustered_by``.
+    dbt and the adapter have ``known`` ones that do: dbt-spark's ``clustered_by``.
     """
     unknown = (key for key in keys if key not in known and key not in CONFIGS)
     near = ((key, get_close_matches(key.lower(), CONFIGS, n=1, cutoff=_ALIKE)) for key in unknown)
@@ -201,11 +183,7 @@ def misspelt(keys: Iterable[str], known: Collection[str]) -> list[tuple[str, str
 
 
 def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options under a node's ``meta``.
-
-    Raises:
-        OptionError: It is no mapping, or names an option that does not exist.
-    """
+    """Return the options under a node's ``meta``."""
     meta = config.get("meta")
     given = meta.get(META) if isinstance(meta, Mapping) else None
     if given is None:

@@ -24,12 +24,7 @@ from dbt_recluster.report.recluster_text import plan_table, recluster_line
 
 
 def recluster_target(call: Call) -> ReclusterResult:
-    """Recluster a table with the options of its model, within what is left of the run's budget.
-
-    Raises:
-        BudgetSpentError: Nothing is left of it.
-        ReclusterError: See :meth:`dbt_recluster.clustering.recluster.Recluster.run`.
-    """
+    """Recluster a table with the options of its model, within what is left of the run's budget."""
     options = call.options(trigger=call.context.trigger, progress=call.context.progress())
     budget = call.context.budget
     with budget.limit(options.max_bytes) as max_bytes:
@@ -57,11 +52,7 @@ def _record_reads(call: Call) -> list[str]:
 
 
 def _key_warnings(call: Call) -> Iterator[str]:
-    """Yield what to know about a key that is not that of the table's model.
-
-    Raises:
-        ClusterKeyError: The model is part of this project and has another key.
-    """
+    """Yield what to know about a key that is not that of the table's model, which must not be of this project."""
     given = call.arguments["cluster_by"]
     if given is None:
         return

@@ -106,11 +106,7 @@ def has_table(node: Node) -> bool:
 def choose(
     choice: Choice, nodes: Iterable[Node], names: NameResolution, eligible: Eligible = CLUSTERED
 ) -> list[Target]:
-    """Return the tables of a project that the user chose, or all that an operation is for.
-
-    Raises:
-        OptionError: A name is unknown or ambiguous, or there is no such table.
-    """
+    """Return the tables of a project that the user chose, or all that an operation is for."""
     every = list(nodes)
     if choice.table is None:
         return _eligible_targets(choice, list(filter(has_table, every)), eligible)

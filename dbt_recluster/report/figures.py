@@ -75,8 +75,6 @@ def histogram(information: Mapping[str, Any]) -> str:
 
 def blocks(report: ReportData) -> str:
     """Draw each block as a bar over its range of keys, new blocks above, reclustered ones below them."""
-    from matplotlib.collections import LineCollection
-
     layout = report.now
     figure, axes = _figure()
     shown = _shown(layout)
@@ -86,10 +84,8 @@ def blocks(report: ReportData) -> str:
         lower = layout.lower[order[rows]]
         # A block of a single key must still be visible.
         upper = np.maximum(layout.upper[order[rows]], lower + 0.004)
-        segments = np.stack([np.stack([lower, rows], axis=1), np.stack([upper, rows], axis=1)], axis=1)
-        width = min(5.0, 110 / max(1, len(order)))
-        colour = _COLOURS[f"level{shade}"]
-        axes.add_collection(LineCollection(list(segments), colors=colour, linewidths=max(width, 0.6)))
+        width = max(0.6, min(5.0, 110 / max(1, len(order))))
+        axes.hlines(rows, lower, upper, colors=_COLOURS[f"level{shade}"], linewidths=width)
     axes.set_ylim(len(order) - 0.2, -0.8)
     axes.set_yticks([])
     axes.set_ylabel(
@@ -259,9 +255,7 @@ def _keep_inside(axes: Any, *, last: bool) -> None:
 
 
 def _whole_numbers(axes: Any) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+    axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
 def _figure(rows: int = 1) -> tuple[Any, Any]:
@@ -305,11 +299,7 @@ def _svg(figure: Any, salt: str, label: str) -> str:
 
 
 def _pyplot() -> Any:
-    """Return matplotlib's pyplot, set up to draw without a screen.
-
-    Raises:
-        ReportError: matplotlib is not installed.
-    """
+    """Return matplotlib's pyplot, set up to draw without a screen."""
     try:
         import matplotlib
     except ImportError as e:

@@ -32,16 +32,13 @@ def write_report(
     title: str = "Clustering report",
     now: datetime | None = None,
 ) -> list[Path]:
-    """Write the report, and a picture of the same name beside it for a terminal or a chat.
+    """Write the report, and a picture of the same name beside it for a terminal or a chat; return both files.
 
     Args:
         reports: The tables, at least one (see :func:`dbt_recluster.clustering.report_data.report_data`).
         path: The HTML file; its directory is created.
         title: Its heading.
         now: The time that it shows, by default now.
-
-    Returns:
-        The two files.
 
     Raises:
         ReportError: matplotlib is missing, or a file cannot be written. Then neither is.

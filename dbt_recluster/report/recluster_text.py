@@ -132,11 +132,7 @@ def not_reclustered(result: ReclusterResult) -> str:
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
     """Return a line that says what was done, or why nothing was, and a second one with the reason or the depth.
 
-    No line has two kinds of depth.
-
-    Args:
-        result: The result.
-        resume: The command that resumes a suspended table, with ``%s`` for its name.
+    No line has two kinds of depth. ``resume`` is the command for a suspended table, with ``%s`` for its name.
     """
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
