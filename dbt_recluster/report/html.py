@@ -14,7 +14,7 @@ from markupsafe import Markup
 from dbt_recluster.exceptions import ReportError
 from dbt_recluster.report import figures
 from dbt_recluster.report.operation_text import opened_on_curve
-from dbt_recluster.report.recluster_text import added_and_removed, balance_text, depths_of_round, undone_text
+from dbt_recluster.report.recluster_text import balance_text, history_row, undone_text
 from dbt_recluster.text import count_noun, size
 
 if TYPE_CHECKING:
@@ -144,18 +144,13 @@ def _facts(report: ReportData, rounds: int) -> list[tuple[str, str]]:
 
 
 def _commit(entry: HistoryEntry) -> dict[str, Any]:
-    if entry.is_recluster:
-        blocks, bytes_text = f"{entry.blocks_in:,} → {entry.blocks_out:,}", size(entry.bytes_in)
-    else:
-        blocks = added_and_removed(entry.blocks_in, entry.blocks_out, "{:,}".format)
-        bytes_text = added_and_removed(entry.bytes_in, entry.bytes_out, size)
+    row = {name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()}
     kind = f"load ({entry.kind})" if entry.rows_loaded else entry.kind
     return {
         "entry": entry,
+        "row": row,
         "kind": f"{entry.kind}, {entry.rows_undone:,} rows undone" if entry.rows_undone else kind,
-        "blocks": blocks,
-        "size": bytes_text,
-        "depths": depths_of_round(entry.as_dict()).replace("->", "→"),
+        "size": size(entry.bytes_in) if entry.is_recluster else row["size"],
     }
 
 

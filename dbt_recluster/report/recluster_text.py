@@ -1,4 +1,4 @@
-"""A recluster in lines for people: its progress, its result, the plan of a dry run, and the history of a table's."""
+"""Reclusters in lines for people: progress, result, the plan of a dry run, and the history of a table."""
 
 from __future__ import annotations
 
@@ -105,10 +105,8 @@ def summary(result: ReclusterResult) -> str:
     kind, before, after = "average depth", result.depth_before, result.depth_after
     if result.read_depth_after is not None:
         kind, before, after = "read depth", result.read_depth_before, result.read_depth_after
-    text = (
-        f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}, "
-        f"{kind} {depths(before, after)}"
-    )
+    blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
+    text = f"reclustered {blocks}, {kind} {depths(before, after)}"
     return text if result.loss is None else f"{text}, {loss_text(result.loss)}"
 
 
@@ -116,9 +114,9 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
     """Return ``8.3 -> 1.4``, with as many decimals as tell the two apart, and ``about`` before the second."""
     if before is None or after is None:
         return " -> ".join("unknown" if depth is None else f"{depth:.1f}" for depth in (before, after))
-    decimals = next(
-        (n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}"), 4 if before != after else 1
-    )
+    if before == after:
+        return f"{before:.1f} -> {about}{after:.1f}"
+    decimals = next((n for n in (1, 2, 3) if f"{before:.{n}f}" != f"{after:.{n}f}"), 4)
     return f"{before:.{decimals}f} -> {about}{after:.{decimals}f}"
 
 
@@ -199,9 +197,7 @@ def key_read_text(opened: int, row_groups: float | None) -> str:
 def balance_text(rewritten: int, saved: int) -> str:
     """Return the cost and the benefit of a day, and the difference if it is a loss."""
     text = f"{size(rewritten)} a day rewritten, {size(saved)} a day not read because of it"
-    if rewritten <= saved:
-        return text
-    return f"{text}: {loss_text(rewritten - saved)}"
+    return text if rewritten <= saved else f"{text}: {loss_text(rewritten - saved)}"
 
 
 def loss_text(loss: int) -> str:
@@ -227,13 +223,16 @@ def history(values: Mapping[str, Any]) -> str:
     entries = values["entries"]
     if not entries:
         return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
-    rows = list(map(_history_row, entries))
+    rows = list(map(history_row, entries))
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
     notes = [_HISTORY_NOTE, *([_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else [])]
     return "\n".join((values["table"], lines, *notes))
 
 
-def _history_row(entry: Mapping[str, Any]) -> dict[str, str]:
+def history_row(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a round or another commit, by their headings; ``~`` is before an expected depth."""
+    before, after = entry["depth_before"], entry["depth_after"]
+    expected = "~" if entry["depth_after_is"] == "expected" else ""
     if entry["kind"] == "recluster":
         blocks = f"{entry['blocks_in']:,} -> {entry['blocks_out']:,}"
         sizes = f"{size(entry['bytes_in'])} -> {size(entry['bytes_out'])}"
@@ -251,19 +250,11 @@ def _history_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "blocks": blocks,
         "size": sizes,
         "rows": rows,
-        "average depth": depths_of_round(entry),
+        "average depth": "" if before is None or after is None else depths(before, after, expected),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
         "amplification": f"{entry['write_amplification']:.2f}",
     }
-
-
-def depths_of_round(entry: Mapping[str, Any]) -> str:
-    """Write the average depths before and after a round of the history, with ``~`` if the second is expected."""
-    if entry["depth_before"] is None or entry["depth_after"] is None:
-        return ""
-    expected = "~" if entry["depth_after_is"] == "expected" else ""
-    return depths(entry["depth_before"], entry["depth_after"], expected)
 
 
 def added_and_removed(removed: int, added: int, text: Callable[[int], str]) -> str:
