@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import re
+from dataclasses import is_dataclass
+from typing import Any, get_type_hints
 
-from docstrings import entries, markdown, sections, table
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):\n", re.MULTILINE)
 
 _FIGURES = """# Figures
 
@@ -81,53 +83,38 @@ def figures() -> str:
 
 
 def _answers() -> dict[str, list[tuple[str, str]]]:
-    """Return the figures of each operation, in its order, by the titles of their tables."""
-    from dbt_recluster.clustering import history, maintenance_result, result
-    from dbt_recluster.clustering.costs.cost_model import CostEstimate, ReclusterEstimate
+    """Return the figures of each operation by the titles of their tables: what its function is declared to return."""
+    from dbt_recluster.clustering.costs.cost_model import ReclusterEstimate
     from dbt_recluster.clustering.costs.key_trial import KeyCandidate
-    from dbt_recluster.clustering.costs.suggest import Suggestion
+    from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import table_information
-    from dbt_recluster.clustering.reads import reads_information
-    from dbt_recluster.clustering.reads.table_reads import ImportedReads
+    from dbt_recluster.clustering.reads.reads_information import ReadInformation
+    from dbt_recluster.clustering.result import PlannedSet, RewritePlan
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
 
-    def returned(name: str) -> list[tuple[str, str]]:
-        return entries(OPERATIONS[name].run, "Returns")
-
-    information = [*entries(table_information, "Returns"), *entries(ClusteringInformation)]
-
-    def measure(metric: str) -> list[tuple[str, str]]:
-        names = [f"`{name}`" for name in ("table", "cluster_key", "suspended", metric)]
-        return [row for row in information if row[0] in names]
-
-    return {
-        "recluster": entries(result.ReclusterResult),
-        "recluster: its plan": entries(result.RewritePlan),
-        "recluster: each of the plan's sets": entries(result.PlannedSet),
-        "clustering_information": information,
-        "clustering_information: its curve": entries(CurveInformation),
-        "clustering_depth": measure("average_depth"),
-        "clustering_ratio": measure("clustering_ratio"),
-        "clustering_history": returned("clustering_history"),
-        "clustering_history: each of its entries": entries(history.HistoryEntry),
-        "estimate_clustering_cost": entries(CostEstimate),
-        "suggest_cluster_by": entries(Suggestion),
-        "suggest_cluster_by: each of its candidates": entries(KeyCandidate),
-        "clustering_reads": entries(reads_information.ReadsInformation),
-        "clustering_reads: each of its reads": entries(reads_information.ReadInformation),
-        "import_reads": entries(ImportedReads),
-        "forget_reads": returned("forget_reads"),
-        "maintain": entries(maintenance_result.Maintained),
-        "expire_snapshots": entries(maintenance_result.SnapshotsExpired),
-        "remove_orphan_files": entries(maintenance_result.OrphansRemoved),
-        "rewrite_manifests": entries(maintenance_result.ManifestsRewritten),
-        "rewrite_position_delete_files": entries(maintenance_result.PositionDeletesRewritten),
-        "suspend_recluster": returned("suspend_recluster"),
-        "remove_clustering": returned("remove_clustering"),
-        "resume_recluster": returned("resume_recluster"),
-        "The estimate in the report": entries(ReclusterEstimate),
+    parts = {
+        "recluster": {"its plan": RewritePlan, "each of the plan's sets": PlannedSet},
+        "clustering_information": {"its curve": CurveInformation},
+        "clustering_history": {"each of its entries": HistoryEntry},
+        "suggest_cluster_by": {"each of its candidates": KeyCandidate},
+        "clustering_reads": {"each of its reads": ReadInformation},
     }
+    information = [*entries(table_information, "Returns"), *entries(ClusteringInformation)]
+    metrics = {"clustering_depth": "average_depth", "clustering_ratio": "clustering_ratio"}
+    answers = {}
+    for name, operation in OPERATIONS.items():
+        kind = get_type_hints(operation.run)["return"]
+        if name == "clustering_information":
+            answers[name] = information
+        elif name in metrics:
+            shown = [f"`{each}`" for each in ("table", "cluster_key", "suspended", metrics[name])]
+            answers[name] = [row for row in information if row[0] in shown]
+        elif not operation.finish:
+            answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.run, "Returns")
+        for title, part in parts.get(name, {}).items():
+            answers[f"{name}: {title}"] = entries(part)
+    return {**answers, "The estimate in the report": entries(ReclusterEstimate)}
 
 
 def functions() -> str:
@@ -198,3 +185,37 @@ def _signature(name: str, function: Any) -> str:
         lines.append(f"{parameter.name}: {parameter.annotation}{default}")
     body = "".join(f"    {each},\n" for each in lines)
     return f"{name}(\n{body}) -> {signature.return_annotation}"
+
+
+def sections(documented: Any) -> dict[str, str]:
+    """Return the parts of a docstring: its text under an empty name, then its sections, still indented."""
+    parts = _SECTION.split(inspect.getdoc(documented) or "")
+    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+def entries(documented: Any, section: str = "Attributes") -> list[tuple[str, str]]:
+    """Return the entries of a section as cells of a table; attributes of a class begin with those it inherits."""
+    inherits = inspect.isclass(documented) and section == "Attributes"
+    sources = [each for each in reversed(documented.__mro__) if each.__doc__] if inherits else [documented]
+    texts = [sections(each).get(section, "") for each in sources]
+    found = re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", "\n".join(texts), re.MULTILINE)
+    return [
+        (", ".join(f"`{each}`" for each in re.split(r",\s*", names)), _capital(markdown(body)))
+        for names, body in found
+    ]
+
+
+def markdown(text: str) -> str:
+    """Turn a docstring's text into one line of Markdown."""
+    text = re.sub(r":\w+:`([^`]*)`", lambda match: f"`{match.group(1).rpartition('.')[2]}`", text)
+    return re.sub(r"\s+", " ", text.replace("``", "`")).replace("|", "\\|").strip()
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a table in Markdown."""
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from docstrings import entries, markdown, sections, table
-from python_reference import figures, functions
+from python_reference import entries, figures, functions, markdown, sections, table
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
@@ -14,19 +15,19 @@ from dbt_recluster.report import operation_text
 
 def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible = EVERY_TABLE) -> Operation:
     """Declare the method of :class:`TableMaintenance` of this name; its arguments are those of the operation."""
+    method = getattr(TableMaintenance, name)
 
-    def run(call: Call) -> dict[str, Any]:
+    @wraps(method)
+    def run(call: Call) -> Any:
         maintenance = TableMaintenance(call.opened.iceberg, catalog=call.catalog)
-        given = {argument.name: call.arguments[argument.name] for argument in arguments}
-        values: dict[str, Any] = getattr(maintenance, name)(**given).as_dict()
-        return values
+        return method(maintenance, **{argument.name: call.arguments[argument.name] for argument in arguments})
 
     return Operation(
         name,
         "",
         meaning,
         run,
-        lambda values, _: operation_text.maintained(values),
+        lambda result, _: operation_text.maintained(result.as_dict()),
         arguments,
         eligible=eligible,
         needs_choice=eligible is EVERY_TABLE,

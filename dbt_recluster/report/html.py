@@ -25,26 +25,14 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 _LAST_COMMITS = 30
 
 
-def write_report(
-    reports: Sequence[ReportData],
-    path: str | Path,
-    *,
-    title: str = "Clustering report",
-    now: datetime | None = None,
-) -> list[Path]:
-    """Write the report, and a picture of the same name beside it for a terminal or a chat; return both files.
-
-    Args:
-        reports: The tables, at least one (see :func:`dbt_recluster.clustering.report_data.report_data`).
-        path: The HTML file; its directory is created.
-        title: Its heading.
-        now: The time that it shows, by default now.
+def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:
+    """Write the report on one or more tables, and a picture of the same name beside it for a terminal or a chat.
 
     Raises:
         ReportError: matplotlib is missing, or a file cannot be written. Then neither is.
     """
     ranked = sorted(reports, key=lambda report: (-report.estimate.gain, report.table))
-    page = render(ranked, title, now or datetime.now(timezone.utc))
+    page = render(ranked, "Clustering report", datetime.now(timezone.utc))
     picture = figures.overview_png(ranked)
     html = Path(path)
     png = html.with_suffix(".png")

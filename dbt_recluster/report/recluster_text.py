@@ -38,18 +38,11 @@ class ProgressLines:
         log: Takes a message with ``{}`` placeholders and their values, like dbt's loggers, whose JSON log keeps the
             values.
         terminal: Shows the current round until it ends, if this is a terminal.
-        clock: Returns the time in seconds.
     """
 
-    def __init__(
-        self,
-        log: Callable[..., Any],
-        terminal: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, log: Callable[..., Any], terminal: TextIO | None = None) -> None:
         self._log = log
         self._terminal = terminal if terminal is not None and terminal.isatty() else None
-        self._clock = clock
         self._logged = 0.0
 
     def __call__(self, progress: Progress) -> None:
@@ -66,8 +59,8 @@ class ProgressLines:
         if self._terminal is not None:
             if progress.committed:
                 self._log(message, *facts)
-        elif progress.merged is None or self._clock() - self._logged >= _INTERVAL:
-            self._logged = self._clock()
+        elif progress.merged is None or time.monotonic() - self._logged >= _INTERVAL:
+            self._logged = time.monotonic()
             self._log(message, *facts)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -37,10 +38,11 @@ def test_plain_lines() -> None:
     ]
 
 
-def test_plain_lines_of_a_round_under_way_come_seldom() -> None:
+def test_plain_lines_of_a_round_under_way_come_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[str] = []
     now = 100.0
-    show = ProgressLines(lambda message, *facts: logged.append(message.format(*facts)), clock=lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    show = ProgressLines(lambda message, *facts: logged.append(message.format(*facts)))
     show(BEGINS)
     for now in (101.0, 109.9, 110.0, 110.5, 119.9, 120.0):  # the clock reads it
         show(replace(UNDER_WAY, merged=(now - 100) / 20))
