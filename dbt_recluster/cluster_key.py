@@ -1,7 +1,6 @@
 """The cluster key: ordered columns or monotonic expressions of one column each, as a sort order holds them.
 
-What users write in ``cluster_by`` is read here, without Spark, so that a mistake is an error before anything
-runs.
+What users write in ``cluster_by`` is read here, without Spark, so that a mistake is an error before anything runs.
 """
 
 from __future__ import annotations
@@ -42,14 +41,6 @@ class KeyField:
     def __str__(self) -> str:
         """Return the item as users write it, quoted where it has to be."""
         return self.transform.text(".".join(quote_if_needed(part) for part in self.column.split(".")))
-
-    def ddl(self) -> str:
-        """Return the item for ``ALTER TABLE ... WRITE ORDERED BY``, its column quoted."""
-        return self.transform.text(quote_path(self.column))
-
-    def description(self) -> str:
-        """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
-        return self.transform.description(self.column)
 
     def check(self, columns: Columns) -> KeyField:
         """Return this item with its column spelled as the table does.
@@ -111,11 +102,11 @@ class ClusterKey:
 
     def ddl(self) -> str:
         """Return what a sort order can have of the key for ``ALTER TABLE ... WRITE ORDERED BY``; empty if nothing."""
-        return ", ".join(field.ddl() for field in self.leading)
+        return ", ".join(field.transform.text(quote_path(field.column)) for field in self.leading)
 
     def description(self) -> str:
         """Return the same as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
-        return ", ".join(field.description() for field in self.leading)
+        return ", ".join(field.transform.description(field.column) for field in self.leading)
 
     def order_by(self, columns: Columns) -> str:
         """Return an ``ORDER BY`` list that sorts rows by the leading fields (see :meth:`Transform.order_by`)."""

@@ -47,12 +47,7 @@ class NameResolution:
     """Which table a name means to a connection, by Spark's rule.
 
     The first of several parts is a catalog if there is one of that name. Otherwise the name belongs to the current
-    catalog. Whether upper and lower case differ depends on the catalog.
-
-    Attributes:
-        current_catalog: Returns the current catalog.
-        is_catalog: Whether there is a catalog of a name.
-        is_one_table: Whether two names that differ in case mean one table.
+    catalog. Whether two names that differ in case mean one table depends on the catalog.
     """
 
     current_catalog: Callable[[], str]

@@ -32,13 +32,7 @@ _MAX_WIDTH = 2**31 - 1  # a Java int
 
 
 class FunctionCall(NamedTuple):
-    """A function of a column, as users write it.
-
-    Attributes:
-        function: Its name, in lower case.
-        column: The column among its arguments.
-        others: The other arguments, in lower case and without quotes.
-    """
+    """A function of a column, as users write it: all in lower case but the column, and without quotes."""
 
     function: str
     column: str

@@ -22,12 +22,9 @@ from dbt_recluster.text import did_you_mean
 
 
 class RunBudget:
-    """The budget of a run, such as dbt's var ``recluster_max_bytes``.
+    """The bytes that a run may rewrite, such as dbt's var ``recluster_max_bytes``, or no limit.
 
     Under a budget, tables are reclustered one after the other: two at the same time could each spend all that is left.
-
-    Attributes:
-        total: The bytes of the whole run, or None for no limit.
     """
 
     def __init__(self, total: int | None = None) -> None:

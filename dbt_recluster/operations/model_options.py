@@ -35,11 +35,6 @@ _PREFIX = "recluster_"
 _ALIKE = 0.85
 
 
-def parse_cluster_by(_: str, value: Any) -> ClusterKey | None:
-    """Read a key (:func:`parse_cluster_key`); an empty list means no key."""
-    return None if value == [] else parse_cluster_key(value)
-
-
 def file_format(config: Mapping[str, Any]) -> str:
     """Return the format of a node's table, by its config."""
     return str(config.get("file_format") or DEFAULT_FILE_FORMAT).lower()
@@ -56,7 +51,7 @@ class ModelOptions:
     """
 
     cluster_by: ClusterKey | None = option(
-        parse_cluster_by,
+        lambda _, value: None if value == [] else parse_cluster_key(value),
         "The cluster key: a column, an expression, or a list of them.",
         otherwise="none",
         example="[event_date, user_id]",

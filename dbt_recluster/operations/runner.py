@@ -35,13 +35,10 @@ class Answer:
     """What an operation answers for one table.
 
     Attributes:
-        table: The table's identifier.
         values: For programs.
-        text: For people; empty if it failed.
-        detail: What belongs below it.
+        text: For people, with ``detail`` below it; empty if it failed.
         result: What the operation's function has returned, or None.
         warnings: What the user should know although it did not fail.
-        error: Why it failed, or None.
     """
 
     table: str
