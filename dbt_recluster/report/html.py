@@ -52,9 +52,12 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
     )
     environment.filters |= {
         "breakable": _breakable,
-        "day": "{:%Y-%m-%d %H:%M}".format,
+        "cells": _cells,
         "grouped": "{:,}".format,
+        "minute": "{:%Y-%m-%d %H:%M}".format,
         "number": _number,
+        "opened": opened_on_curve,
+        "rounds": lambda count: count_noun(count, "round"),
         "size": size,
         "undone": undone_text,
     }
@@ -63,26 +66,22 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
         title=title,
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         tables=list(map(_table, reports)),
+        last_commits=_LAST_COMMITS,
     )
 
 
 def _table(report: ReportData) -> dict[str, Any]:
     """Return what the template shows of a table beside its data."""
     balance = report.balance
-    loss = ""
-    if balance is not None and balance.rewritten > balance.saved:
-        loss = balance_text(balance.rewritten, balance.saved)
-    rounds = [entry for entry in report.history if entry.is_recluster]
+    is_loss = balance is not None and balance.rewritten > balance.saved
     return {
         "report": report,
         "axis": "curve" if "curve" in report.information else "key",
-        "last_round": rounds[-1] if rounds else None,
-        "facts": _facts(report, len(rounds)),
-        "loss": loss,
+        "rounds": [entry for entry in report.history if entry.is_recluster],
+        "loss": balance_text(balance.rewritten, balance.saved) if balance and is_loss else "",
         "ends": figures.shows_ends(report),
         "levels": [(shade, name) for shade, name, _ in figures.level_shades(report.now)],
         "figures": _figures(report),
-        "commits": [_commit(entry) for entry in reversed(report.history[-_LAST_COMMITS:])],
     }
 
 
@@ -102,44 +101,8 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[._])", name))
 
 
-def _facts(report: ReportData, rounds: int) -> list[tuple[str, str]]:
-    values, estimate, balance = report.information, report.estimate, report.balance
-    amplification = report.history[-1].write_amplification if report.history else 0.0
-    facts = [
-        ("average depth", _number(values["average_depth"])),
-        *(
-            (f"{name} opens", f"{_number(now)} ({_number(then)} sorted at once)")
-            for name, now, then in (opened_on_curve(values["curve"]) if values.get("curve") else ())
-        ),
-        *([("read depth", _number(values["read_depth"]))] if "read_depth" in values else []),
-        ("depth of 95 %", str(values["p95_depth"])),
-        ("clustering ratio", f"{values['clustering_ratio']:.0f} %"),
-        ("blocks", f"{values['total_block_count']:,}"),
-        ("small blocks", f"{values['small_block_count']:,}"),
-        ("blocks for each full one", f"{values['fragmentation']:.1f}"),
-        ("size", size(values["total_bytes"])),
-        ("rows", f"{values['total_rows']:,}"),
-        ("reclusters", count_noun(rounds, "round")),
-        ("rows rewritten per row loaded", f"{amplification:.2f}"),
-    ]
-    if estimate.bytes and estimate.estimated_seconds is not None:
-        left = f"{size(estimate.bytes)}, {estimate.estimated_seconds:.0f} s"
-        facts.append(("left to do, about", left))
-    if balance is not None:
-        facts.append(("rewritten in a day", size(balance.rewritten)))
-        facts.append(("not read because of it", size(balance.saved)))
-    return facts
-
-
-def _commit(entry: HistoryEntry) -> dict[str, Any]:
-    row = {name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()}
-    kind = f"load ({entry.kind})" if entry.rows_loaded else entry.kind
-    return {
-        "entry": entry,
-        "row": row,
-        "kind": f"{entry.kind}, {entry.rows_undone:,} rows undone" if entry.rows_undone else kind,
-        "size": size(entry.bytes_in) if entry.is_recluster else row["size"],
-    }
+def _cells(entry: HistoryEntry) -> dict[str, str]:
+    return {name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()}
 
 
 def _number(value: float) -> str:
