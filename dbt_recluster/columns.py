@@ -108,11 +108,9 @@ def quote_if_needed(name: str) -> str:
 
 
 def sql_literal(value: Any, spark_type: str | None = None) -> str:
-    """Return a Python value as people write it in SQL.
+    """Return a Python value as people write it in SQL, a number with its Spark type if that is given.
 
-    Args:
-        value: The value; a time without a zone is in UTC unless the type is ``timestamp_ntz``.
-        spark_type: The type to give a number; None leaves that to Spark.
+    A time without a zone is in UTC unless the type is ``timestamp_ntz``.
     """
     if value is None:
         return "null"

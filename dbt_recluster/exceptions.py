@@ -139,12 +139,9 @@ class ReportError(ReclusterError):
 
 
 def orphan_note(table: str, files: Sequence[str], *, kept: bool = False) -> str:
-    """Return a sentence that names files that are left behind and says how to remove them.
+    """Return a sentence that names the first of the files that are left behind and says how to remove them.
 
-    Args:
-        table: The table.
-        files: The files; only the first ones are named.
-        kept: Whether they were kept on purpose, because the table may use them.
+    They may have been ``kept`` on purpose, because the table may use them.
     """
     more = f" and {len(files) - _NAMED_ORPHANS:,} more beside them" if len(files) > _NAMED_ORPHANS else ""
     count = "1 new file" if len(files) == 1 else f"{len(files):,} new files"

@@ -60,11 +60,7 @@ class Transform:
 
     @classmethod
     def parse(cls, call: FunctionCall) -> Transform | None:
-        """Return the transform that a call stands for, or None if it is not one of this class.
-
-        Raises:
-            ClusterKeyError: The call looks like this transform and is none.
-        """
+        """Return the transform that a call stands for, or None if it is not one of this class."""
         return None
 
     @classmethod
@@ -94,12 +90,7 @@ class Transform:
         return column
 
     def sql(self, column: str, functions: str) -> str:
-        """Return Spark SQL for the exact value.
-
-        Args:
-            column: The column, quoted.
-            functions: The catalog with Iceberg's functions.
-        """
+        """Return Spark SQL for the exact value, by the catalog that has Iceberg's functions."""
         return column if self == Transform() else f"{functions}.{self.text(column)}"
 
     def values(self, values: pa.Array) -> pa.Array:
@@ -256,8 +247,7 @@ class Year(Span):
 class Truncate(Transform):
     """The beginning of a text, or the greatest multiple of a width that is not above a number.
 
-    Attributes:
-        width: Characters or bytes, or the width; of a decimal in units of its last digit.
+    A width is characters of a text or bytes; of a decimal it is in units of its last digit.
     """
 
     name = "truncate"

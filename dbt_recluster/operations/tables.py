@@ -70,7 +70,6 @@ class Eligible:
     """Which of a project's tables an operation is for, among those that are not named one by one.
 
     Attributes:
-        admits: Whether a node with a table is one of them.
         trait: What sets them apart, for errors: "has cluster_by".
         by_default: Whether selectors admit other tables too.
     """
