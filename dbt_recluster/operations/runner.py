@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
@@ -87,17 +87,17 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     try:
         if not call.target.required and not call.context.exists(call.target):
             absent = call.context.absent
-            return _passed_over(relation, absent) if operation.is_rewrite and absent else None
+            return _not_done(relation, absent) if operation.is_rewrite and absent else None
         if call.target.error is not None:
             raise OptionError(call.target.error)
         result = operation.run(call)
     except BudgetSpentError as e:
-        return _passed_over(relation, f"not reclustered, {e}")
+        return _not_done(relation, f"not reclustered, {e}")
     except Exception as e:
         stop_if_interrupted(e)
         error = call.context.explain(e)
-        values = _not_done(relation, f"failed: {error}", error, list(getattr(e, "orphans", ())))
-        return Answer(relation, values, error=error, warnings=call.warnings)
+        answer = _not_done(relation, f"failed: {error}", error, getattr(e, "orphans", ()))
+        return replace(answer, warnings=call.warnings)
     if operation.finish is not None:
         return Answer(relation, {"table": relation}, result=result, warnings=call.warnings)
     values = result if isinstance(result, Mapping) else result.as_dict()
@@ -105,15 +105,10 @@ def _answer(operation: Operation, call: Call) -> Answer | None:
     return Answer(relation, values, text, detail, result, call.warnings)
 
 
-def _passed_over(relation: str, why: str) -> Answer:
-    values = _not_done(relation, why)
-    return Answer(relation, values, values["reason"])
-
-
-def _not_done(
-    relation: str, why: str, error: str | None = None, orphans: Sequence[str] = ()
-) -> Mapping[str, Any]:
-    return {"table": relation, "error": error, "reason": f"{relation}: {why}", "orphans": list(orphans)}
+def _not_done(relation: str, why: str, error: str | None = None, orphans: Sequence[str] = ()) -> Answer:
+    reason = f"{relation}: {why}"
+    values = {"table": relation, "error": error, "reason": reason, "orphans": list(orphans)}
+    return Answer(relation, values, reason if error is None else "", error=error)
 
 
 def failure_line(answer: Answer) -> str:
