@@ -81,12 +81,11 @@ def figures() -> str:
 
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation, in its order, by the titles of their tables."""
-    from dbt_recluster.clustering import history, maintenance_result, result
+    from dbt_recluster.clustering import history, result, table_maintenance
     from dbt_recluster.clustering.costs.cost_model import CostEstimate, ReclusterEstimate
     from dbt_recluster.clustering.costs.key_trial import KeyCandidate
     from dbt_recluster.clustering.costs.suggest import Suggestion
-    from dbt_recluster.clustering.information import table_information
-    from dbt_recluster.clustering.reads import reads_information
+    from dbt_recluster.clustering.information import ReadInformation, ReadsInformation, table_information
     from dbt_recluster.clustering.reads.table_reads import ImportedReads
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
@@ -113,15 +112,15 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         "estimate_clustering_cost": entries(CostEstimate),
         "suggest_cluster_by": entries(Suggestion),
         "suggest_cluster_by: each of its candidates": entries(KeyCandidate),
-        "clustering_reads": entries(reads_information.ReadsInformation),
-        "clustering_reads: each of its reads": entries(reads_information.ReadInformation),
+        "clustering_reads": entries(ReadsInformation),
+        "clustering_reads: each of its reads": entries(ReadInformation),
         "import_reads": entries(ImportedReads),
         "forget_reads": returned("forget_reads"),
-        "maintain": entries(maintenance_result.Maintained),
-        "expire_snapshots": entries(maintenance_result.SnapshotsExpired),
-        "remove_orphan_files": entries(maintenance_result.OrphansRemoved),
-        "rewrite_manifests": entries(maintenance_result.ManifestsRewritten),
-        "rewrite_position_delete_files": entries(maintenance_result.PositionDeletesRewritten),
+        "maintain": entries(table_maintenance.Maintained),
+        "expire_snapshots": entries(table_maintenance.SnapshotsExpired),
+        "remove_orphan_files": entries(table_maintenance.OrphansRemoved),
+        "rewrite_manifests": entries(table_maintenance.ManifestsRewritten),
+        "rewrite_position_delete_files": entries(table_maintenance.PositionDeletesRewritten),
         "suspend_recluster": returned("suspend_recluster"),
         "remove_clustering": returned("remove_clustering"),
         "resume_recluster": returned("resume_recluster"),

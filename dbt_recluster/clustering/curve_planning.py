@@ -7,19 +7,27 @@ blocks, it is left alone until others arrive. So every merge but one lowers the 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.curve_blocks import curve_columns, is_curve_of
-from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve, sampled_curve
+from dbt_recluster.clustering.curve_boundaries import (
+    as_properties,
+    curve_columns,
+    curve_properties,
+    is_curve_of,
+    recorded_curve,
+)
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.clustering.values import digest
+from dbt_recluster.curve import Curve
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.rewrite.file_groups import RewrittenGroup
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.arrays import FloatArray
@@ -27,15 +35,7 @@ from dbt_recluster.planner.curves import renewed
 
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 3_900
-
-
-@dataclass(frozen=True)
-class _Merged:
-    """A partition after a merge: the name of a new block in it, its depth before, and how many blocks it has."""
-
-    name: str
-    depth: float
-    blocks: int
+_SAMPLE_ROWS = 50_000
 
 
 def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
@@ -50,7 +50,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     if curve is not None and is_curve_of(curve, key, blocks):
         drawn = renewed(curve, *curve_columns(key, blocks), blocks.rows)
     else:
-        drawn = sampled_curve(table.iceberg, key, int(blocks.rows.sum()))
+        drawn = _sampled_curve(table, int(blocks.rows.sum()))
     if drawn is None:
         return {}
     properties = as_properties(key, drawn)
@@ -58,12 +58,49 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     return properties
 
 
+def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
+    """Draw boundaries from a sample of a table's rows, or return None if there are none."""
+    if not rows:
+        return None
+    fields = table.key.on_curve
+    sample = table.iceberg.sample([field.column for field in fields], rows, _SAMPLE_ROWS)
+    columns = [
+        field.transform.values(_decodable(sample.column(f"column_{number}").combine_chunks()))
+        for number, field in enumerate(fields)
+    ]
+    return Curve.of(columns)
+
+
+def _decodable(column: pa.Array) -> pa.Array:
+    """Return a column with NULL for text that is not UTF-8: no property can hold it."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array(map(_text, column.cast(pa.binary()).to_pylist()), column.type)
+    return column
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class _Merged(NamedTuple):
+    """A partition after a merge: the name of a new block in it, its depth before, and how many blocks it has."""
+
+    name: str
+    depth: float
+    blocks: int
+
+
 class Rest:
     """The partitions of a table with a curve that are at rest, under the rules of this moment.
 
     Args:
         table: The table.
-        policy: The policy to plan with.
+        policy: The policy to plan with, without `max_bytes`.
         where: A predicate that restricts the plan, or None.
         blocks: The blocks to plan.
 
@@ -74,13 +111,12 @@ class Rest:
     def __init__(
         self, table: ClusteredTable, policy: Policy, where: str | None, blocks: SnapshotBlocks
     ) -> None:
-        self._table, self._where, self._blocks = table, where, blocks
-        self._policy = replace(policy, max_bytes=None)
-        self._names: dict[int, _Merged] = {}
+        self._table, self._policy, self._where, self._blocks = table, policy, where, blocks
+        self._at_rest: dict[int, _Merged] = {}
         if table.key.curve and len(blocks.planned):
             self._depth = _depths(blocks.planned, policy)
-            self._names = self._at_rest(self._recorded())
-        self.partitions: IntArray = np.array(sorted(self._names), np.int64)
+            self._at_rest = self._unchanged(self._recorded())
+        self.partitions: IntArray = np.array(sorted(self._at_rest), np.int64)
 
     def blocks(self) -> Blocks:
         """Return the blocks for the planner; those at rest are fixed."""
@@ -109,10 +145,9 @@ class Rest:
         """
         if not self._table.key.curve:
             return {}
-        merged = [*self._names.values(), *self._merged(planned, groups)]
+        merged = [*self._at_rest.values(), *self._merged(planned, groups)]
         while merged:
-            record = {"rules": self._rules(after), "merged": [list(asdict(one).values()) for one in merged]}
-            text = json.dumps(record, separators=(",", ":"))
+            text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
             if len(text) <= _LONGEST:
                 return {table_properties.REST: text}
             merged = merged[1:]
@@ -144,37 +179,30 @@ class Rest:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return []
 
-    def _at_rest(self, recorded: Iterable[_Merged]) -> dict[int, _Merged]:
+    def _unchanged(self, recorded: Iterable[_Merged]) -> dict[int, _Merged]:
         """Return those that hold the same blocks and are no less deep than before, by the code of the partition."""
-        planned, metadata = self._blocks.planned, self._planned_metadata()
+        planned, metadata = self._blocks.planned, self._blocks.metadata
+        others = np.setdiff1d(np.arange(len(metadata)), self._blocks.eligible)
+        order = np.concatenate([self._blocks.eligible, others])
+        path, sequence = metadata.path.take(pa.array(order)), metadata.sequence[order]
         count = np.bincount(planned.partition)
         latest = np.zeros(len(count), np.int64)
-        np.maximum.at(latest, planned.partition, metadata.sequence)
+        np.maximum.at(latest, planned.partition, sequence)
         deleted = planned.partition[planned.deleted_at_least(self._policy.deleted_share)]
         result = {}
         for before in recorded:
-            place = np.flatnonzero(np.asarray(pc.ends_with(metadata.path, "/" + before.name)))
+            place = np.flatnonzero(np.asarray(pc.ends_with(path, "/" + before.name)))
             if len(place) != 1:
                 continue
             partition = int(planned.partition[place[0]])
-            is_same = count[partition] == before.blocks and latest[partition] == metadata.sequence[place[0]]
+            is_same = count[partition] == before.blocks and latest[partition] == sequence[place[0]]
             if is_same and self._depth[partition] >= before.depth - 1e-9 and partition not in deleted:
                 result[partition] = before
         return result
 
-    def _planned_metadata(self) -> BlockMetadata:
-        metadata, eligible = self._blocks.metadata, self._blocks.eligible
-        others: BoolArray = np.ones(len(metadata), np.bool_)
-        others[eligible] = False
-        return metadata.take(np.concatenate([eligible, np.flatnonzero(others)]))
-
     def _rules(self, properties: Mapping[str, str]) -> str:
         """Return a digest of all that depths depend on besides the blocks."""
-        curve = {
-            name: text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)
-        }
-        rules = [str(self._table.key), self._where, asdict(self._policy), curve]
-        return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+        return digest([str(self._table.key), self._where, asdict(self._policy), curve_properties(properties)])
 
 
 def _depths(blocks: Blocks, policy: Policy) -> FloatArray:

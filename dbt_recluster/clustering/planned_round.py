@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbt_recluster.clustering.condition_checks import NO_CHANGES
+from dbt_recluster.clustering.conditions import NO_CHANGES
 from dbt_recluster.clustering.curve_planning import Rest
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
@@ -129,27 +129,26 @@ class PlannedRound:
             for block_set, positions, set_paths in zip(self.plan.block_sets, self.sets, paths, strict=True)
         ]
 
-    def checkpoint_properties(
+    def properties(
         self,
-    ) -> Callable[[Sequence[RewrittenGroup], Sequence[int], IcebergTable], Changes]:
-        """Plan what is left, and return the function that gives the properties by which a commit records it.
+        groups: Sequence[RewrittenGroup],
+        leaves_nothing: bool,
+        snapshots: Sequence[int],
+        after: IcebergTable,
+    ) -> Changes:
+        """Return the properties by which a commit records what is left to do, and forgets the changes before it.
 
-        The function takes all groups that were merged, and what :data:`Properties` takes. The properties also forget
-        the changes before the checkpoint.
+        Args:
+            groups: All groups that were merged.
+            leaves_nothing: Whether nothing is to be done outside their partitions.
+            snapshots: As :data:`dbt_recluster.iceberg.commit.Properties` takes them.
+            after: Likewise.
         """
-        leaves_nothing = self.checkpoint.leaves_nothing(self.rest.blocks(), self.plan)
-
-        def properties(
-            groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: IcebergTable
-        ) -> Changes:
-            rest = self.rest.properties(self.plan, groups, after.properties)
-            if not leaves_nothing:
-                return {**NO_CHANGES, **NO_CHECKPOINT, **rest}
+        checkpoint = NO_CHECKPOINT
+        if leaves_nothing:
             files = [group.source.files[0].task.file() for group in groups]
             checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
-            return {**NO_CHANGES, **checkpoint, **rest}
-
-        return properties
+        return {**NO_CHANGES, **checkpoint, **self.rest.properties(self.plan, groups, after.properties)}
 
 
 def _outermost(column: pa.Array, unknown: BoolArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
-from dbt_recluster.clustering.curve_blocks import bounds_along_curve
+from dbt_recluster.clustering.curve_boundaries import bounds_along_curve
 from dbt_recluster.clustering.history import HistoryEntry, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.curve_blocks import bounds_along_curve
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.curve_boundaries import bounds_along_curve, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
@@ -197,7 +196,7 @@ class ClusteredTable:
         return self._curve
 
     @curve.setter
-    def curve(self, curve: Curve) -> None:
+    def curve(self, curve: Curve | None) -> None:
         self._curve = curve
 
     @property
@@ -312,16 +311,16 @@ class ClusteredTable:
         """
         predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)
-        if predicate is None:
-            every = self.planner_blocks(metadata)
-            return SnapshotBlocks(metadata, np.arange(len(metadata)), every, every)
-        admitted = predicate.may_match(self.iceberg, metadata)
+        admitted = np.ones(len(metadata), np.bool_)
+        if predicate is not None:
+            admitted = predicate.may_match(self.iceberg, metadata)
         eligible, others = np.flatnonzero(admitted), np.flatnonzero(~admitted)
-        blocks = self.planner_blocks(metadata.take(eligible))
         if not len(others):
+            blocks = self.planner_blocks(metadata)
             return SnapshotBlocks(metadata, eligible, blocks, blocks)
         both = metadata.take(np.concatenate([eligible, others]))
         fixed = np.arange(len(both)) >= len(eligible)
+        blocks = self.planner_blocks(metadata.take(eligible))
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed))
 
     def current_blocks(self, where: str | None = None) -> SnapshotBlocks:

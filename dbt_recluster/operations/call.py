@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.exceptions import BudgetSpentError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key

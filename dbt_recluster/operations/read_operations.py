@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.information import ReadsInformation, reads_information
 from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as
 from dbt_recluster.exceptions import OptionError

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-from dbt_recluster.clustering.reads.declared import DeclaredRead, parse_reads, reads_as_text
+from dbt_recluster.clustering.reads.read_properties import DeclaredRead, parse_reads, reads_as_text
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.reads.query_scans import is_query
 

@@ -12,7 +12,7 @@ import numpy as np
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.costs.sampled_rows import SampledRows, SortedBlocks
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads.declared import DeclaredRead
+from dbt_recluster.clustering.reads.read_properties import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray

@@ -6,19 +6,23 @@ partitions are cut into blocks as a merge cuts them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.costs.auto_depth import recorded_depth
+from dbt_recluster.clustering.costs.cost_model import recorded_depth
 from dbt_recluster.clustering.costs.key_trial import KeyCandidate, KeyTrial
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads.tried_queries import tried_queries
+from dbt_recluster.clustering.reads.read_properties import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO
-from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.clustering.values import AUTO, parse_queries
+from dbt_recluster.exceptions import ClusterKeyError, PredicateError
+from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
+from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
+from dbt_recluster.iceberg.value_types import value_types
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
@@ -29,6 +33,8 @@ _MOST_PAIRED = 4
 # A query dissents if it opens more than this many times the blocks of its own best key.
 _DISSENT = 2
 _LONGEST_NAME = 60
+# Each of them costs a query of the table.
+_MOST_QUERIES = 20
 
 
 @dataclass(frozen=True)
@@ -80,43 +86,92 @@ def suggest_key(
             threshold that the table records.
 
     Raises:
-        PredicateError: A query cannot choose blocks.
+        PredicateError: A query without a name cannot choose blocks.
+        OptionError: The queries are no texts.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     recorded = recorded_depth(table)
     if options.depth == AUTO and recorded is not None:
         options = replace(options, depth=recorded.depth)
-    tried, left_out = tried_queries(table, queries)
+    tried, left_out = _tried_queries(table, queries)
     named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)
     names = tuple(tried)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
-    metadata = table.metadata()
-    rows = int(metadata.rows.sum())
-    if not rows or len(metadata) < LEAST_BLOCKS:
-        count = "1 block" if len(metadata) == 1 else f"{len(metadata)} blocks"
-        few = f"Do not cluster it yet: a query opens at most its {count}"
-        return Suggestion(
-            table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried, left_out=tuple(left_out)
-        )
+    blocks = len(table.metadata())
+    suggestion = Suggestion(
+        table.name, blocks, names, (), 0, (), "", not_tried=not_tried, left_out=tuple(left_out)
+    )
+    if blocks < LEAST_BLOCKS or not table.metadata().rows.sum():
+        count = "1 block" if blocks == 1 else f"{blocks} blocks"
+        return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
     trial = KeyTrial(table, tuple(tried.values()), options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
     curves = [trial.curve(items) for items in combinations(sorted(best), 2)] if tried else []
     candidates = _ranked([*singles.values(), *pairs], curves)
-    return Suggestion(
-        table.name,
-        len(metadata),
-        names,
-        trial.opened_now,
-        trial.sampled,
-        candidates,
-        _advice(candidates[0], has_queries=bool(tried)),
-        _dissent(candidates, names, curves),
-        not_tried,
-        tuple(left_out),
+    return replace(
+        suggestion,
+        opened=trial.opened_now,
+        sampled=trial.sampled,
+        candidates=candidates,
+        advice=_advice(candidates[0], has_queries=bool(tried)),
+        dissent=_dissent(candidates, names, curves),
     )
+
+
+def _tried_queries(
+    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str]
+) -> tuple[dict[str, DeclaredRead], list[str]]:
+    """Return the predicates to try keys for, by the names of their queries, and a line for each query left out.
+
+    A query with a name that restricts no column is not tried: under any key it opens the same blocks. If none is tried,
+    the reads of the table are.
+    """
+    queries = parse_queries("queries", queries)
+    named = queries if isinstance(queries, Mapping) else {}
+    if queries and not named:
+        counts = Counter(queries)
+        return {
+            query: DeclaredRead(_given(table, query), count, is_query=False)
+            for query, count in counts.items()
+        }, []
+    tried, left_out = {}, []
+    for name, query in named.items():
+        try:
+            predicate = _predicate(table, query)
+        except PredicateError as e:
+            left_out.append(f"{name}: {e}")
+            continue
+        if predicate:
+            tried[name] = DeclaredRead(predicate, is_query=False)
+    if not tried:
+        weights: dict[str, float] = {}
+        for read in table.reads.ranges:
+            text = table.reads.predicate(read)
+            weights[text] = weights.get(text, 0.0) + read.weight
+        by_weight = sorted(weights.items(), key=lambda item: -item[1])
+        tried = {text: DeclaredRead(text, weight, is_query=False) for text, weight in by_weight}
+    if len(tried) > _MOST_QUERIES:
+        left_out.append(f"{len(tried) - _MOST_QUERIES} of {len(tried)} queries: {_MOST_QUERIES} are tried")
+    return dict(islice(tried.items(), _MOST_QUERIES)), left_out
+
+
+def _given(table: ClusteredTable, query: str) -> str:
+    """Return the predicate of a query without a name, or such a predicate itself."""
+    predicate = _predicate(table, query) if is_query(query) else query
+    if not predicate:
+        beginning = " ".join(query.split())[:60]
+        raise PredicateError(f"{beginning!r} restricts no column of {table.name}, so no key can help it")
+    return predicate
+
+
+def _predicate(table: ClusteredTable, query: str) -> str:
+    """Return the predicate of a whole query: empty if it restricts no column of the table."""
+    types = table.columns.types
+    _, alternatives = query_ranges(table.iceberg, value_types(types), query)
+    return " or ".join(f"({ranges_predicate(types, ranges)})" for ranges in alternatives)
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
