@@ -69,13 +69,9 @@ class Checkpoint:
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
-        """Return the partitions that have changed since the checkpoint, and those in which it leaves something to do.
+        """Return the partitions that have changed until a snapshot, and those in which something was left to do.
 
-        Args:
-            snapshot_id: The snapshot to check.
-
-        Returns:
-            None if the whole table has to be read.
+        None stands for the whole table.
         """
         for since, partitions in self._earlier(snapshot_id):
             changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
@@ -172,10 +168,9 @@ class Checkpoint:
 
 
 def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
-    """Plan the partitions that have changed since the checkpoint, and return why there is nothing to do.
+    """Plan the partitions that have changed since the checkpoint; return why there is nothing to do.
 
-    Returns:
-        None if there may be something to do, and the whole table has to be read.
+    None means that there may be something to do, and that the whole table has to be read.
     """
     try:
         snapshot = table.iceberg.current_snapshot()

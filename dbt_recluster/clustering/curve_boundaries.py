@@ -36,6 +36,13 @@ _MOST_BITS = 260
 _COUNT = (1 << BITS) - 1
 _ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
 _TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
+# The whole numbers that stand for values of a type.
+_STORED = {
+    pa.bool_(): pa.int8(),
+    pa.date32(): pa.int32(),
+    pa.float32(): pa.int32(),
+    pa.float64(): pa.int64(),
+}
 
 Bounds = tuple[list[pa.Array], list[pa.Array], list[BoolArray], IntArray]
 
@@ -253,28 +260,19 @@ def _as_integers(values: pa.Array) -> list[int]:
     kind = values.type
     if pa.types.is_decimal(kind):
         return [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
+    stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        return list(_in_order((values.to_numpy() + 0.0).view(_bits(kind))).tolist())
-    return [int(number) for number in values.cast(_plain(kind)).to_pylist()]
+        return list(_in_order((values.to_numpy() + 0.0).view(stored.to_pandas_dtype())).tolist())
+    return list(values.cast(stored).to_pylist())
 
 
 def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
         return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in numbers], kind)
+    stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        bits = _in_order(np.array(numbers, _bits(kind)))
-        return pa.array(bits.view(kind.to_pandas_dtype()), kind)
-    return pa.array(numbers, _plain(kind)).cast(kind)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_boolean(kind):
-        return pa.int8()
-    return pa.int32() if pa.types.is_date32(kind) else kind
-
-
-def _bits(kind: pa.DataType) -> type[np.signedinteger[Any]]:
-    return np.int32 if kind == pa.float32() else np.int64
+        return pa.array(_in_order(np.array(numbers, stored.to_pandas_dtype()))).view(kind)
+    return pa.array(numbers, stored).cast(kind)
 
 
 def _in_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -10,7 +10,7 @@ import logging
 import re
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -107,14 +107,13 @@ class HistoryEntry:
         return {**asdict(self), "at": self.at.isoformat(timespec="milliseconds")}
 
 
-@dataclass(frozen=True)
-class RoundSummary:
-    """The figures that a round writes into the summaries of its snapshots.
+def round_summary(**figures: Any) -> dict[str, str]:
+    """Return what a round writes into the summaries of its snapshots, of figures that are not None.
 
     All snapshots of a round carry the figures of the whole round, so that those which survive an expiry tell all of
     them.
 
-    Attributes:
+    Returns:
         sets: Block sets merged.
         blocks_in, blocks_out: Blocks removed and added.
         bytes_in, bytes_out: Their bytes.
@@ -128,26 +127,8 @@ class RoundSummary:
         where: The predicate that restricted the recluster, if any.
         round: A random id that all snapshots of the round share.
     """
-
-    sets: int
-    blocks_in: int
-    blocks_out: int
-    bytes_in: int
-    bytes_out: int
-    rows: int
-    trigger: str
-    cluster_by: str
-    depth_before: float
-    depth_expected: float
-    seconds: float
-    conflicts: int
-    where: str | None = None
-    round: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-
-    def as_properties(self) -> dict[str, str]:
-        """Return the entries of a snapshot summary."""
-        facts = {name: value for name, value in asdict(self).items() if value is not None}
-        return {f"{PREFIX}{name}": str(value) for name, value in facts.items()}
+    figures["round"] = uuid.uuid4().hex[:12]
+    return {f"{PREFIX}{name}": str(value) for name, value in figures.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -69,19 +69,11 @@ class Option:
         return f"{OPTION_PREFIX}{self.name}"
 
     def read(self, name: str, value: Any) -> Any:
-        """Return a value as it is given under ``name``, checked; the default for None.
-
-        Raises:
-            OptionError, ClusterKeyError: It has the wrong type or range.
-        """
+        """Return a value as it is given under ``name``, checked; the default for None."""
         return self.default if value is None else self.parse(name, value)
 
     def recorded(self, properties: Mapping[str, str]) -> Any:
-        """Return the value that a table's properties record, or the default.
-
-        Raises:
-            OptionError: The property has a wrong value.
-        """
+        """Return the value that a table's properties record, checked, or the default."""
         return self.read(f"table property {self.table_property}", properties.get(self.table_property))
 
 

@@ -27,15 +27,7 @@ from dbt_recluster.planner.simulation import simulate
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A plan and what it was made from.
-
-    Attributes:
-        table: The table.
-        checkpoint: The rules of the plan.
-        blocks: The blocks.
-        rest: Which of their partitions are at rest.
-        plan: The plan.
-    """
+    """A plan and what it was made from: the rules, the blocks, and which of their partitions are at rest."""
 
     table: ClusteredTable
     checkpoint: Checkpoint
@@ -46,7 +38,7 @@ class PlannedRound:
     @property
     def snapshot_id(self) -> int:
         """The snapshot that was planned; only a table with one has block sets."""
-        snapshot_id = self.blocks.snapshot_id
+        snapshot_id = self.blocks.metadata.snapshot_id
         assert snapshot_id is not None
         return snapshot_id
 
@@ -141,8 +133,8 @@ class PlannedRound:
         Args:
             groups: All groups that were merged.
             leaves_nothing: Whether nothing is to be done outside their partitions.
-            snapshots: As :data:`dbt_recluster.iceberg.commit.Properties` takes them.
-            after: Likewise.
+            snapshots: The snapshots that the commit adds.
+            after: The table as they leave it.
         """
         checkpoint = NO_CHECKPOINT
         if leaves_nothing:

@@ -14,11 +14,11 @@ from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
 from dbt_recluster.clustering.curve_planning import Rest, draw_curve
 from dbt_recluster.clustering.history import (
     ForeignRewrite,
-    RoundSummary,
     foreign_rewrites,
     record_warning,
     rewrite_speed,
     rewrite_warnings,
+    round_summary,
 )
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
@@ -48,23 +48,17 @@ _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
 _LISTED_AGAIN = (
-    "{count} in the table's metadata, such as {path}. Iceberg removes files by path, so a merge would lose rows: "
-    "they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM {table} writes all "
-    "rows anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
+    "{count} listed more than once in the table's metadata, such as {path}. Iceberg removes files by path, so a merge "
+    "would lose rows: they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM "
+    "{table} writes all rows anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
 )
 
 
 class Recluster:
-    """One call of recluster on one table.
-
-    Args:
-        table: The table under the key to cluster by.
-        options: How to recluster it.
-    """
+    """One call of recluster on one table, under the key to cluster by."""
 
     def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
-        self._table = table
-        self._options = options
+        self._table, self._options = table, options
         self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
         self._change = TableChange()
         self._rewrites: list[ForeignRewrite] = []
@@ -104,7 +98,7 @@ class Recluster:
             self._try_round(planned)
             self._table.refresh()
         if not planned.plan.block_sets and not planned.plan.limited:
-            planned.checkpoint.remember(planned.blocks.snapshot_id)
+            planned.checkpoint.remember(planned.blocks.metadata.snapshot_id)
         if self._options.dry_run:
             self._result.plan = planned.describe(self._policy)
 
@@ -157,12 +151,11 @@ class Recluster:
         blocks = self._table.current_blocks(self._options.where)
         if boundaries := draw_curve(self._table, blocks.metadata):
             self._change = replace(self._change, properties={**self._change.properties, **boundaries})
-            blocks = self._table.blocks(self._options.where, blocks.snapshot_id)
-        result = self._result
-        information = self._table.measure(blocks.blocks)
-        result.depth_after, result.read_depth_after = information.average_depth, information.read_depth
-        result.key_read_bytes = information.key_read_bytes
-        result.key_read_row_groups = information.key_read_row_groups
+            blocks = self._table.blocks(self._options.where, blocks.metadata.snapshot_id)
+        result, measured = self._result, self._table.measure(blocks.blocks)
+        result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
+        result.key_read_bytes = measured.key_read_bytes
+        result.key_read_row_groups = measured.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
@@ -255,7 +248,7 @@ class Recluster:
             committed = set(map(id, groups))
             kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
             after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._policy)
-            return RoundSummary(
+            return round_summary(
                 **_figures(groups),
                 trigger=self._options.trigger,
                 cluster_by=str(self._table.key),
@@ -264,7 +257,7 @@ class Recluster:
                 depth_expected=clustering_information(after).average_depth,
                 seconds=round(time.monotonic() - started, 3),
                 conflicts=conflicts,
-            ).as_properties()
+            )
 
         commit = RoundCommit(
             self._table.iceberg,
@@ -285,18 +278,16 @@ class Recluster:
 
     def _merge(self, planned: PlannedRound, progress: MergeProgress | None) -> list[RewrittenGroup]:
         """Merge the block sets; an error of Spark becomes a MergeFailedError."""
-        table = self._table.iceberg
-        snapshot_id = planned.snapshot_id
+        table, schema_id = self._table.iceberg, self._table.iceberg.schema_id
         limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
-        schema_id = table.schema_id
         groups: list[FileGroup] = []
         try:
             groups = planned.file_groups()
             target = self._change.pending(table)
             merger = Merger(table, self._table.key, limits, progress, target, self._table.curve)
-            return merger.merge(snapshot_id, groups)
+            return merger.merge(planned.snapshot_id, groups)
         except Exception as e:
-            self._raise_if_changed(snapshot_id, groups, schema_id, e)
+            self._raise_if_changed(planned.snapshot_id, groups, schema_id, e)
             if isinstance(e, ReclusterError):
                 raise
             raise MergeFailedError(
@@ -350,11 +341,7 @@ def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
     if blocks.repeated is None:
         return []
     paths = blocks.take(blocks.repeated).path.unique()
-    count = (
-        "1 file is listed more than once"
-        if len(paths) == 1
-        else f"{len(paths):,} files are listed more than once"
-    )
+    count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
     return [_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)]
 
 

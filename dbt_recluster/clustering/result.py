@@ -63,12 +63,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 class RoundProgress:
-    """Reports the progress of one round to a callback; that of its merge until an interruption of the thread.
-
-    Args:
-        start: The round as it starts.
-        callback: Receives the progress, or None.
-    """
+    """Reports the progress of one round to a callback; that of its merge until an interruption of the thread."""
 
     def __init__(self, start: Progress, callback: ProgressCallback | None) -> None:
         self._start, self._callback = start, callback

@@ -58,7 +58,7 @@ _READ_ATTEMPTS = 5
 
 
 class RecentlyUsed(Generic[K, V]):
-    """What this process used last, for all of its threads.
+    """The values that this process used last, for all of its threads.
 
     Args:
         most: The most to keep, by the sum of weights.
@@ -114,11 +114,6 @@ class SnapshotBlocks:
     blocks: Blocks
     planned: Blocks
 
-    @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot, or None if the table has none."""
-        return self.metadata.snapshot_id
-
 
 class ClusteredTable:
     """An Iceberg table under a cluster key.
@@ -162,11 +157,7 @@ class ClusteredTable:
 
     @cached_property
     def columns(self) -> Columns:
-        """The table's columns.
-
-        Raises:
-            UnsupportedTableError: Spark cannot read the table.
-        """
+        """The table's columns; raises UnsupportedTableError if Spark cannot read the table."""
         return self.iceberg.columns()
 
     @cached_property
@@ -176,17 +167,13 @@ class ClusteredTable:
         Raises:
             ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
         """
-        if self.cluster_by is not None:
-            given = self.cluster_by
-            parsed = given if isinstance(given, ClusterKey) else parse_cluster_key(given)
-            return parsed.check(self.columns)
-        key = table_cluster_key(self.iceberg)
+        key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
         if key is None:
             raise ClusterKeyError(
                 f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
                 "cluster_by"
             )
-        return key.check(self.columns)
+        return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
 
     @property
     def curve(self) -> Curve | None:
@@ -201,11 +188,7 @@ class ClusteredTable:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes in a full block, by the table's property.
-
-        Raises:
-            UnsupportedTableError: It is not a number of bytes; then no writer can write to the table.
-        """
+        """Bytes in a full block, by the table's property. No writer can write to a table where it is no number."""
         return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
 
     @property
@@ -254,12 +237,7 @@ class ClusteredTable:
         return self._snapshots
 
     def predicate(self, where: str) -> Predicate:
-        """Return a parsed predicate.
-
-        Raises:
-            PredicateError: It cannot choose blocks of this table.
-            OptionError: It is no text.
-        """
+        """Return a parsed predicate, or raise PredicateError if it cannot choose blocks of this table."""
         parse_predicate("where", where)
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
@@ -297,17 +275,10 @@ class ClusteredTable:
         return self._metadata[snapshot_id]
 
     def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:
-        """Return the blocks of a snapshot for the planner.
+        """Return the blocks of the current snapshot, or of an older one, for the planner.
 
-        The levels of an older snapshot's blocks are those that the table knows today: 0 if no live block has the
-        level any more.
-
-        Args:
-            where: A predicate; only blocks that may hold a matching row are eligible.
-            snapshot_id: An older snapshot; None is the current one.
-
-        Raises:
-            PredicateError: ``where`` cannot choose blocks.
+        Only those that may hold a row of the predicate ``where`` are eligible. The levels of an older snapshot's blocks
+        are those that the table knows today: 0 if no live block has the level any more.
         """
         predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)

@@ -50,11 +50,6 @@ class Balance:
     rewritten: int
     saved: int
 
-    @property
-    def loss(self) -> int | None:
-        """Bytes by which the cost is greater than the benefit, or None if it is not."""
-        return self.rewritten - self.saved if self.rewritten > self.saved else None
-
 
 @dataclass(frozen=True)
 class CostEstimate:
@@ -146,12 +141,7 @@ class ReclusterEstimate:
 class CostModel:
     """Estimates the cost of clustering a table by its key, or by some items of it.
 
-    The cost of keeping it so comes from the commits of the past week, which the planner replays.
-
-    Args:
-        table: The table. Its key may have more items than any key that is tried.
-        policy: The planner's policy.
-        now: The end of the week, by default now.
+    The cost of keeping it so comes from the commits of the past week until ``now``, which the planner replays.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
@@ -161,11 +151,7 @@ class CostModel:
 
     @classmethod
     def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
-        """Return the model of a table that is reclustered with some options, whose reads it follows from here on.
-
-        Raises:
-            ClusterKeyError, OptionError: Bad input.
-        """
+        """Return the model of a table that is reclustered with some options, whose reads it follows from here on."""
         table.reads.follow(options.reads)
         return cls(table, with_depth(table, options)[0].policy, now)
 
@@ -178,14 +164,7 @@ class CostModel:
         return Replay(self._table, self._week, self._policy)
 
     def recluster(self, where: str | None = None) -> ReclusterEstimate:
-        """Estimate a recluster until nothing is left to do, whatever its ``max_bytes``.
-
-        Args:
-            where: A predicate; only blocks that may hold a matching row are considered.
-
-        Raises:
-            PredicateError: It cannot choose blocks.
-        """
+        """Estimate a recluster of the blocks that ``where`` admits until nothing is left to do, without a budget."""
         table, snapshot = self._table, self._table.blocks(where)
         end = simulate_final(snapshot.planned, self._policy, rounds=MAX_ROUNDS)
         eligible = end.blocks.take(np.flatnonzero(~end.blocks.fixed))
@@ -205,9 +184,7 @@ class CostModel:
     def estimate(self, items: Sequence[int] | None = None, curve: Curve | None = None) -> CostEstimate:
         """Estimate the cost under the key of the items at these positions, or under the whole key.
 
-        Args:
-            items: The positions; None is the whole key.
-            curve: The curve that these items lie on, if they do.
+        ``curve`` is the curve that these items lie on, if they do.
         """
         table, metadata = self._table, self._table.metadata()
         if items is not None:
@@ -270,7 +247,7 @@ class CostModel:
         A table's first week says nothing of the next ones: its merges catch up, and save later.
         """
         balance = None if self._week.is_first else self.balance()
-        return None if balance is None else balance.loss
+        return balance.rewritten - balance.saved if balance and balance.rewritten > balance.saved else None
 
     def _bytes_per_day(self, table: ClusteredTable, items: Sequence[int] | None) -> tuple[int, int]:
         """Return the bytes that keeping the table clustered reads per day, least and most."""

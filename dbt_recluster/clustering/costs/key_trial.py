@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,15 +54,8 @@ class KeyCandidate:
         return self.skipped_then - self.skipped_now
 
 
-@dataclass(frozen=True, eq=False)
-class _Query:
-    """A query.
-
-    Attributes:
-        expression: What it asks for, in Iceberg's JSON.
-        weight: How often it runs, relative to the others.
-        opened: Blocks that it opens today, bool (blocks,).
-    """
+class _Query(NamedTuple):
+    """A query: its predicate in Iceberg's JSON, how often it runs, and the blocks that it opens today, bool (n,)."""
 
     expression: Any
     weight: float
@@ -87,7 +80,7 @@ class KeyTrial:
     ) -> None:
         self._table, self._names = table, [field.column for field in table.key.fields]
         self._metadata = table.metadata()
-        self._queries = [self._query(read) for read in reads]
+        self._queries = [self._query(read.text, read.weight) for read in reads]
         named: dict[str, list[Any]] = {name: [] for name in self._names}
         for query in self._queries:
             for term, values in literals(query.expression):
@@ -98,10 +91,11 @@ class KeyTrial:
         self.sampled = len(self._rows)
         self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
 
-    def _query(self, read: DeclaredRead) -> _Query:
-        iceberg, predicate = self._table.iceberg, self._table.predicate(read.text)
-        opened = predicate.may_match(iceberg, self._metadata)
-        return _Query(expression_json(iceberg, predicate), read.weight, opened)
+    def _query(self, text: str, weight: float) -> _Query:
+        iceberg, predicate = self._table.iceberg, self._table.predicate(text)
+        return _Query(
+            expression_json(iceberg, predicate), weight, predicate.may_match(iceberg, self._metadata)
+        )
 
     def curve(self, items: tuple[int, ...]) -> KeyCandidate:
         """Try a curve over the columns at these positions."""
@@ -120,11 +114,11 @@ class KeyTrial:
         cost = self._costs.estimate(items, curve)
         if cost.first_bytes:
             layout = self._rows.sorted_by(names, curve)
-            blocks, opened = len(layout), tuple(self._opened(layout, query) for query in queries)
+            blocks = len(layout.partition) + int(layout.unsampled.sum())
+            opened = tuple(self._opened(layout, query) for query in queries)
+        plain = tuple(str(self._table.key.fields[item]) for item in items)
         return KeyCandidate(
-            tuple(str(self._table.key.fields[item]) for item in items)
-            if curve is None
-            else (cost.cluster_key,),
+            plain if curve is None else (cost.cluster_key,),
             self._rows.columns[names[0]].distinct,
             blocks,
             skipped_now,
@@ -136,10 +130,9 @@ class KeyTrial:
 
     def _single_values(self, name: str) -> list[_Query]:
         examples = self._rows.columns[name].examples(_SINGLE_VALUES)
-        texts = [ranges_predicate(self._table.columns.types, {name: (value, value)}) for value in examples]
-        return [
-            self._query(DeclaredRead(text, count, is_query=False)) for text, count in Counter(texts).items()
-        ]
+        types = self._table.columns.types
+        texts = Counter(ranges_predicate(types, {name: (value, value)}) for value in examples)
+        return [self._query(text, count) for text, count in texts.items()]
 
     def _opened(self, blocks: SortedBlocks, query: _Query) -> int:
         """Return how many blocks of a full sort a query opens.

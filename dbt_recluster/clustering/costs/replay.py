@@ -31,67 +31,40 @@ _MERGED = -1
 
 
 class Week:
-    """The commits of a table in the past seven days, as far as its snapshots have them.
-
-    Args:
-        table: The table.
-        now: The end of the week, by default now.
+    """The commits of a table in the seven days until ``now``, as far as its snapshots have them.
 
     Attributes:
-        now: The end of the week.
-        entries: The commits, oldest first.
-        rounds: The rounds of reclustering among them.
+        rounds: The rounds of reclustering among them, oldest first.
+        changes: The commits of others that changed rows, except one that came on top of a snapshot that has expired.
+        loads: Those of them that brought new rows.
+        days: The days that the snapshots cover, from one to seven.
+        is_first: Whether the table's first snapshot, if it has not expired, is of this week.
+        parents: The parent of each snapshot.
+        loaded_bytes_per_day: Bytes of new rows per day.
+        written_bytes_per_day: Bytes of new blocks per day, also of those that hold rows of the blocks that they
+            replaced.
+        rewritten_bytes_per_day: Bytes that reclustering read per day.
     """
 
     def __init__(self, table: ClusteredTable, now: datetime | None = None) -> None:
         self.now = datetime.now(timezone.utc) if now is None else parse_moment("now", now)
         snapshots = table.snapshots()
-        self._first = snapshots[0].at if snapshots else self.now
         self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
-        self._first_parent = snapshots[0].parent if snapshots else None
-        self._since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
-        self.entries = [entry for entry in table_history(table, self._since) if entry.at <= self.now]
-        self.rounds = [entry for entry in self.entries if entry.is_recluster]
-
-    @cached_property
-    def days(self) -> float:
-        """The days that the snapshots cover, from one to seven."""
-        return min(float(DAYS), max(1.0, (self.now - self._first).total_seconds() / 86400))
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the table's first snapshot, if it has not expired, is of this week."""
-        return self._first_parent is None and self._first > self._since
-
-    @cached_property
-    def changes(self) -> list[HistoryEntry]:
-        """The commits of others that changed rows, except one that came on top of a snapshot that has expired."""
-        changes = [entry for entry in self.entries if entry.is_change]
-        if changes:
-            parent = self.parents[changes[0].snapshot_ids[0]]
+        since = self.now - min(timedelta(days=DAYS), self.now - _START_OF_TIME)
+        entries = [entry for entry in table_history(table, since) if entry.at <= self.now]
+        self.rounds = [entry for entry in entries if entry.is_recluster]
+        self.changes = [entry for entry in entries if entry.is_change]
+        if self.changes:
+            parent = self.parents[self.changes[0].snapshot_ids[0]]
             if parent is not None and parent not in self.parents:
-                return changes[1:]
-        return changes
-
-    @cached_property
-    def loads(self) -> list[HistoryEntry]:
-        """Those of them that brought new rows."""
-        return [entry for entry in self.changes if entry.rows_loaded]
-
-    @property
-    def loaded_bytes_per_day(self) -> int:
-        """Bytes of new rows per day."""
-        return round(sum(entry.bytes_loaded for entry in self.loads) / self.days)
-
-    @property
-    def written_bytes_per_day(self) -> int:
-        """Bytes of new blocks per day, also of those that hold rows of the blocks that they replaced."""
-        return round(sum(entry.bytes_out for entry in self.changes) / self.days)
-
-    @property
-    def rewritten_bytes_per_day(self) -> int:
-        """Bytes that reclustering read per day."""
-        return round(sum(entry.bytes_in for entry in self.rounds) / self.days)
+                del self.changes[0]
+        self.loads = [entry for entry in self.changes if entry.rows_loaded]
+        first = snapshots[0].at if snapshots else self.now
+        self.days = min(float(DAYS), max(1.0, (self.now - first) / timedelta(days=1)))
+        self.is_first = first > since and (not snapshots or snapshots[0].parent is None)
+        self.loaded_bytes_per_day = round(sum(entry.bytes_loaded for entry in self.loads) / self.days)
+        self.written_bytes_per_day = round(sum(entry.bytes_out for entry in self.changes) / self.days)
+        self.rewritten_bytes_per_day = round(sum(entry.bytes_in for entry in self.rounds) / self.days)
 
 
 class Replay:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +23,7 @@ from dbt_recluster.transforms import Transform
 SAMPLE_ROWS = 50_000
 
 
-@dataclass(frozen=True)
-class SortedBlocks:
+class SortedBlocks(NamedTuple):
     """The blocks of a full sort.
 
     Attributes:
@@ -37,10 +35,6 @@ class SortedBlocks:
     partition: IntArray
     unsampled: IntArray
     bounds: Callable[[str], ColumnBounds | None]
-
-    def __len__(self) -> int:
-        """Return how many blocks there are in all."""
-        return len(self.partition) + int(self.unsampled.sum())
 
 
 class SampledRows:
@@ -66,7 +60,12 @@ class SampledRows:
         sample, block = sample.filter(block.is_valid()), block.drop_null()
         self.partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
         self._partition = self.partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
-        self._rows, self._limit = self._sizes(table, block_rows)
+        # Of each partition, the rows that are not deleted, and the most in one of its blocks.
+        self._rows = self._total(metadata.rows)
+        full = self._rows * float(table.block_bytes) // np.maximum(self._total(metadata.bytes), 1)
+        self._limit = np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
+        if metadata.deleted_rows is not None:
+            self._rows -= self._total(metadata.deleted_rows)
         self._widths = {
             name: [bounds_width(table.iceberg, name, in_key=in_key) for in_key in (False, True)]
             for name in names
@@ -86,31 +85,20 @@ class SampledRows:
         """Return how many rows there are."""
         return len(self._partition)
 
-    def _sizes(self, table: ClusteredTable, block_rows: int) -> tuple[IntArray, IntArray]:
-        """Return the rows of each partition that are not deleted, and the most in one of its blocks."""
-        metadata = table.metadata()
-
-        def total(values: IntArray) -> IntArray:
-            return np.bincount(self.partition_of_block, values).astype(np.int64)
-
-        rows = total(metadata.rows)
-        full = rows * float(table.block_bytes) // np.maximum(total(metadata.bytes), 1)
-        if metadata.deleted_rows is not None:
-            rows -= total(metadata.deleted_rows)
-        return rows, np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
+    def _total(self, values: IntArray) -> IntArray:
+        """Return the sum of values of blocks in each partition."""
+        return np.bincount(self.partition_of_block, values).astype(np.int64)
 
     def curve(self, names: Sequence[str]) -> Curve:
         """Return the curve over some columns, by the values of their bounds."""
-        return Curve.of(self._values(names))
-
-    def _values(self, names: Sequence[str]) -> list[pa.Array]:
-        return [Transform().values(self.columns[name].values) for name in names]
+        return Curve.of([self.columns[name].bound_values for name in names])
 
     def sorted_by(self, names: Sequence[str], curve: Curve | None = None) -> SortedBlocks:
         """Return the blocks of a full sort by some columns, or along a curve, in the order of partition and key."""
         keys = [self.columns[name].order for name in names]
-        place = None if curve is None else curve.index(self._values(names))
-        if place is not None:
+        place = None
+        if curve is not None:
+            place = curve.index([self.columns[name].bound_values for name in names])
             keys.insert(0, place)
         order = np.lexsort([*keys[::-1], self._partition])
         partition = self._partition[order]
@@ -143,11 +131,7 @@ class SampledRows:
     ) -> IntArray:
         """Return where the blocks of a partition begin among its sorted, sampled rows, but the first one.
 
-        Args:
-            partition: The partition.
-            distinct: The first row of each distinct key, int64 (keys,).
-            sampled: The number of its sampled rows.
-            cells: The cells of a curve that begin with each of them, or None.
+        ``distinct`` has the first row of each distinct key, int64 (keys,).
         """
         rows, limit = int(self._rows[partition]), int(self._limit[partition])
         if rows <= limit:
@@ -169,7 +153,6 @@ class _Column:
         is_whole: Whether all rows are in the sample.
 
     Attributes:
-        values: The values of the rows, (rows,).
         order: The place of each row's value, int64 (rows,); NULL is before all places, NaN after them.
         distinct: Number of different values, NULL and NaN included.
     """
@@ -178,8 +161,8 @@ class _Column:
         self, values: pa.Array, kind: ValueType, literals: Iterable[Any], width: int | None, is_whole: bool
     ) -> None:
         self._kind, self._is_whole = kind, is_whole
-        self.values = values.cast(kind.arrow)
-        plain, is_nan = _plain(self.values)
+        self._values = values.cast(kind.arrow)
+        plain, is_nan = _plain(self._values)
         encoded = plain.dictionary_encode()
         known = encoded.dictionary.to_pylist()
         named = [value for literal in literals if (value := self._value(literal)) is not None]
@@ -197,6 +180,11 @@ class _Column:
         # The places that sampled values have.
         self._sampled = np.unique(self.order[self._valued])
         self.distinct = len(np.unique(self.order))
+
+    @property
+    def bound_values(self) -> pa.Array:
+        """The values of the rows as bounds have them, (rows,)."""
+        return Transform().values(self._values)
 
     def place(self, literal: Any) -> int | None:
         """Return the place of one of the literals or sampled values, or None if the column cannot hold it."""
@@ -218,18 +206,15 @@ class _Column:
         examples = []
         for row in rows[at.astype(np.int64)]:
             try:
-                examples.append(self.values[int(row)].as_py())
+                examples.append(self._values[int(row)].as_py())
             except (ValueError, OverflowError):  # a date beyond Python's
                 continue
         return examples
 
     def bounds(self, block: IntArray, blocks: int, cut_off: bool) -> ColumnBounds:
-        """Return the bounds that blocks of the sampled rows would record, as places.
+        """Return the bounds that n blocks of the sampled rows would record, as places.
 
-        Args:
-            block: The block of each row, int64 (rows,).
-            blocks: The number n of blocks.
-            cut_off: Whether bounds are cut off to the column's width.
+        ``block`` is the block of each row, int64 (rows,).
         """
         rows = np.bincount(block[self._valued], minlength=blocks)
         lower, upper = np.full(blocks, len(self._place_of)), np.full(blocks, -1)

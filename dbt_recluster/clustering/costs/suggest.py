@@ -133,10 +133,7 @@ def _tried_queries(
     named = queries if isinstance(queries, Mapping) else {}
     if queries and not named:
         counts = Counter(queries)
-        return {
-            query: DeclaredRead(_given(table, query), count, is_query=False)
-            for query, count in counts.items()
-        }, []
+        return {query: DeclaredRead(_given(table, query), count) for query, count in counts.items()}, []
     tried, left_out = {}, []
     for name, query in named.items():
         try:
@@ -145,14 +142,14 @@ def _tried_queries(
             left_out.append(f"{name}: {e}")
             continue
         if predicate:
-            tried[name] = DeclaredRead(predicate, is_query=False)
+            tried[name] = DeclaredRead(predicate)
     if not tried:
         weights: dict[str, float] = {}
         for read in table.reads.ranges:
             text = table.reads.predicate(read)
             weights[text] = weights.get(text, 0.0) + read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
-        tried = {text: DeclaredRead(text, weight, is_query=False) for text, weight in by_weight}
+        tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}
     if len(tried) > _MOST_QUERIES:
         left_out.append(f"{len(tried) - _MOST_QUERIES} of {len(tried)} queries: {_MOST_QUERIES} are tried")
     return dict(islice(tried.items(), _MOST_QUERIES)), left_out

@@ -54,27 +54,20 @@ class DeclaredRead:
     Attributes:
         text: A whole query, or a predicate on the table's columns.
         weight: How often the query runs in a day. Only costs depend on more than the ratio of weights.
-        is_query: Whether the text is a whole query; None decides by its first word.
+        is_query: Whether the text is a whole query.
     """
 
     text: str
     weight: float = 1.0
-    is_query: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.is_query is None:
-            object.__setattr__(self, "is_query", is_query(self.text))
+    is_query: bool = False
 
 
 def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...] | None:
-    """Parse the reads that a user declares.
+    """Read the reads that a user declares.
 
     Accepted are a query or a predicate, a list of them, and a list of mappings with ``query`` or ``where`` and with
     ``weight``, also as JSON text. ``even`` and an empty list mean that reads are even over the keys. None stands for
     the reads that the table records.
-
-    Raises:
-        OptionError: It is none of these, or too long.
     """
     if value is None:
         return None

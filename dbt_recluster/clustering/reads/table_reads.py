@@ -92,10 +92,6 @@ class Restricting(NamedTuple):
 class TableReads:
     """The reads of a table, which plans and metrics follow: those declared, or else those that the table records.
 
-    Args:
-        iceberg: The table.
-        columns: Returns its columns.
-
     Attributes:
         left_out: Warnings about declared reads that are left out.
     """
@@ -112,14 +108,9 @@ class TableReads:
         return RecordedReads.of(self._iceberg.properties)
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
-        """Have plans and metrics follow these reads.
+        """Have plans and metrics follow these reads; return warnings about those that are left out.
 
-        Args:
-            declared: None stands for the reads that the table's model declares, or else for those that the table
-                records.
-
-        Returns:
-            Warnings about reads that are left out.
+        None stands for the reads that the table's model declares, or else for those that the table records.
 
         Raises:
             OptionError: The property that records what the model declares is no list of reads.
@@ -186,8 +177,7 @@ class TableReads:
     def record_queries(self, queries: Mapping[str, str]) -> ImportedReads:
         """Record the ranges that the queries of a project read, in place of those recorded before.
 
-        Args:
-            queries: The compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
+        ``queries`` has the compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
         """
         new: list[ReadRange] = []
         scans, left_out = 0, []
@@ -290,11 +280,6 @@ class TableReads:
 
 class _LoggedReads:
     """The reads of a table among logged scans, one after the other: logs may hold millions.
-
-    Args:
-        name: The table's full name in the logs.
-        kinds: The types of its columns.
-        now: The time at which a read has its whole weight.
 
     Attributes:
         scans: Scans of the table so far.
