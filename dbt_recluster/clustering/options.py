@@ -94,13 +94,7 @@ def declared(kind: type) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class After:
-    """Changes since the last recluster, of which any is enough.
-
-    Attributes:
-        rows: Rows added and deleted.
-        commits: Commits of other writers that changed rows.
-        share: Rows added and deleted, as a share of the table's rows.
-    """
+    """Changes since the last recluster, any of which is enough: rows, commits of others, a share of the table's rows."""
 
     rows: float | None = None
     commits: float | None = None

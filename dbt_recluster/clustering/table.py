@@ -134,7 +134,7 @@ class ClusteredTable:
         self._attach(IcebergTable.load(spark, name), cluster_by)
 
     def _attach(self, iceberg: IcebergTable, cluster_by: ClusterBy | None) -> None:
-        self.iceberg = iceberg
+        self.iceberg, self.name = iceberg, iceberg.name
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._curve: Curve | None = None
@@ -149,11 +149,6 @@ class ClusteredTable:
         other._attach(self.iceberg, cluster_by)
         other.reads = self.reads
         return other
-
-    @property
-    def name(self) -> str:
-        """The identifier as the caller gave it."""
-        return self.iceberg.name
 
     @cached_property
     def columns(self) -> Columns:
