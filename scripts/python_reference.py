@@ -83,8 +83,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation, in its order, by the titles of their tables."""
     from dbt_recluster.clustering import history, result, table_maintenance
     from dbt_recluster.clustering.costs.cost_model import CostEstimate, ReclusterEstimate
-    from dbt_recluster.clustering.costs.key_trial import KeyCandidate
-    from dbt_recluster.clustering.costs.suggest import Suggestion
+    from dbt_recluster.clustering.costs.suggest import KeyCandidate, Suggestion
     from dbt_recluster.clustering.information import ReadInformation, ReadsInformation, table_information
     from dbt_recluster.clustering.reads.table_reads import ImportedReads
     from dbt_recluster.operations.runner import OPERATIONS

@@ -94,7 +94,7 @@ def declared(kind: type) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class After:
-    """Changes since the last recluster, any of which is enough: rows, commits of others, a share of the table's rows."""
+    """Changes since the last recluster, any of which is enough; ``share`` is rows as a share of the table's."""
 
     rows: float | None = None
     commits: float | None = None

@@ -11,7 +11,6 @@ from typing import Any
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
 from dbt_recluster.clustering.conditions import block_count, met_condition, record_changes
 from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
-from dbt_recluster.clustering.curve_planning import Rest, draw_curve
 from dbt_recluster.clustering.history import (
     ForeignRewrite,
     foreign_rewrites,
@@ -21,7 +20,7 @@ from dbt_recluster.clustering.history import (
     round_summary,
 )
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound
+from dbt_recluster.clustering.planned_round import PlannedRound, Rest, draw_curve
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
-from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
+from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width, literals, may_match
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
@@ -23,18 +23,18 @@ from dbt_recluster.transforms import Transform
 SAMPLE_ROWS = 50_000
 
 
-class SortedBlocks(NamedTuple):
-    """The blocks of a full sort.
+class Query(NamedTuple):
+    """A query of the table.
 
     Attributes:
-        partition: The partition of each block of which rows were sampled, int64 (n,).
-        unsampled: Blocks of the partitions of which no row was sampled, int64 (partitions,).
-        bounds: Returns what the n blocks record of a column, or None if they record no bounds of it.
+        expression: Its predicate in Iceberg's JSON.
+        weight: How often it runs, relative to the others.
+        opened: Blocks that it opens today, bool (blocks,).
     """
 
-    partition: IntArray
-    unsampled: IntArray
-    bounds: Callable[[str], ColumnBounds | None]
+    expression: Any
+    weight: float
+    opened: BoolArray
 
 
 class SampledRows:
@@ -47,19 +47,20 @@ class SampledRows:
 
     Attributes:
         columns: The columns of those that have bounds.
-        partition_of_block: The partition of each block of the table, counted from 0, int64 (blocks,).
     """
 
     def __init__(self, table: ClusteredTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
+        self._find = table.columns.find
         names = [name for name in named if name in kinds]
         rows = int(metadata.rows.sum())
         sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
         block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
         # Another commit may have come between.
         sample, block = sample.filter(block.is_valid()), block.drop_null()
-        self.partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
-        self._partition = self.partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
+        # Of each block of the table, counted from 0, and of each row.
+        self._partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
+        self._partition = self._partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
         # Of each partition, the rows that are not deleted, and the most in one of its blocks.
         self._rows = self._total(metadata.rows)
         full = self._rows * float(table.block_bytes) // np.maximum(self._total(metadata.bytes), 1)
@@ -87,14 +88,43 @@ class SampledRows:
 
     def _total(self, values: IntArray) -> IntArray:
         """Return the sum of values of blocks in each partition."""
-        return np.bincount(self.partition_of_block, values).astype(np.int64)
+        return np.bincount(self._partition_of_block, values).astype(np.int64)
 
     def curve(self, names: Sequence[str]) -> Curve:
         """Return the curve over some columns, by the values of their bounds."""
         return Curve.of([self.columns[name].bound_values for name in names])
 
-    def sorted_by(self, names: Sequence[str], curve: Curve | None = None) -> SortedBlocks:
-        """Return the blocks of a full sort by some columns, or along a curve, in the order of partition and key."""
+    def opened(
+        self, names: Sequence[str], curve: Curve | None, queries: Sequence[Query]
+    ) -> tuple[int, list[int]]:
+        """Return how many blocks a full sort by some columns, or along a curve, has, and how many each query opens.
+
+        A query opens none of a partition that it does not open today.
+        """
+        block, partition = self._sorted(names, curve)
+        is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
+        unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
+
+        @cache
+        def bounds(name: str) -> ColumnBounds | None:
+            width = self._widths[name][name in names] if name in self.columns else 0
+            return None if width == 0 else self.columns[name].bounds(block, len(partition), width is not None)
+
+        opened = []
+        for query in queries:
+            terms = {term: self._find(term) or term for term, _ in literals(query.expression)}
+            known = {term: own for term, name in terms.items() if (own := bounds(name)) is not None}
+            matches = may_match(query.expression, known, self._place, len(partition))
+            now = np.bincount(self._partition_of_block[query.opened], minlength=len(self._rows))
+            sampled = np.count_nonzero(matches & (now > 0)[partition])
+            opened.append(int(sampled + np.minimum(now, unsampled).sum()))
+        return len(partition) + int(unsampled.sum()), opened
+
+    def _place(self, term: str, value: Any) -> int | None:
+        return self.columns[self._find(term) or term].place(value)
+
+    def _sorted(self, names: Sequence[str], curve: Curve | None) -> tuple[IntArray, IntArray]:
+        """Cut rows that are sorted by partition and key: return the block of each, and the partition of each block."""
         keys = [self.columns[name].order for name in names]
         place = None
         if curve is not None:
@@ -113,18 +143,7 @@ class SampledRows:
             starts[begin + self._starts(int(partition[begin]), distinct, end - begin, cells)] = True
         block = np.empty(len(order), np.int64)
         block[order] = np.cumsum(starts) - 1
-        blocks = int(starts.sum())
-
-        @cache
-        def bounds(name: str) -> ColumnBounds | None:
-            if name not in self.columns:
-                return None
-            width = self._widths[name][name in names]
-            return None if width == 0 else self.columns[name].bounds(block, blocks, width is not None)
-
-        is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
-        unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
-        return SortedBlocks(partition[starts], unsampled, bounds)
+        return block, partition[starts]
 
     def _starts(
         self, partition: int, distinct: IntArray, sampled: int, cells: CellBorders | None

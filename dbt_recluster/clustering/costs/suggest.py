@@ -12,15 +12,19 @@ from dataclasses import asdict, dataclass, replace
 from itertools import combinations, islice, permutations
 from typing import Any
 
+import numpy as np
+
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.costs.cost_model import recorded_depth
-from dbt_recluster.clustering.costs.key_trial import KeyCandidate, KeyTrial
+from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth
+from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.read_properties import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_queries
+from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
+from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
+from dbt_recluster.iceberg.reads.metrics_evaluator import literals
 from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
 from dbt_recluster.iceberg.value_types import value_types
 
@@ -35,6 +39,39 @@ _DISSENT = 2
 _LONGEST_NAME = 60
 # Each of them costs a query of the table.
 _MOST_QUERIES = 20
+# Each of them is a scan that Iceberg plans.
+_SINGLE_VALUES = 5
+
+
+@dataclass(frozen=True)
+class KeyCandidate:
+    """A key and its effect on queries.
+
+    Attributes:
+        cluster_by: Its items, as users write them.
+        distinct: Distinct values of its first column in the sample.
+        blocks: Blocks of the table if it is sorted by this key; those of now if nothing would be rewritten.
+        skipped_now: Share of blocks that the queries skip today, 0 to 1, averaged over the queries.
+        skipped_then: Share of blocks that they would skip under this key.
+        opened: Blocks that each query would open under this key.
+        first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
+        bytes_per_day: Bytes that keeping it would read per day, least and most, likewise; None if the snapshots hold no
+            load of the past seven days.
+    """
+
+    cluster_by: tuple[str, ...]
+    distinct: int
+    blocks: int
+    skipped_now: float
+    skipped_then: float
+    opened: tuple[int, ...]
+    first_bytes: int
+    bytes_per_day: tuple[int, int] | None
+
+    @property
+    def gain(self) -> float:
+        """Share of blocks that would be skipped and are not skipped today."""
+        return self.skipped_then - self.skipped_now
 
 
 @dataclass(frozen=True)
@@ -233,3 +270,83 @@ def _key_columns(
         among = " among those that the queries name" if named else ""
         raise ClusterKeyError(f"{table.name} has no column to cluster by{among}")
     return columns[:_MOST_COLUMNS], tuple(not_tried)
+
+
+class KeyTrial:
+    """A sample of a table, on which keys are tried.
+
+    Args:
+        table: The table under the key of all columns that may be part of a key.
+        reads: Predicates of queries; without any, a few for single values of a key's first column.
+        options: The block size, and what the costs depend on.
+
+    Attributes:
+        sampled: Rows of the sample.
+        opened_now: Blocks that each query opens today.
+    """
+
+    def __init__(
+        self, table: ClusteredTable, reads: Sequence[DeclaredRead], options: ReclusterOptions
+    ) -> None:
+        self._table, self._names = table, [field.column for field in table.key.fields]
+        self._metadata = table.metadata()
+        self._queries = [self._query(read.text, read.weight) for read in reads]
+        named: dict[str, list[Any]] = {name: [] for name in self._names}
+        for query in self._queries:
+            for term, values in literals(query.expression):
+                if (name := table.columns.find(term)) is not None:
+                    named.setdefault(name, []).extend(values)
+        self._rows = SampledRows(table, named, options.block_rows)
+        self._costs = CostModel(table, options.policy)
+        self.sampled = len(self._rows)
+        self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
+
+    def _query(self, text: str, weight: float) -> Query:
+        iceberg, predicate = self._table.iceberg, self._table.predicate(text)
+        return Query(
+            expression_json(iceberg, predicate), weight, predicate.may_match(iceberg, self._metadata)
+        )
+
+    def curve(self, items: tuple[int, ...]) -> KeyCandidate:
+        """Try a curve over the columns at these positions."""
+        return self.candidate(items, self._rows.curve([self._names[item] for item in items]))
+
+    def candidate(self, items: tuple[int, ...], curve: Curve | None = None) -> KeyCandidate:
+        """Try the key of the columns at these positions, or a curve over them.
+
+        If nothing would be rewritten, the blocks of then are those of now.
+        """
+        names = tuple(self._names[item] for item in items)
+        queries = self._queries or self._single_values(names[0])
+        blocks = len(self._metadata)
+        now = opened = tuple(int(query.opened.sum()) for query in queries)
+        skipped_now = _skipped(queries, now, blocks)
+        cost = self._costs.estimate(items, curve)
+        if cost.first_bytes:
+            blocks, by_query = self._rows.opened(names, curve, queries)
+            opened = tuple(by_query)
+        plain = tuple(str(self._table.key.fields[item]) for item in items)
+        return KeyCandidate(
+            plain if curve is None else (cost.cluster_key,),
+            self._rows.columns[names[0]].distinct,
+            blocks,
+            skipped_now,
+            _skipped(queries, opened, blocks),
+            opened if self._queries else (),
+            cost.first_bytes,
+            cost.bytes_per_day if cost.loads or cost.rewrites else None,
+        )
+
+    def _single_values(self, name: str) -> list[Query]:
+        examples = self._rows.columns[name].examples(_SINGLE_VALUES)
+        types = self._table.columns.types
+        texts = Counter(ranges_predicate(types, {name: (value, value)}) for value in examples)
+        return [self._query(text, count) for text, count in texts.items()]
+
+
+def _skipped(queries: Sequence[Query], opened: Sequence[int], blocks: int) -> float:
+    """Return the share of blocks that queries skip on average."""
+    if not queries or not blocks:
+        return 0.0
+    mean = np.average(opened, weights=[query.weight for query in queries])
+    return round(1 - float(mean) / blocks, 4)
