@@ -187,15 +187,13 @@ class TableMaintenance:
                 (``gc.enabled``); or Iceberg fails.
         """
         with self._step("expire_snapshots"):
-            older_than = self._past(older_than)
+            danger = (
+                "a query that began before older_than may still read what would be deleted, so it must lie an hour "
+                "back at least"
+            )
+            older_than = self._past("expire_snapshots", older_than, LEAST_RETENTION, "" if force else danger)
             if retain_last is not None:
                 retain_last = parse_snapshot_count("retain_last", retain_last)
-            if older_than is not None and older_than > self._now - LEAST_RETENTION and not force:
-                raise MaintenanceError(
-                    f"expire_snapshots of {self._table.name}: a query that began before older_than may still read what "
-                    "would be deleted, so it must lie an hour back at least; force: true allows less"
-                )
-            self._check_files_are_its_own("expire_snapshots")
             snapshots = self._actions.expirable(older_than, retain_last)
             files, size = self._freed(snapshots)
             if (snapshots.count or snapshots.refs) and not dry_run:
@@ -230,21 +228,20 @@ class TableMaintenance:
                 read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
         """
         with self._step("remove_orphan_files"):
-            older_than = self._past(older_than)
-            least = self._now - LEAST_ORPHAN_AGE
-            if older_than is not None and older_than > least and not force:
-                raise MaintenanceError(
-                    f"remove_orphan_files of {self._table.name}: files that a writer has not committed yet look like "
-                    "orphans, so older_than must lie three days back at least; force: true allows less"
-                )
-            self._check_files_are_its_own("remove_orphan_files")
+            danger = (
+                "files that a writer has not committed yet look like orphans, so older_than must lie three days back "
+                "at least"
+            )
+            older_than = self._past(
+                "remove_orphan_files", older_than, LEAST_ORPHAN_AGE, "" if force else danger
+            )
             own = directories(self._table)
             if own is None:
                 raise MaintenanceError(
                     f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
                     "knows which files are its own"
                 )
-            before = older_than or least
+            before = older_than or self._now - LEAST_ORPHAN_AGE
             files: tuple[str, ...] = ()
             # Of another table there may be young files only, so whose they are is asked of files of any age.
             if unknown := sorted(self._actions.unknown_files(own, self._now)):
@@ -348,24 +345,25 @@ class TableMaintenance:
     def _now(self) -> datetime:
         return self._fixed_now or datetime.now(timezone.utc)
 
-    def _past(self, older_than: datetime | None) -> datetime | None:
-        if older_than is None:
-            return None
-        moment = parse_moment("older_than", older_than)
-        if moment > self._now:
+    def _past(
+        self, step: str, older_than: datetime | None, least_age: timedelta, danger: str
+    ) -> datetime | None:
+        """Check that files may go, and return the time before which; ``danger`` is what forbids less than the age."""
+        moment = None if older_than is None else parse_moment("older_than", older_than)
+        if moment is not None and moment > self._now:
             raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
+        if moment is not None and moment > self._now - least_age and danger:
+            raise MaintenanceError(f"{step} of {self._table.name}: {danger}; force: true allows less")
+        if not self._owns_files:
+            raise MaintenanceError(
+                f"{step} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
+                "tables. Set it to true if they do not"
+            )
         return moment
 
     @property
     def _owns_files(self) -> bool:
         return self._table.properties.get("gc.enabled", "true").lower() != "false"
-
-    def _check_files_are_its_own(self, what: str) -> None:
-        if not self._owns_files:
-            raise MaintenanceError(
-                f"{what} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
-                "tables. Set it to true if they do not"
-            )
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
