@@ -136,12 +136,8 @@ class ForeignRewrite:
     """A commit of another writer that merged blocks of ours: work that is undone, and done again.
 
     A nightly `rewrite_data_files`, or the compaction of a catalog's service, takes each file below three quarters of
-    its target size, whatever the cluster key, and puts it together with files from elsewhere along the key.
-
-    Attributes:
-        snapshot: Its snapshot.
-        blocks: Blocks in it that reclustering had written.
-        rows: Rows in them.
+    its target size, whatever the cluster key, and puts it together with files from elsewhere along the key. Only blocks
+    that reclustering had written count, and their rows.
     """
 
     snapshot: Snapshot

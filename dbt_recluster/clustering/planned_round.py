@@ -107,14 +107,7 @@ class _Merged(NamedTuple):
 class Rest:
     """The partitions of a table with a curve that are at rest, under the rules of this moment.
 
-    Args:
-        table: The table.
-        policy: The policy to plan with, without `max_bytes`.
-        where: A predicate that restricts the plan, or None.
-        blocks: The blocks to plan.
-
-    Attributes:
-        partitions: Codes of the partitions at rest, int64.
+    The policy has no `max_bytes`. ``partitions`` are the codes of those at rest, int64.
     """
 
     def __init__(

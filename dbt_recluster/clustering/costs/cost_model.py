@@ -40,12 +40,7 @@ _DEPTH_HOLDS = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Balance:
-    """The cost and the benefit of a table's reclustering, in bytes per day of the past week.
-
-    Attributes:
-        rewritten: Bytes that reclustering read.
-        saved: Bytes that reads did not open because of it.
-    """
+    """Bytes per day of the past week that reclustering rewrote, and that it saved reads from opening."""
 
     rewritten: int
     saved: int

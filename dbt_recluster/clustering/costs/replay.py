@@ -68,17 +68,10 @@ class Week:
 
 
 class Replay:
-    """The changes of a week, from the blocks that the first of them came on top of.
+    """The changes of a week, the last ones if there are many, from the blocks that the first of them came on top of.
 
-    The blocks are read once, with the bounds of all items of the table's key.
-
-    Args:
-        table: The table. Its key may have more items than any key that is tried.
-        week: The week.
-        policy: The planner's policy.
-
-    Attributes:
-        changes: The changes that are replayed: the last ones, if there are many.
+    The blocks are read once, with the bounds of all items of the table's key, which may be more than those of any key
+    that is tried.
     """
 
     def __init__(self, table: ClusteredTable, week: Week, policy: Policy) -> None:

@@ -279,10 +279,6 @@ class KeyTrial:
         table: The table under the key of all columns that may be part of a key.
         reads: Predicates of queries; without any, a few for single values of a key's first column.
         options: The block size, and what the costs depend on.
-
-    Attributes:
-        sampled: Rows of the sample.
-        opened_now: Blocks that each query opens today.
     """
 
     def __init__(

@@ -279,21 +279,16 @@ class TableReads:
 
 
 class _LoggedReads:
-    """The reads of a table among logged scans, one after the other: logs may hold millions.
-
-    Attributes:
-        scans: Scans of the table so far.
-        ranges: Ranges that they restrict columns to.
-        first: When the first query of any table began.
-        last: When the last query of this table began, or None.
-        namesakes: Tables of the same name in other catalogs.
-    """
+    """The reads of a table among logged scans, one after the other: logs may hold millions."""
 
     def __init__(self, name: str, kinds: Mapping[str, ValueType], now: datetime) -> None:
         self._name, self._kinds, self._now = name.lower(), kinds, now
+        # So far, and the ranges that they restrict columns to.
         self.scans = self.ranges = 0
+        # When the first query of any table began, and the last one of this.
         self.first = now
         self.last: datetime | None = None
+        # Tables of the same name in other catalogs.
         self.namesakes: set[str] = set()
 
     def ranges_of(self, scans: Iterable[LoggedScan]) -> Iterator[ReadRange]:
