@@ -283,9 +283,9 @@ class _LoggedReads:
 
     def __init__(self, name: str, kinds: Mapping[str, ValueType], now: datetime) -> None:
         self._name, self._kinds, self._now = name.lower(), kinds, now
-        # So far, and the ranges that they restrict columns to.
+        # Scans of the table so far, and the ranges that they restrict columns to.
         self.scans = self.ranges = 0
-        # When the first query of any table began, and the last one of this.
+        # When the first query of any table began, and the last one of this table.
         self.first = now
         self.last: datetime | None = None
         # Tables of the same name in other catalogs.
