@@ -74,8 +74,8 @@ def load(
     spark: Any, options: argparse.Namespace, source: Path, depth: Any, times: float
 ) -> tuple[int, float, list[float]]:
     """Load a table and recluster it; return bytes rewritten, bytes wasted, and the thresholds chosen."""
+    from dbt_recluster.clustering.information import daily_wasted_bytes
     from dbt_recluster.clustering.options import ReclusterOptions
-    from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
     from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
     from dbt_recluster.maintenance import ClusteredTable

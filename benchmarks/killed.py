@@ -107,7 +107,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def merge(directory: str) -> None:
     """Recluster the table; say when its merge begins and when it has ended."""
-    from dbt_recluster.clustering.progress import Progress
+    from dbt_recluster.clustering.result import Progress
     from dbt_recluster.maintenance import recluster
 
     spark = open_session(Path(directory), of_directory())

@@ -246,7 +246,7 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
     """Whether the event log of the queries gives the reads that their SQL gives, each as often as it was run."""
     from datetime import datetime, timezone
 
-    from dbt_recluster.clustering.reads.recorded import RecordedReads
+    from dbt_recluster.clustering.reads.read_properties import RecordedReads
     from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
     table = ClusteredTable(spark, "db.default", KEY)

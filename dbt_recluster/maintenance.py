@@ -23,15 +23,18 @@ from typing import TYPE_CHECKING, Any, cast
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import HistoryEntry, table_history
-from dbt_recluster.clustering.information import count_blocks_opened, table_information
+from dbt_recluster.clustering.information import (
+    ReadsInformation,
+    count_blocks_opened,
+    reads_information,
+    table_information,
+)
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
-from dbt_recluster.clustering.progress import Progress, ProgressCallback
-from dbt_recluster.clustering.reads.declared import parse_reads
-from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.reads.read_properties import parse_reads
 from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData, report_data
-from dbt_recluster.clustering.result import ReclusterResult, Round
+from dbt_recluster.clustering.result import Progress, ProgressCallback, ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import (

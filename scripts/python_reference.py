@@ -85,10 +85,9 @@ def figures() -> str:
 def _answers() -> dict[str, list[tuple[str, str]]]:
     """Return the figures of each operation by the titles of their tables: what its function is declared to return."""
     from dbt_recluster.clustering.costs.cost_model import ReclusterEstimate
-    from dbt_recluster.clustering.costs.key_trial import KeyCandidate
+    from dbt_recluster.clustering.costs.suggest import KeyCandidate
     from dbt_recluster.clustering.history import HistoryEntry
-    from dbt_recluster.clustering.information import table_information
-    from dbt_recluster.clustering.reads.reads_information import ReadInformation
+    from dbt_recluster.clustering.information import ReadInformation, table_information
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation

@@ -145,7 +145,7 @@ def _argument_row(argument: Any) -> tuple[str, str, str]:
 
 def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
-    from dbt_recluster.clustering.history import PREFIX, RoundSummary
+    from dbt_recluster.clustering.history import PREFIX, round_summary
     from dbt_recluster.iceberg.iceberg_table import LOADED_AT
     from dbt_recluster.table_properties import PROPERTIES
 
@@ -155,7 +155,7 @@ def properties() -> str:
     ]
     summary = [
         (names.replace("`", f"`{PREFIX}", 1).replace(", `", f", `{PREFIX}"), meaning)
-        for names, meaning in entries(RoundSummary)
+        for names, meaning in entries(round_summary, "Returns")
     ]
     summary.append((f"`{PREFIX}level`", "The level of the blocks that the snapshot adds."))
     loaded_at = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
-from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions

@@ -11,11 +11,10 @@ reads the whole table.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -23,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from dbt_recluster import table_properties
+from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable, RecentlyUsed
+from dbt_recluster.clustering.values import digest
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
@@ -68,13 +69,9 @@ class Checkpoint:
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
-        """Return the partitions that have changed since the checkpoint, and those in which it leaves something to do.
+        """Return the partitions that have changed until a snapshot, and those in which something was left to do.
 
-        Args:
-            snapshot_id: The snapshot to check.
-
-        Returns:
-            None if the whole table has to be read.
+        None stands for the whole table.
         """
         for since, partitions in self._earlier(snapshot_id):
             changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
@@ -85,7 +82,7 @@ class Checkpoint:
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
         if snapshot_id is not None and self._is_whole and self._still_holds():
-            _REMEMBERED.put(_digest(self._rules), snapshot_id)
+            _REMEMBERED.put(digest(self._rules), snapshot_id)
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is to be done outside the partitions of a plan's sets."""
@@ -111,7 +108,7 @@ class Checkpoint:
         if not self._still_holds():
             return NO_CHECKPOINT
         checkpoint = {
-            "rules": _digest(self._rules_of(after)),
+            "rules": digest(self._rules_of(after)),
             "planned": planned,
             "committed": list(committed),
         }
@@ -122,7 +119,7 @@ class Checkpoint:
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
-        rules = _digest(self._rules)
+        rules = digest(self._rules)
         remembered = _REMEMBERED.get(rules)
         if remembered is not None:
             yield remembered, ()
@@ -160,11 +157,7 @@ class Checkpoint:
             "version": _version(),
             "table": iceberg.uuid,
             "key": str(self._table.key),
-            "curve": {
-                name: text
-                for name, text in properties.items()
-                if name.startswith(table_properties.CURVE_PREFIX)
-            },
+            "curve": curve_properties(properties),
             "reads": repr(self._table.key_reads),
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
@@ -174,57 +167,32 @@ class Checkpoint:
         }
 
 
-@dataclass(frozen=True)
-class NothingToDo:
-    """What a check of the changed partitions says of a table.
+def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
+    """Plan the partitions that have changed since the checkpoint; return why there is nothing to do.
 
-    Attributes:
-        reason: Why there is nothing to do.
-        blocks: Blocks of the table, read or not.
-    """
-
-    reason: str
-    blocks: int
-
-
-def check_changes(table: ClusteredTable, policy: Policy) -> NothingToDo | None:
-    """Plan the partitions that have changed since the checkpoint.
-
-    Returns:
-        None if there may be something to do, and the whole table has to be read.
+    None means that there may be something to do, and that the whole table has to be read.
     """
     try:
-        return _check_changes(table, policy)
+        snapshot = table.iceberg.current_snapshot()
+        if snapshot is None or snapshot.count("total-data-files") is None:
+            return None
+        checkpoint = Checkpoint(table, policy)
+        changed = checkpoint.changed(snapshot.id)
+        if changed is None:
+            return None
+        reason = "nothing has changed since the last check of the table"
+        if len(changed):
+            planned = plan(table.blocks_among(changed, snapshot.id), checkpoint.policy)
+            if planned.block_sets or planned.limited:
+                return None
+            partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
+            reason = f"{planned.reason} in the {partitions} changed since the last check of the table"
+        checkpoint.remember(snapshot.id)
     except Exception:
         # A check of the whole table fails too, or does better.
         logger.debug("%s: the partitions that changed could not be read", table.name, exc_info=True)
         return None
-
-
-def _check_changes(table: ClusteredTable, policy: Policy) -> NothingToDo | None:
-    snapshot = table.iceberg.current_snapshot()
-    if snapshot is None:
-        return None
-    blocks = snapshot.count("total-data-files")
-    if blocks is None:
-        return None
-    checkpoint = Checkpoint(table, policy)
-    changed = checkpoint.changed(snapshot.id)
-    if changed is None:
-        return None
-    reason = "nothing has changed since the last check of the table"
-    if len(changed):
-        planned = plan(table.blocks_among(changed, snapshot.id), checkpoint.policy)
-        if planned.block_sets or planned.limited:
-            return None
-        partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
-        reason = f"{planned.reason} in the {partitions} changed since the last check of the table"
-    checkpoint.remember(snapshot.id)
-    return NothingToDo(reason, blocks)
-
-
-def _digest(rules: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+    return reason
 
 
 @cache

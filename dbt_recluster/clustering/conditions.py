@@ -1,121 +1,164 @@
-"""The conditions under which a build is followed by a recluster. Without any, it always is.
+"""Whether the conditions of a recluster after a build are met.
 
-They are the patent's claims 1 to 5: amount and frequency of changes since the last recluster, an example query that has
-become slow, and pruning that has become worse.
+What has changed since the last recluster counts also in snapshots that have expired: a build that is not followed by a
+recluster records, in a property of the table, what it has counted and up to which snapshot. The commit of a recluster
+removes the property. So a snapshot may expire as soon as one build has counted it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
-from dbt_recluster.clustering.values import parse_number
-from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.reads.query_scans import is_query
+from dbt_recluster import table_properties
+from dbt_recluster.clustering.history import is_of_round, rows_before
+from dbt_recluster.clustering.information import reads_information
+from dbt_recluster.clustering.options import After, ReclusterOptions, When
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.iceberg.metadata.scan import file_paths
+from dbt_recluster.iceberg.reads.query_scans import run_query, scan_predicates
+
+NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
+
+
+def met_condition(table: ClusteredTable, options: ReclusterOptions) -> tuple[bool, str]:
+    """Return whether any condition of a recluster is met, and which; or why none is."""
+    missed = []
+    # One after the other, because a later one may run a query.
+    for is_met, text in chain(_after(table, options.after), *(_when(table, when) for when in options.when)):
+        if is_met:
+            return True, text
+        missed.append(text)
+    return False, f"no condition met: {', '.join(missed) or 'the table is empty'}"
+
+
+def block_count(table: ClusteredTable) -> int:
+    """Return how many blocks a table has, as its snapshot says."""
+    current = table.iceberg.current_snapshot()
+    return (current.count("total-data-files") or 0) if current else 0
+
+
+def _after(table: ClusteredTable, after: After | None) -> Iterator[tuple[bool, str]]:
+    if after is None:
+        return
+    changes = known_changes(table)
+    rows = changes.rows
+    current = table.iceberg.current_snapshot()
+    share = rows / max(1, (current.count("total-records") or 0) if current else 0)
+    if after.rows is not None:
+        yield rows >= after.rows, f"{rows:,} of {after.rows:,.0f} rows changed"
+    if after.commits is not None:
+        yield changes.commits >= after.commits, f"{changes.commits} of {math.ceil(after.commits)} commits"
+    if after.share is not None:
+        yield share >= after.share, f"{share:.1%} of {after.share:.1%} of the rows changed"
+
+
+def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
+    if when.skipped is not None:
+        share = reads_information(table).share_skipped
+        if share is None:
+            yield False, "no reads of the key are known"
+        else:
+            yield share < when.skipped, f"reads skip {share:.1%} of the blocks, {when.skipped:.1%} wanted"
+        return
+    assert when.query is not None
+    snapshot_id = table.iceberg.snapshot_id
+    if when.opens is not None and snapshot_id is not None:
+        scans = [predicate.expression for predicate in scan_predicates(table.iceberg, when.query)]
+        if not scans:
+            raise PredicateError(f"the example query of recluster_when does not read {table.name}")
+        opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in scans)
+        limit = when.opens if when.opens >= 1 else when.opens * block_count(table)
+        yield opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted"
+    if when.seconds is not None:
+        took = run_query(table.iceberg, when.query)
+        yield took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted"
 
 
 @dataclass(frozen=True)
-class After:
-    """Changes since the last recluster, of which any is enough.
+class Changes:
+    """Changes since the last recluster.
 
     Attributes:
         rows: Rows added and deleted.
         commits: Commits of other writers that changed rows.
-        share: Rows added and deleted, as a share of the table's rows.
+        snapshot: The snapshot up to which they are counted; None if there is none.
+        total: The table's rows in it.
     """
 
-    rows: float | None = None
-    commits: float | None = None
-    share: float | None = None
+    rows: int = 0
+    commits: int = 0
+    snapshot: int | None = None
+    total: int = 0
 
+    @classmethod
+    def parse(cls, text: str | None) -> Changes | None:
+        """Read the property; None if there is none, or a malformed one."""
+        try:
+            changes = cls(**json.loads(text or "null"))
+        except (ValueError, TypeError, RecursionError):
+            return None
+        return changes if all(type(value) is int for value in asdict(changes).values()) else None
 
-@dataclass(frozen=True)
-class When:
-    """A query that has become worse, or all known ones.
-
-    Attributes:
-        query: An example query.
-        opens: Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
-        seconds: Time that it takes, more of which is too much. The query is run.
-        skipped: Share of the table's blocks that reads skip, less of which is too little.
-    """
-
-    query: str | None = None
-    opens: float | None = None
-    seconds: float | None = None
-    skipped: float | None = None
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """All conditions of a model, of which any is enough."""
-
-    after: After | None = None
-    when: tuple[When, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return self.after is not None or bool(self.when)
-
-
-def parse_after(name: str, value: Any) -> After:
-    """Read a mapping with ``rows``, ``commits`` or ``share``, each a number above 0.
-
-    Raises:
-        OptionError: It is none.
-    """
-    if isinstance(value, After):
-        return value
-    after = After(**_numbers(name, value, After, "{commits: 5}"))
-    if after.share is not None and after.share > 1:
-        raise OptionError(f"{name}: share must be at most 1, not {after.share:g}")
-    return after
-
-
-def parse_when(name: str, value: Any) -> tuple[When, ...]:
-    """Read a mapping with ``query`` and ``opens`` or ``seconds``, or with ``skipped``, or a list of them.
-
-    Raises:
-        OptionError: It is none.
-    """
-    if value == ():
-        return ()
-    items = [value] if isinstance(value, Mapping) else value
-    if not isinstance(items, Sequence) or isinstance(items, str) or not items:
-        raise OptionError(
-            f"{name} must be a mapping such as {{skipped: 0.9}}, or a list of them, not {value!r:.40}"
+    def plus(self, snapshots: Sequence[Snapshot]) -> Changes:
+        """Return these changes and those of the snapshots that follow."""
+        if not snapshots:
+            return self
+        rows = [count for snapshot in snapshots if (count := _changed_rows(snapshot))]
+        last = snapshots[-1]
+        return Changes(
+            self.rows + sum(rows), self.commits + len(rows), last.id, last.count("total-records") or 0
         )
-    return tuple(_parse_when(name, item) for item in items)
 
 
-def _parse_when(name: str, value: Any) -> When:
-    if isinstance(value, When):
-        return value
-    query = value.get("query") if isinstance(value, Mapping) else None
-    rest = {k: v for k, v in value.items() if k != "query"} if isinstance(value, Mapping) else value
-    example = "{skipped: 0.9}, or {query: 'select ...', opens: 40}"
-    numbers = _numbers(name, rest, When, example)
-    when = When(query, **{key: numbers.get(key) for key in ("opens", "seconds", "skipped")})
-    if when.skipped is not None and (query is not None or when.skipped > 1 or len(numbers) > 1):
-        raise OptionError(f"{name}: skipped is a share of at most 1, and stands alone: {{skipped: 0.9}}")
-    if when.skipped is None and (not isinstance(query, str) or not is_query(query)):
-        raise OptionError(
-            f"{name}: opens and seconds need a query that begins with select or with, not {query!r:.40}"
-        )
-    return when
+def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:
+    """Count the changes since the last recluster.
+
+    Args:
+        snapshots: The current snapshot and its ancestors that have not expired, oldest first.
+        recorded: What was counted before. It is passed over if a recluster followed it.
+    """
+    last_recluster = max((i for i, s in enumerate(snapshots) if is_of_round(s)), default=-1)
+    if recorded is None:
+        return Changes().plus(snapshots[last_recluster + 1 :])
+    counted = max((i for i, s in enumerate(snapshots) if s.id == recorded.snapshot), default=-1)
+    if counted > last_recluster:
+        return recorded.plus(snapshots[counted + 1 :])
+    if last_recluster >= 0:
+        return Changes().plus(snapshots[last_recluster + 1 :])
+    return _with_unseen(recorded, snapshots).plus(snapshots)
 
 
-def _numbers(name: str, value: Any, kind: type, example: str) -> dict[str, float]:
-    known = [f.name for f in fields(kind) if f.name != "query"]
-    if not isinstance(value, Mapping) or not value:
-        raise OptionError(
-            f"{name} must be a mapping with {' or '.join(known)}, such as {example}, not {value!r:.40}"
-        )
-    if unknown := sorted(set(map(str, value)) - set(known)):
-        raise OptionError(f"{name} has {', '.join(known)}, and no {unknown[0]!r}")
-    numbers = {str(key): parse_number(given) for key, given in value.items()}
-    for key, number in numbers.items():
-        if number is None or number <= 0:
-            raise OptionError(f"{name}: {key} must be a number above 0, not {value[key]!r:.40}")
-    return {key: number for key, number in numbers.items() if number is not None}
+def known_changes(table: ClusteredTable) -> Changes:
+    """Return the changes of a table since its last recluster."""
+    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES))
+    return changes_since_recluster(table.snapshots(), recorded)
+
+
+def record_changes(table: ClusteredTable) -> None:
+    """Record what has changed since the last recluster, if anything has since it was last recorded."""
+    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES)) or Changes()
+    changes = known_changes(table)
+    if (changes.rows, changes.commits) != (recorded.rows, recorded.commits):
+        table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
+
+
+def _with_unseen(recorded: Changes, snapshots: Sequence[Snapshot]) -> Changes:
+    """Add what came and expired unseen, on balance; or what a replacement of the table has dropped."""
+    if not snapshots:
+        return recorded
+    rows = abs(rows_before(snapshots) - recorded.total)
+    is_commit = rows > 0 and snapshots[0].parent is not None
+    return replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
+
+
+def _changed_rows(snapshot: Snapshot) -> int:
+    if snapshot.operation == "replace":
+        return 0
+    names = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+    return sum(snapshot.count(name) or 0 for name in names)

@@ -1,4 +1,4 @@
-"""The boundaries of a curve: drawn from a sample of rows, and kept in a property of the table for each column.
+"""The curve of a table: its boundaries, kept in a property for each column, and blocks along it.
 
 Any value between two parts cuts there as well as another. So the shortest one is kept: the number with most trailing
 zero bits, the shortest prefix. What is lost, malformed or of another key or type counts as not recorded, which costs
@@ -8,78 +8,124 @@ work and never rows.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from io import BytesIO
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.curve import BITS, Curve
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.planner.curves import Boxes, curve_of_bounds, extents_along_curve, loads_as_runs
 from dbt_recluster.transforms import EXACT
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 # Characters of a property; a Hive metastore may hold 4,000.
 LONGEST = 3_900
-_SAMPLE_ROWS = 50_000
 # Bytes of a property that was tampered with, unpacked.
 _MOST_UNPACKED = 1 << 22
+# Bits of a number in one: a decimal has 256, and one for its sign.
+_MOST_BITS = 260
 _COUNT = (1 << BITS) - 1
-_TYPES = {
-    str(kind): kind
-    for kind in (
-        pa.bool_(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.date32(),
-        pa.string(),
-        pa.binary(),
-    )
+_ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
+_TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
+# The whole numbers that stand for values of a type.
+_STORED = {
+    pa.bool_(): pa.int8(),
+    pa.date32(): pa.int32(),
+    pa.float32(): pa.int32(),
+    pa.float64(): pa.int64(),
 }
 
+Bounds = tuple[list[pa.Array], list[pa.Array], list[BoolArray], IntArray]
 
-def sampled_curve(table: IcebergTable, key: ClusterKey, rows: int) -> Curve | None:
-    """Draw boundaries from a sample of rows, or return None if there are none.
+
+def bounds_along_curve(key: ClusterKey, curve: Curve | None, blocks: BlockMetadata, run: IntArray) -> Bounds:
+    """Return the bounds and runs of n blocks for the planner: the leading columns, then an interval of the curve.
+
+    Blocks of a run follow one another along the curve where they have one value of the leading columns. So do those of
+    a load, if their bounds show that it came sorted along the curve.
 
     Args:
-        table: The table.
-        key: A key with a curve, checked.
-        rows: Rows of the table.
+        key: A key with a curve.
+        curve: The table's curve; None, or one of other types, is drawn from the bounds.
+        blocks: The blocks, with the bounds of all columns of the key.
+        run: int64 (n,), positive where known.
+
+    Returns:
+        Lower bounds, upper bounds and where the latter are unknown, for each leading column and the place on the curve;
+        and the runs, int64 (n,).
     """
-    if not rows:
-        return None
-    sample = table.sample([field.column for field in key.on_curve], rows, _SAMPLE_ROWS)
-    columns = [
-        field.transform.values(_decodable(sample.column(f"column_{number}").combine_chunks()))
-        for number, field in enumerate(key.on_curve)
-    ]
-    return Curve.of(columns)
+    leading = len(key.leading)
+    lower, upper, unbounded = blocks.lower[:leading], blocks.upper[:leading], blocks.unbounded[:leading]
+    curve = curve_over(curve, key, blocks)
+    first, last = Boxes.of(curve, *curve_columns(key, blocks))
+    group, is_one = _groups(blocks.partition, lower, upper, unbounded)
+    is_load = is_one & (run <= 0) & (blocks.added_by > 0)
+    if is_load.any():
+        place = np.flatnonzero(is_load)
+        loads = _numbered(group[place], blocks.added_by[place])
+        of_load = loads_as_runs(
+            [rank[place] for rank in first], [rank[place] for rank in last], loads, curve.bits
+        )
+        run = run.copy()
+        run[place] = np.where(of_load > 0, blocks.added_by[place], run[place])
+    known = np.where(is_one & (run > 0), _numbered(group, run), 0)
+    begin, end = extents_along_curve(first, last, known, curve.bits)
+    none = np.zeros(len(begin), np.bool_)
+    return [*lower, pa.array(begin)], [*upper, pa.array(end)], [*unbounded, none], run
 
 
-def _decodable(column: pa.Array) -> pa.Array:
-    """Return a column with NULL for text that is not UTF-8: no property can hold it."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return pa.array(map(_text, column.cast(pa.binary()).to_pylist()), column.type)
-    return column
+def curve_over(curve: Curve | None, key: ClusterKey, blocks: BlockMetadata) -> Curve:
+    """Return a table's curve, or one that is drawn from the blocks' bounds if it is None or of other types."""
+    if curve is not None and is_curve_of(curve, key, blocks):
+        return curve
+    return curve_of_bounds(*curve_columns(key, blocks), blocks.rows)
 
 
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+def is_curve_of(curve: Curve, key: ClusterKey, blocks: BlockMetadata) -> bool:
+    """Whether the boundaries of a curve are of the types that the blocks' bounds have."""
+    lower, _, _ = curve_columns(key, blocks)
+    return [ends.type for ends in curve.boundaries] == [column.type for column in lower]
+
+
+def curve_columns(
+    key: ClusterKey, blocks: BlockMetadata
+) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
+    """Return the bounds of the curve's columns, and where upper ones are unknown."""
+    leading = len(key.leading)
+    return blocks.lower[leading:], blocks.upper[leading:], blocks.unbounded[leading:]
+
+
+def _groups(
+    partition: IntArray, lower: Sequence[pa.Array], upper: Sequence[pa.Array], unbounded: Sequence[BoolArray]
+) -> tuple[IntArray, BoolArray]:
+    """Number the partitions and values of leading columns, int64 (n,); and where there is one value, bool (n,)."""
+    group, is_one = partition, np.ones(len(partition), np.bool_)
+    for low, high, unknown in zip(lower, upper, unbounded, strict=True):
+        both = pa.concat_arrays([low, high.cast(low.type)]).dictionary_encode(null_encoding="encode")
+        codes = np.asarray(both.indices.to_numpy(zero_copy_only=False), np.int64)
+        is_one &= (codes[: len(low)] == codes[len(low) :]) & ~unknown
+        group = _numbered(group, codes[: len(low)])
+    return group, is_one
+
+
+def _numbered(left: IntArray, right: IntArray) -> IntArray:
+    """Number the pairs of two arrays from 1: int64 (n,)."""
+    pairs = np.stack([left, right], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64) + 1
+
+
+def curve_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a table's properties that record curves."""
+    return {name: text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)}
 
 
 def as_properties(key: ClusterKey, curve: Curve) -> dict[str, str]:
@@ -103,20 +149,18 @@ def _name(field: KeyField) -> str:
 
 def _encoded(field: KeyField, boundaries: pa.Array) -> str:
     """Return the text of boundaries, as exactly as it fits into `LONGEST` characters."""
-    kind = boundaries.type
-    pack = _packed_texts if pa.types.is_string(kind) or pa.types.is_binary(kind) else _packed_numbers
+    facts = {"item": str(field), "type": str(boundaries.type)}
+    pack = _packed_texts if _is_text(boundaries.type) else _packed_numbers
     for bits in range(BITS, 0, -1):
         # Boundaries that repeat take no room; then parts are fewer.
         step = 1 << (BITS - bits)
         kept = np.maximum((np.arange(_COUNT) + 1) // step * step - 1, step - 1)
         for extra in (2, 0):
             data = zlib.compress(pack(boundaries.take(pa.array(kept)), extra), 9)
-            text = json.dumps(
-                {"item": str(field), "type": str(kind), "boundaries": base64.b64encode(data).decode()}
-            )
+            text = json.dumps({**facts, "boundaries": base64.b64encode(data).decode()})
             if len(text) <= LONGEST:
                 return text
-    return json.dumps({"item": str(field), "type": str(kind)})
+    return json.dumps(facts)
 
 
 def _decoded(field: KeyField, text: str) -> pa.Array | None:
@@ -124,27 +168,19 @@ def _decoded(field: KeyField, text: str) -> pa.Array | None:
         recorded = json.loads(text)
         if recorded["item"] != str(field):
             return None
-        unpacker = zlib.decompressobj()
-        data = unpacker.decompress(base64.b64decode(recorded["boundaries"], validate=True), _MOST_UNPACKED)
+        compressed = base64.b64decode(recorded["boundaries"], validate=True)
+        data = BytesIO(zlib.decompressobj().decompress(compressed, _MOST_UNPACKED))
         kind = _TYPES.get(recorded["type"]) or _decimal_type(recorded["type"])
-        unpack = (
-            _unpacked_texts if pa.types.is_string(kind) or pa.types.is_binary(kind) else _unpacked_numbers
-        )
-        boundaries = unpack(data, kind)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-        RecursionError,
-        zlib.error,
-    ):
+        boundaries = _unpacked_texts(data, kind) if _is_text(kind) else _unpacked_numbers(data, kind)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
-    except (binascii.Error, ArithmeticError, pa.ArrowException):
+    except (zlib.error, pa.ArrowException):
         return None
-    return boundaries if len(boundaries) == _COUNT else None
+    return None if data.read() else boundaries
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _decimal_type(text: str) -> pa.DataType:
@@ -176,8 +212,9 @@ def _packed_numbers(boundaries: pa.Array, extra: int) -> bytes:
     return bytes([zeros]) + b"".join(map(_varint, [abs(steps[0]) * 2 + (steps[0] < 0), *steps[1:]]))
 
 
-def _unpacked_numbers(data: bytes, kind: pa.DataType) -> pa.Array:
-    zeros, (first, *steps) = data[0], _varints(data[1:])
+def _unpacked_numbers(data: BytesIO, kind: pa.DataType) -> pa.Array:
+    (zeros,) = data.read(1)
+    first, *steps = (_read_varint(data) for _ in range(_COUNT))
     first = -(first >> 1) if first & 1 else first >> 1
     return _of_integers([number << zeros for number in accumulate([first, *steps])], kind)
 
@@ -201,22 +238,20 @@ def _packed_texts(boundaries: pa.Array, extra: int) -> bytes:
     return data
 
 
-def _unpacked_texts(data: bytes, kind: pa.DataType) -> pa.Array:
-    ends, last, at = [], b"", 0
-    while at < len(data):
-        shared, at = _varint_at(data, at)
-        length, at = _varint_at(data, at)
-        last = last[:shared] + data[at : at + length]
-        at += length
+def _unpacked_texts(data: BytesIO, kind: pa.DataType) -> pa.Array:
+    ends, last = [], b""
+    for _ in range(_COUNT):
+        shared, length = _read_varint(data), _read_varint(data)
+        last = last[:shared] + data.read(length)
         ends.append(last)
-    if sorted(ends) != ends or len(ends) != _COUNT:
+    if sorted(ends) != ends:
         raise ValueError("boundaries ascend")
     return pa.array([end.decode() if pa.types.is_string(kind) else end for end in ends], kind)
 
 
 def _shared(left: Any, right: Any) -> int:
     """Return how many characters, or bytes, two values have in common at their start."""
-    differing: Iterator[int] = (n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
+    differing = (n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     return next(differing, min(len(left), len(right)))
 
 
@@ -225,34 +260,24 @@ def _as_integers(values: pa.Array) -> list[int]:
     kind = values.type
     if pa.types.is_decimal(kind):
         return [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
+    stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        return list(map(_of_float(kind), (values.to_numpy() + 0.0).view(_bits(kind)).tolist()))
-    return [int(number) for number in values.cast(_plain(kind)).to_pylist()]
+        return list(_in_order((values.to_numpy() + 0.0).view(stored.to_pandas_dtype())).tolist())
+    return list(values.cast(stored).to_pylist())
 
 
 def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
         return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in numbers], kind)
+    stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        bits = np.array(list(map(_of_float(kind), numbers)), _bits(kind))
-        return pa.array(bits.view(np.float32 if kind == pa.float32() else np.float64), kind)
-    return pa.array(numbers, _plain(kind)).cast(kind)
+        return pa.array(_in_order(np.array(numbers, stored.to_pandas_dtype()))).view(kind)
+    return pa.array(numbers, stored).cast(kind)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_boolean(kind):
-        return pa.int8()
-    return pa.int32() if pa.types.is_date32(kind) else kind
-
-
-def _bits(kind: pa.DataType) -> type[np.signedinteger[Any]]:
-    return np.int32 if kind == pa.float32() else np.int64
-
-
-def _of_float(kind: pa.DataType) -> Callable[[int], int]:
-    """Return the function between the bits of numbers and whole numbers in their order; it is its own inverse."""
-    magnitude = (1 << (31 if kind == pa.float32() else 63)) - 1
-    return lambda bits: bits if bits >= 0 else bits ^ magnitude
+def _in_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the bits of numbers as whole numbers in their order, or these as the bits."""
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
 def _varint(number: int) -> bytes:
@@ -263,18 +288,11 @@ def _varint(number: int) -> bytes:
     return bytes([*data, number])
 
 
-def _varint_at(data: bytes, at: int) -> tuple[int, int]:
-    number, shift = 0, 0
-    while True:
-        byte = data[at]
+def _read_varint(data: BytesIO) -> int:
+    number = 0
+    for shift in range(0, _MOST_BITS, 7):
+        (byte,) = data.read(1)
         number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
         if byte < 128:
-            return number, at
-
-
-def _varints(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        number, at = _varint_at(data, at)
-        yield number
+            return number
+    raise ValueError("no boundary is that large")

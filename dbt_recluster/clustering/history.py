@@ -5,21 +5,34 @@ Every reader of the table can read it. It goes back as far as snapshots are kept
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_moment
+from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.iceberg.recorded_levels import level_properties
+from dbt_recluster.iceberg.replaced_blocks import commits, reclustered_rows_removed
 from dbt_recluster.planner import clustering_information
 
+logger = logging.getLogger(__name__)
+
 PREFIX = "recluster."
+
+_OURS = re.compile(r"(?:^\{|, )recluster\.")
+# The last snapshot that a warning was about, in the property that records the checkpoint.
+_WARNED = "warned"
+# The driver holds an object for each block that a rewrite removed in memory; of more, nothing is said.
+_MOST_REMOVED = 100_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +54,7 @@ class HistoryEntry:
         rows_loaded: Rows of another writer's commit that are new: those that it added, less those of the blocks that it
             replaced, which a merge, an update or a delete by copy-on-write writes again. Only a commit that replaces
             partitions says of itself that all its rows are new.
-        rows_undone: Rows of blocks that reclustering had written, and that another writer's rewrite merged
-            (:mod:`dbt_recluster.clustering.foreign_rewrites`).
+        rows_undone: Rows of blocks that reclustering had written, and that another writer's rewrite merged.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         depth_before: Average depth when the round was planned.
@@ -95,14 +107,13 @@ class HistoryEntry:
         return {**asdict(self), "at": self.at.isoformat(timespec="milliseconds")}
 
 
-@dataclass(frozen=True)
-class RoundSummary:
-    """The figures that a round writes into the summaries of its snapshots.
+def round_summary(**figures: Any) -> dict[str, str]:
+    """Return what a round writes into the summaries of its snapshots, of figures that are not None.
 
     All snapshots of a round carry the figures of the whole round, so that those which survive an expiry tell all of
     them.
 
-    Attributes:
+    Returns:
         sets: Block sets merged.
         blocks_in, blocks_out: Blocks removed and added.
         bytes_in, bytes_out: Their bytes.
@@ -116,26 +127,22 @@ class RoundSummary:
         where: The predicate that restricted the recluster, if any.
         round: A random id that all snapshots of the round share.
     """
+    figures["round"] = uuid.uuid4().hex[:12]
+    return {f"{PREFIX}{name}": str(value) for name, value in figures.items() if value is not None}
 
-    sets: int
-    blocks_in: int
-    blocks_out: int
-    bytes_in: int
-    bytes_out: int
+
+@dataclass(frozen=True)
+class ForeignRewrite:
+    """A commit of another writer that merged blocks of ours: work that is undone, and done again.
+
+    A nightly `rewrite_data_files`, or the compaction of a catalog's service, takes each file below three quarters of
+    its target size, whatever the cluster key, and puts it together with files from elsewhere along the key. Only blocks
+    that reclustering had written count, and their rows.
+    """
+
+    snapshot: Snapshot
+    blocks: int
     rows: int
-    trigger: str
-    cluster_by: str
-    depth_before: float
-    depth_expected: float
-    seconds: float
-    conflicts: int
-    where: str | None = None
-    round: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
-
-    def as_properties(self) -> dict[str, str]:
-        """Return the entries of a snapshot summary."""
-        facts = {name: value for name, value in asdict(self).items() if value is not None}
-        return {f"{PREFIX}{name}": str(value) for name, value in facts.items()}
 
 
 def table_history(table: ClusteredTable, since: datetime | None = None) -> list[HistoryEntry]:
@@ -146,11 +153,23 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
         since: Omit older entries; they still count for the write amplification.
     """
     snapshots = table.snapshots()
-    entries = _with_amplification(_entries(snapshots), _rows_before(snapshots))
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
-    entries = [replace(entry, rows_undone=undone.get(entry.snapshot_ids[0], 0)) for entry in entries]
     start = None if since is None else parse_moment("since", since)
-    return [entry for entry in _with_depths(table, entries) if start is None or entry.at >= start]
+    rewritten, loaded = 0, rows_before(snapshots)
+    entries = _entries(snapshots)
+    result = []
+    for entry, following in zip(entries, [*entries[1:], None], strict=False):
+        rewritten += entry.rows_in if entry.is_recluster else 0
+        loaded += entry.rows_loaded
+        facts: dict[str, Any] = {
+            "rows_undone": undone.get(entry.snapshot_ids[0], 0),
+            "write_amplification": round(rewritten / loaded, 4) if loaded else 0.0,
+        }
+        measured = _measured_depth(table, entry, following) if entry.is_recluster else None
+        if measured is not None:
+            facts |= {"depth_after": measured, "depth_after_is": "measured"}
+        result.append(replace(entry, **facts))
+    return [entry for entry in result if start is None or entry.at >= start]
 
 
 def rewrite_speed(table: ClusteredTable) -> float | None:
@@ -160,49 +179,58 @@ def rewrite_speed(table: ClusteredTable) -> float | None:
     return sum(entry.bytes_in for entry in rounds) / seconds if seconds else None
 
 
+def is_of_round(snapshot: Snapshot) -> bool:
+    """Whether a snapshot is of a round of reclustering."""
+    return f"{PREFIX}sets" in snapshot.summary
+
+
 def _entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
     """Return one entry for each round and one for every other commit."""
-    entries = []
-    for round_id, group in groupby(
-        snapshots, key=lambda snapshot: snapshot.summary.get(f"{PREFIX}round", snapshot.id)
-    ):
-        members = list(group)
-        is_round = isinstance(round_id, str) or f"{PREFIX}sets" in members[-1].summary
-        entries.append(_round(members) if is_round else _other_commit(members[0]))
-    return entries
+    groups = groupby(snapshots, key=lambda snapshot: snapshot.summary.get(f"{PREFIX}round", snapshot.id))
+    members = ((round_id, list(group)) for round_id, group in groups)
+    return [
+        _round(group) if isinstance(round_id, str) or is_of_round(group[-1]) else _other_commit(group[0])
+        for round_id, group in members
+    ]
 
 
 def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     last = members[-1]
-    facts = {
-        name.removeprefix(PREFIX): value for name, value in last.summary.items() if name.startswith(PREFIX)
-    }
-    count, decimal = _reader(facts, int, 0), _reader(facts, float, None)
+    counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
+    counts: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
+    texts = {name: last.summary.get(f"{PREFIX}{name}") for name in ("trigger", "cluster_by", "where")}
+    depth_before, expected, seconds = (
+        parse_number(last.summary.get(f"{PREFIX}{name}"))
+        for name in ("depth_before", "depth_expected", "seconds")
+    )
+    rows = last.count(f"{PREFIX}rows") or 0
     return HistoryEntry(
         at=last.at,
         snapshot_ids=tuple(member.id for member in members),
         kind="recluster",
-        by=facts.get("trigger", ""),
-        cluster_by=facts.get("cluster_by"),
-        where=facts.get("where"),
-        levels=tuple(sorted({_reader(member.summary, int, 0)(f"{PREFIX}level") for member in members})),
-        sets=count("sets"),
-        blocks_in=count("blocks_in"),
-        blocks_out=count("blocks_out"),
-        bytes_in=count("bytes_in"),
-        bytes_out=count("bytes_out"),
-        rows_in=count("rows"),
-        rows_out=count("rows"),
-        seconds=decimal("seconds"),
-        conflicts=count("conflicts"),
-        depth_before=decimal("depth_before"),
-        depth_after=decimal("depth_expected"),
-        depth_after_is="expected" if "depth_expected" in facts else None,
+        by=texts["trigger"] or "",
+        cluster_by=texts["cluster_by"],
+        where=texts["where"],
+        levels=tuple(sorted({member.count(f"{PREFIX}level") or 0 for member in members})),
+        rows_in=rows,
+        rows_out=rows,
+        seconds=seconds,
+        depth_before=depth_before,
+        depth_after=expected,
+        depth_after_is=None if expected is None else "expected",
+        **counts,
     )
 
 
 def _other_commit(snapshot: Snapshot) -> HistoryEntry:
-    count = _reader(snapshot.summary, int, 0)
+    def count(name: str) -> int:
+        return snapshot.count(name) or 0
+
+    # The rows of a removed block that its delete files deleted are not written again.
+    replaced = max(0, count("deleted-records") - count("removed-position-deletes"))
+    if snapshot.summary.get("replace-partitions") == "true":
+        replaced = 0
+    loaded = 0 if snapshot.operation == "replace" else max(0, count("added-records") - replaced)
     return HistoryEntry(
         at=snapshot.at,
         snapshot_ids=(snapshot.id,),
@@ -214,74 +242,27 @@ def _other_commit(snapshot: Snapshot) -> HistoryEntry:
         bytes_out=count("added-files-size"),
         rows_in=count("deleted-records"),
         rows_out=count("added-records"),
-        rows_loaded=_rows_loaded(snapshot, count),
+        rows_loaded=loaded,
     )
 
 
-def _rows_loaded(snapshot: Snapshot, count: Any) -> int:
-    """Return the rows of a commit that are new, as far as its summary tells."""
-    if snapshot.operation == "replace":
-        return 0
-    added = int(count("added-records"))
-    if snapshot.summary.get("replace-partitions") == "true":
-        return added
-    # The rows of a removed block that its delete files deleted are not written again.
-    replaced = max(0, int(count("deleted-records")) - int(count("removed-position-deletes")))
-    return max(0, added - replaced)
-
-
-def _reader(facts: Mapping[str, str], kind: Any, default: Any) -> Any:
-    """Return a function that reads a number of a summary, or the default if it is missing or malformed."""
-
-    def read(name: str) -> Any:
-        try:
-            return kind(facts.get(name, default))
-        except (TypeError, ValueError):
-            return default
-
-    return read
-
-
-def _rows_before(snapshots: Sequence[Snapshot]) -> int:
+def rows_before(snapshots: Sequence[Snapshot]) -> int:
     """Return the rows that the table had before its oldest remaining snapshot."""
     if not snapshots:
         return 0
-    count = _reader(snapshots[0].summary, int, 0)
-    return int(max(0, count("total-records") - count("added-records") + count("deleted-records")))
+    total, added, deleted = (
+        snapshots[0].count(f"{name}-records") or 0 for name in ("total", "added", "deleted")
+    )
+    return max(0, total - added + deleted)
 
 
-def _with_amplification(entries: Sequence[HistoryEntry], rows_before: int) -> list[HistoryEntry]:
-    rewritten, loaded = 0, rows_before
-    result = []
-    for entry in entries:
-        if entry.is_recluster:
-            rewritten += entry.rows_in
-        loaded += entry.rows_loaded
-        amplification = round(rewritten / loaded, 4) if loaded else 0.0
-        result.append(replace(entry, write_amplification=amplification))
-    return result
-
-
-def _with_depths(table: ClusteredTable, entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """Replace the expected depth after a round by the measured one, where a later round or the table has it."""
-    result = list(entries)
-    for place, entry in enumerate(result):
-        if not entry.is_recluster:
-            continue
-        measured = None
-        if place + 1 == len(result):
-            measured = _depth_now(table, entry)
-        else:
-            following = result[place + 1]
-            same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
-            if following.is_recluster and same_measure:
-                measured = following.depth_before
-        if measured is not None:
-            result[place] = replace(entry, depth_after=measured, depth_after_is="measured")
-    return result
-
-
-def _depth_now(table: ClusteredTable, entry: HistoryEntry) -> float | None:
+def _measured_depth(
+    table: ClusteredTable, entry: HistoryEntry, following: HistoryEntry | None
+) -> float | None:
+    """Return the depth after a round as the next round or, after the last one, the table has it; or None."""
+    if following is not None:
+        is_same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
+        return following.depth_before if following.is_recluster and is_same_measure else None
     try:
         if entry.cluster_by is not None:
             table = _under_recorded_key(table, entry.cluster_by)
@@ -298,3 +279,70 @@ def _under_recorded_key(table: ClusteredTable, cluster_by: str) -> ClusteredTabl
     except ReclusterError:
         pass  # it has no sort order any more
     return table.under(cluster_by)
+
+
+def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[ForeignRewrite]:
+    """Return the rewrites of other writers that merged blocks of ours, oldest first, as far as snapshots are kept.
+
+    A commit that removes no blocks is none, nor one that writes each block anew by itself, as one that applies deletes
+    may.
+
+    Args:
+        table: The table.
+        only_new: Return only those since the last recluster, and since the last one that was warned of.
+    """
+    warned = _recorded_checkpoint(table).get(_WARNED)
+    rewrites, rounds, is_new = [], [], True
+    for commit in commits(table.iceberg):
+        is_ours = _OURS.search(commit.summary) is not None
+        if is_ours:
+            rounds.append(commit.sequence)
+        is_new = is_new and not is_ours and commit.snapshot_id != warned
+        is_replacement = commit.operation == "replace" and "deleted-data-files=" in commit.summary
+        if is_replacement and not is_ours and (is_new or not only_new):
+            rewrites.append(commit.snapshot_id)
+    if not rounds and not level_properties(table.iceberg.properties):
+        return []  # nothing is ours
+    snapshots = filter(None, map(table.iceberg.snapshot, reversed(rewrites)))
+    return [rewrite for snapshot in snapshots if (rewrite := _foreign_rewrite(table, snapshot, rounds))]
+
+
+def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
+    """Record that rewrites were warned of, if there are any; the commit of a recluster records it without that."""
+    if rewrites:
+        recorded = {**_recorded_checkpoint(table), _WARNED: rewrites[-1].snapshot.id}
+        table.iceberg.set_property(table_properties.CHECKPOINT, json.dumps(recorded))
+
+
+def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
+    """Return what each rewrite cost, and what to switch off."""
+    return [
+        f"{rewrite.snapshot.summary.get('engine-name', 'another writer')} merged {rewrite.blocks:,} blocks with "
+        f"{rewrite.rows:,} rows that reclustering had written, in snapshot {rewrite.snapshot.id} of "
+        f"{rewrite.snapshot.at:%Y-%m-%d %H:%M} UTC. "
+        "Leave this table out of rewrite_data_files, or switch off its compaction by S3 Tables, AWS Glue, R2 or Amoro "
+        '(self-optimizing.enabled=false): "Who else writes to the table" in the documentation has the commands'
+        for rewrite in rewrites
+    ]
+
+
+def _foreign_rewrite(
+    table: ClusteredTable, snapshot: Snapshot, rounds: Collection[int]
+) -> ForeignRewrite | None:
+    added, removed = (snapshot.count(f"{name}-data-files") or 0 for name in ("added", "deleted"))
+    if added >= removed or removed > _MOST_REMOVED:
+        return None
+    try:
+        blocks, rows = reclustered_rows_removed(table.iceberg, snapshot, rounds)
+    except Exception:  # such as manifests that are gone; the caller has other work to do
+        logger.debug("%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True)
+        return None
+    return ForeignRewrite(snapshot, blocks, rows) if blocks else None
+
+
+def _recorded_checkpoint(table: ClusteredTable) -> dict[str, object]:
+    try:
+        recorded = json.loads(table.iceberg.properties.get(table_properties.CHECKPOINT, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return recorded if isinstance(recorded, dict) else {}

@@ -1,18 +1,21 @@
-"""How well a table is clustered, by its own key or any other."""
+"""How well a table is clustered, by its own key or any other, and the blocks that each of its reads opens."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dbt_recluster.clustering.curve_blocks import curve_columns, curve_over
-from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
+import numpy as np
+
+from dbt_recluster.clustering.curve_boundaries import curve_columns, curve_over
+from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.reads.reads_information import reads_information
+from dbt_recluster.clustering.reads.read_properties import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
-from dbt_recluster.planner import curve_information
-from dbt_recluster.planner.curve_reads import curve_groups
+from dbt_recluster.planner import ReadCosts, curve_information, read_costs
+from dbt_recluster.planner.curve_reads import Bounds, curve_groups, curve_read_costs
 
 
 def table_information(
@@ -70,19 +73,15 @@ def table_information(
 def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> dict[str, Any]:
     """Return what reads of the columns of a curve open, now and in the table sorted at once."""
     key, rows = table.key, int(blocks.rows.sum())
+    if rows:
+        block_rows = min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum())))
+    full = max(1, block_rows)
+    group = curve_groups(blocks.partition, blocks.lower[: len(key.leading)], blocks.rows, full)
     curve = curve_over(table.curve, key, blocks)
-    full = (
-        min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum()))) if rows else block_rows
-    )
-    group = curve_groups(blocks.partition, blocks.lower[: len(key.leading)], blocks.rows, max(1, full))
-    information = curve_information(
-        curve, *curve_columns(key, blocks), blocks.rows, max(1, full), group
-    ).as_dict()
-    by_column = {
-        name: dict(zip(map(str, key.on_curve), information[name], strict=True))
-        for name in ("point_blocks", "sorted_point_blocks")
-    }
-    return {**information, **by_column}
+    information = curve_information(curve, *curve_columns(key, blocks), blocks.rows, full, group).as_dict()
+    for name in ("point_blocks", "sorted_point_blocks"):
+        information[name] = dict(zip(map(str, key.on_curve), information[name], strict=True))
+    return information
 
 
 def count_blocks_opened(table: ClusteredTable, where: str) -> int:
@@ -94,3 +93,130 @@ def count_blocks_opened(table: ClusteredTable, where: str) -> int:
     predicate = table.predicate(where)
     snapshot_id = table.iceberg.snapshot_id
     return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))
+
+
+@dataclass(frozen=True)
+class ReadInformation:
+    """A read.
+
+    Attributes:
+        source: ``declared`` or ``recorded``.
+        imported_from: Where a recorded read was imported from, ``project`` or ``event log``; None for a declared one.
+        weight: How often the query runs, relative to the others.
+        columns: The least and the greatest value that it reads of each column; None where the range is open.
+        blocks: Blocks that its range of the key opens, or None if it does not restrict the key.
+        blocks_wasted: Those of them that it would not open in a sorted table, estimated, or None.
+        bytes: Bytes of the blocks, or None.
+        bytes_wasted: Bytes of those wasted, or None.
+    """
+
+    source: str
+    imported_from: str | None
+    weight: float
+    columns: dict[str, list[Any]]
+    blocks: int | None = None
+    blocks_wasted: float | None = None
+    bytes: int | None = None
+    bytes_wasted: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadsInformation:
+    """All reads of a table, the most frequent first.
+
+    Attributes:
+        table: The table.
+        cluster_key: Its key.
+        blocks: Its blocks.
+        share_wasted: Share of the blocks that reads waste, by their weight; None if no read restricts the key.
+        share_skipped: Share of the table's blocks that reads skip, by their weight; None if no read restricts the key.
+        reads: The reads.
+        left_out: Declared reads that cannot be understood, a line for each.
+    """
+
+    table: str
+    cluster_key: str
+    blocks: int
+    share_wasted: float | None
+    share_skipped: float | None
+    reads: list[ReadInformation] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, those of reads too."""
+        return asdict(self)
+
+
+def reads_information(table: ClusteredTable) -> ReadsInformation:
+    """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned.
+
+    Under a key with a curve, a read opens the blocks whose bounds of every column of the key meet its range.
+    """
+    metadata = table.current_blocks().metadata
+    costs = _costs(table, metadata)
+    of_key = [] if costs is None else table.reads.restricting(table.key).ranges
+    opened = [_information(read, costs, place) for place, read in enumerate(of_key)]
+    known = set(map(id, of_key))
+    others = [_information(read) for read in table.reads.ranges if id(read) not in known]
+    wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
+    total = sum(read.weight * (read.blocks or 0) for read in opened)
+    possible = sum(read.weight for read in opened) * len(metadata)
+    return ReadsInformation(
+        table.name,
+        str(table.key),
+        len(metadata),
+        round(wasted / total, 4) if total else None,
+        round(1 - total / possible, 4) if possible else None,
+        sorted([*opened, *others], key=lambda read: -read.weight),
+        list(table.reads.left_out),
+    )
+
+
+def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[float, float]:
+    """Return the bytes that the reads of a table waste each day.
+
+    Args:
+        table: The table.
+        metadata: The blocks that they open.
+
+    Returns:
+        The bytes, and the bytes for each unit of depth above 1; under a key with a curve, those that they open in a
+        table sorted at once.
+    """
+    costs, recorded = _costs(table, metadata), table.reads.recorded
+    if costs is None or not len(metadata):
+        return 0.0, 0.0
+    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
+    return float(daily @ costs.bytes_wasted), float(daily @ costs.bytes_per_depth)
+
+
+def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
+    """Return what the reads that restrict the key open, in their order; None if there are none."""
+    key, reads = table.key, table.reads.restricting(table.key).reads
+    if reads is None:
+        return None
+    bounds = Bounds(metadata.lower, metadata.upper, metadata.unbounded)
+    if not key.curve:
+        return read_costs(
+            bounds.lower, bounds.upper, metadata.bytes, reads, metadata.partition, bounds.unbounded
+        )
+    if not len(metadata):
+        return None
+    leading = metadata.lower[: len(key.leading)]
+    group = curve_groups(metadata.partition, leading, metadata.rows, metadata.rows.mean())
+    curve = curve_over(table.curve, key, metadata)
+    return curve_read_costs(curve, bounds, metadata.rows, metadata.bytes, reads, group)
+
+
+def _information(read: ReadRange, costs: ReadCosts | None = None, place: int = 0) -> ReadInformation:
+    columns = {column: list(ends) for column, ends in read.columns.items()}
+    information = ReadInformation(read.source, read.imported_from, read.weight, columns)
+    if costs is None:
+        return information
+    return replace(
+        information,
+        blocks=int(costs.opened[place]),
+        blocks_wasted=round(float(costs.wasted[place]), 2),
+        bytes=int(costs.bytes[place]),
+        bytes_wasted=round(float(costs.bytes_wasted[place])),
+    )

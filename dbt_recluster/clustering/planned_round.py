@@ -1,41 +1,225 @@
-"""A round that is planned and not yet merged: the checkpoint, the blocks, and the plan."""
+"""A round that is planned and not yet merged: the checkpoint, the blocks, the plan, and where plans come to rest.
+
+Where the interval of a block on a curve ends is an estimate, so a merge may leave a partition as deep as it was. A
+commit therefore records how deep each partition was before it. If it is no less deep afterwards and holds the same
+blocks, it is left alone until others arrive. So every merge but one lowers the depth, and each partition comes to rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster import table_properties
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbt_recluster.clustering.condition_checks import NO_CHANGES
-from dbt_recluster.clustering.curve_planning import Rest
+from dbt_recluster.clustering.conditions import NO_CHANGES
+from dbt_recluster.clustering.curve_boundaries import (
+    as_properties,
+    curve_columns,
+    curve_properties,
+    is_curve_of,
+    recorded_curve,
+)
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
+from dbt_recluster.clustering.values import digest
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
-from dbt_recluster.planner import Plan, Policy
+from dbt_recluster.planner import Blocks, Plan, Policy
+from dbt_recluster.planner.arrays import FloatArray
+from dbt_recluster.planner.curves import renewed
 from dbt_recluster.planner.simulation import simulate
+
+# Characters of the property; a Hive metastore may hold 4,000.
+_LONGEST = 3_900
+_SAMPLE_ROWS = 50_000
+
+
+def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
+    """Draw the boundaries of a table's curve if there are none, or if rows have moved away from them.
+
+    Returns:
+        The properties that record them; empty if there is nothing to draw.
+    """
+    key, curve = table.key, table.curve
+    if not key.curve:
+        return {}
+    if curve is not None and is_curve_of(curve, key, blocks):
+        drawn = renewed(curve, *curve_columns(key, blocks), blocks.rows)
+    else:
+        drawn = _sampled_curve(table, int(blocks.rows.sum()))
+    if drawn is None:
+        return {}
+    properties = as_properties(key, drawn)
+    table.curve = recorded_curve(properties, key) or drawn
+    return properties
+
+
+def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
+    """Draw boundaries from a sample of a table's rows, or return None if there are none."""
+    if not rows:
+        return None
+    fields = table.key.on_curve
+    sample = table.iceberg.sample([field.column for field in fields], rows, _SAMPLE_ROWS)
+    columns = [
+        field.transform.values(_decodable(sample.column(f"column_{number}").combine_chunks()))
+        for number, field in enumerate(fields)
+    ]
+    return Curve.of(columns)
+
+
+def _decodable(column: pa.Array) -> pa.Array:
+    """Return a column with NULL for text that is not UTF-8: no property can hold it."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array(map(_text, column.cast(pa.binary()).to_pylist()), column.type)
+    return column
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class _Merged(NamedTuple):
+    """A partition after a merge: the name of a new block in it, its depth before, and how many blocks it has."""
+
+    name: str
+    depth: float
+    blocks: int
+
+
+class Rest:
+    """The partitions of a table with a curve that are at rest, under the rules of this moment.
+
+    The policy has no `max_bytes`. ``partitions`` are the codes of those at rest, int64.
+    """
+
+    def __init__(
+        self, table: ClusteredTable, policy: Policy, where: str | None, blocks: SnapshotBlocks
+    ) -> None:
+        self._table, self._policy, self._where, self._blocks = table, policy, where, blocks
+        self._at_rest: dict[int, _Merged] = {}
+        if table.key.curve and len(blocks.planned):
+            self._depth = _depths(blocks.planned, policy)
+            self._at_rest = self._unchanged(self._recorded())
+        self.partitions: IntArray = np.array(sorted(self._at_rest), np.int64)
+
+    def blocks(self) -> Blocks:
+        """Return the blocks for the planner; those at rest are fixed."""
+        planned = self._blocks.planned
+        if not len(self.partitions):
+            return planned
+        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, self.partitions))
+
+    def reason(self, planned: Plan) -> str:
+        """Return why there is, or is not, something to do."""
+        if planned.block_sets or not len(self.partitions):
+            return planned.reason
+        where = f" of {len(self.partitions)} partitions" if len(self.partitions) > 1 else ""
+        depth = max(self._depth[self.partitions])
+        return f"depth {depth:.4g}{where} was not lowered by the last merge, and nothing has arrived since"
+
+    def properties(
+        self, planned: Plan, groups: Sequence[RewrittenGroup], after: Mapping[str, str]
+    ) -> dict[str, str | None]:
+        """Return what a commit records, None to remove it.
+
+        Args:
+            planned: The plan that was merged.
+            groups: What its sets were merged to.
+            after: The properties of the table after the commit, which still lacks these.
+        """
+        if not self._table.key.curve:
+            return {}
+        merged = [*self._at_rest.values(), *self._merged(planned, groups)]
+        while merged:
+            text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
+            if len(text) <= _LONGEST:
+                return {table_properties.REST: text}
+            merged = merged[1:]
+        return {table_properties.REST: None}
+
+    def _merged(self, planned: Plan, groups: Sequence[RewrittenGroup]) -> Iterable[_Merged]:
+        """Yield the partitions that a plan has merged because they were deep."""
+        blocks = np.bincount(self._blocks.planned.partition)
+        last: dict[int, RewrittenGroup] = {}
+        deep = {block_set.partition for block_set in planned.block_sets if block_set.depth > 1}
+        for block_set, group in zip(planned.block_sets, groups, strict=True):
+            blocks[block_set.partition] += len(group.files) - len(group.source.files)
+            before = last.get(block_set.partition)
+            # Each run is a snapshot, and the last one has the greatest sequence number.
+            if group.files and (before is None or group.source.run >= before.source.run):
+                last[block_set.partition] = group
+        for partition, group in last.items():
+            if partition in deep:
+                name = str(group.files[0].location()).rpartition("/")[2]
+                yield _Merged(name, float(self._depth[partition]), int(blocks[partition]))
+
+    def _recorded(self) -> list[_Merged]:
+        properties = self._table.iceberg.properties
+        try:
+            recorded = json.loads(properties.get(table_properties.REST, "{}"))
+            if recorded["rules"] != self._rules(properties):
+                return []
+            return [_Merged(str(name), float(depth), int(count)) for name, depth, count in recorded["merged"]]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            return []
+
+    def _unchanged(self, recorded: Iterable[_Merged]) -> dict[int, _Merged]:
+        """Return those that hold the same blocks and are no less deep than before, by the code of the partition."""
+        planned, metadata = self._blocks.planned, self._blocks.metadata
+        others = np.setdiff1d(np.arange(len(metadata)), self._blocks.eligible)
+        order = np.concatenate([self._blocks.eligible, others])
+        path, sequence = metadata.path.take(pa.array(order)), metadata.sequence[order]
+        count = np.bincount(planned.partition)
+        latest = np.zeros(len(count), np.int64)
+        np.maximum.at(latest, planned.partition, sequence)
+        deleted = planned.partition[planned.deleted_at_least(self._policy.deleted_share)]
+        result = {}
+        for before in recorded:
+            place = np.flatnonzero(np.asarray(pc.ends_with(path, "/" + before.name)))
+            if len(place) != 1:
+                continue
+            partition = int(planned.partition[place[0]])
+            is_same = count[partition] == before.blocks and latest[partition] == sequence[place[0]]
+            if is_same and self._depth[partition] >= before.depth - 1e-9 and partition not in deleted:
+                result[partition] = before
+        return result
+
+    def _rules(self, properties: Mapping[str, str]) -> str:
+        """Return a digest of all that depths depend on besides the blocks."""
+        return digest([str(self._table.key), self._where, asdict(self._policy), curve_properties(properties)])
+
+
+def _depths(blocks: Blocks, policy: Policy) -> FloatArray:
+    """Return the mean depth of the blocks of each partition that a plan may rewrite; touching does not count."""
+    eligible = policy.candidates(blocks)
+    partitions = int(blocks.partition.max()) + 1
+    count = np.bincount(eligible.partition, minlength=partitions)
+    total = np.bincount(eligible.partition, eligible.sweep().depths().astype(np.float64), partitions)
+    depth: FloatArray = total / np.maximum(count, 1)
+    return depth
 
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """A plan and what it was made from.
-
-    Attributes:
-        table: The table.
-        checkpoint: The rules of the plan.
-        blocks: The blocks.
-        rest: Which of their partitions are at rest.
-        plan: The plan.
-    """
+    """A plan and what it was made from: the rules, the blocks, and which of their partitions are at rest."""
 
     table: ClusteredTable
     checkpoint: Checkpoint
@@ -46,7 +230,7 @@ class PlannedRound:
     @property
     def snapshot_id(self) -> int:
         """The snapshot that was planned; only a table with one has block sets."""
-        snapshot_id = self.blocks.snapshot_id
+        snapshot_id = self.blocks.metadata.snapshot_id
         assert snapshot_id is not None
         return snapshot_id
 
@@ -129,27 +313,26 @@ class PlannedRound:
             for block_set, positions, set_paths in zip(self.plan.block_sets, self.sets, paths, strict=True)
         ]
 
-    def checkpoint_properties(
+    def properties(
         self,
-    ) -> Callable[[Sequence[RewrittenGroup], Sequence[int], IcebergTable], Changes]:
-        """Plan what is left, and return the function that gives the properties by which a commit records it.
+        groups: Sequence[RewrittenGroup],
+        leaves_nothing: bool,
+        snapshots: Sequence[int],
+        after: IcebergTable,
+    ) -> Changes:
+        """Return the properties by which a commit records what is left to do, and forgets the changes before it.
 
-        The function takes all groups that were merged, and what :data:`Properties` takes. The properties also forget
-        the changes before the checkpoint.
+        Args:
+            groups: All groups that were merged.
+            leaves_nothing: Whether nothing is to be done outside their partitions.
+            snapshots: The snapshots that the commit adds.
+            after: The table as they leave it.
         """
-        leaves_nothing = self.checkpoint.leaves_nothing(self.rest.blocks(), self.plan)
-
-        def properties(
-            groups: Sequence[RewrittenGroup], snapshots: Sequence[int], after: IcebergTable
-        ) -> Changes:
-            rest = self.rest.properties(self.plan, groups, after.properties)
-            if not leaves_nothing:
-                return {**NO_CHANGES, **NO_CHECKPOINT, **rest}
+        checkpoint = NO_CHECKPOINT
+        if leaves_nothing:
             files = [group.source.files[0].task.file() for group in groups]
             checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
-            return {**NO_CHANGES, **checkpoint, **rest}
-
-        return properties
+        return {**NO_CHANGES, **checkpoint, **self.rest.properties(self.plan, groups, after.properties)}
 
 
 def _outermost(column: pa.Array, unknown: BoolArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:

@@ -5,27 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from dbt_recluster.clustering.checkpoint import Checkpoint, check_changes
-from dbt_recluster.clustering.condition_checks import block_count, check_conditions, record_changes
-from dbt_recluster.clustering.costs.auto_depth import with_depth
-from dbt_recluster.clustering.costs.cost_model import CostModel
-from dbt_recluster.clustering.curve_planning import Rest, draw_curve
-from dbt_recluster.clustering.foreign_rewrites import (
+from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
+from dbt_recluster.clustering.conditions import block_count, met_condition, record_changes
+from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
+from dbt_recluster.clustering.history import (
     ForeignRewrite,
     foreign_rewrites,
     record_warning,
-    warnings,
+    rewrite_speed,
+    rewrite_warnings,
+    round_summary,
 )
-from dbt_recluster.clustering.history import RoundSummary, rewrite_speed
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound
-from dbt_recluster.clustering.progress import Progress, RoundProgress
-from dbt_recluster.clustering.result import MAX_ROUNDS, ReclusterResult, Round
+from dbt_recluster.clustering.planned_round import PlannedRound, Rest, draw_curve
+from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
-from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, CommittedRound, RoundCommit, back_off
+from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, back_off
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import changed_tasks
 from dbt_recluster.iceberg.recorded_levels import level_properties
@@ -48,23 +47,17 @@ _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
 _LISTED_AGAIN = (
-    "{count} in the table's metadata, such as {path}. Iceberg removes files by path, so a merge would lose rows: "
-    "they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM {table} writes all "
-    "rows anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
+    "{count} listed more than once in the table's metadata, such as {path}. Iceberg removes files by path, so a merge "
+    "would lose rows: they are left as they are. While nobody else writes, INSERT OVERWRITE {table} SELECT * FROM "
+    "{table} writes all rows anew, as often as a query returns them now, and SELECT DISTINCT * writes equal rows once"
 )
 
 
 class Recluster:
-    """One call of recluster on one table.
-
-    Args:
-        table: The table under the key to cluster by.
-        options: How to recluster it.
-    """
+    """One call of recluster on one table, under the key to cluster by."""
 
     def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
-        self._table = table
-        self._options = options
+        self._table, self._options = table, options
         self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
         self._change = TableChange()
         self._rewrites: list[ForeignRewrite] = []
@@ -79,17 +72,21 @@ class Recluster:
             ConcurrentChangeError: Other writers were faster five times in a row.
             MergeFailedError, CommitFailedError, CommitStateUnknownError, OrphanFilesError: See their docstrings.
         """
-        started = time.monotonic()
+        started, result = time.monotonic(), self._result
         self._prepare()
-        if self._conditions_met() and not self._is_unchanged():
+        reason = self._nothing_to_do()
+        if reason is None:
             self._repeat_rounds()
-        if not (self._result.rounds or self._options.dry_run or self._result.suspended):
+        else:
+            result.reason, result.depth_before, result.depth_after = reason, None, None
+            result.blocks_before = result.blocks_after = block_count(self._table)
+        if not (result.rounds or self._options.dry_run or result.suspended):
             self._change.commit(self._table.iceberg)
             record_warning(self._table, self._rewrites)
-        if self._result.rounds:
-            self._result.loss = self._loss()
-        self._result.seconds = time.monotonic() - started
-        return self._result
+        if result.rounds:
+            result.loss = self._loss()
+        result.seconds = time.monotonic() - started
+        return result
 
     def _repeat_rounds(self) -> None:
         while True:
@@ -100,7 +97,7 @@ class Recluster:
             self._try_round(planned)
             self._table.refresh()
         if not planned.plan.block_sets and not planned.plan.limited:
-            planned.checkpoint.remember(planned.blocks.snapshot_id)
+            planned.checkpoint.remember(planned.blocks.metadata.snapshot_id)
         if self._options.dry_run:
             self._result.plan = planned.describe(self._policy)
 
@@ -128,48 +125,36 @@ class Recluster:
         if loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
         self._rewrites = foreign_rewrites(self._table, only_new=True)
-        self._result.warnings += warnings(self._rewrites)
+        self._result.warnings += rewrite_warnings(self._rewrites)
 
-    def _conditions_met(self) -> bool:
-        """Whether a build is followed by a recluster; the result says why or why not."""
-        is_asked = self._options.trigger == "run" and self._result.suspended is None
-        if not is_asked or not self._options.conditions:
-            return True
-        if self._options.conditions.after is not None and not self._options.dry_run:
-            record_changes(self._table)  # before snapshots expire
-        result, checked = self._result, check_conditions(self._table, self._options.conditions)
-        if checked.met:
-            result.condition_met = checked.reason
-            return True
-        result.reason, result.depth_before, result.depth_after = checked.reason, None, None
-        result.blocks_before = result.blocks_after = block_count(self._table)
-        return False
-
-    def _is_unchanged(self) -> bool:
-        """Check what has changed since the checkpoint; whether there is nothing to do. The result says why.
+    def _nothing_to_do(self) -> str | None:
+        """Return why a build is not followed by a recluster: its conditions, or what has changed; otherwise None.
 
         Only after a build: who reclusters by hand wants to know how deep the whole table is.
         """
         options, result = self._options, self._result
-        if options.trigger != "run" or options.where is not None or options.dry_run or result.suspended:
-            return False
-        nothing_to_do = check_changes(self._table, self._policy)
-        if nothing_to_do is None:
-            return False
-        result.reason, result.depth_before, result.depth_after = nothing_to_do.reason, None, None
-        result.blocks_before = result.blocks_after = nothing_to_do.blocks
-        return True
+        if options.trigger != "run" or result.suspended is not None:
+            return None
+        if options.has_conditions:
+            if options.after is not None and not options.dry_run:
+                record_changes(self._table)  # before snapshots expire
+            is_met, reason = met_condition(self._table, options)
+            if not is_met:
+                return reason
+            result.condition_met = reason
+        if options.where is not None or options.dry_run:
+            return None
+        return nothing_to_do(self._table, self._policy)
 
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
         if boundaries := draw_curve(self._table, blocks.metadata):
             self._change = replace(self._change, properties={**self._change.properties, **boundaries})
-            blocks = self._table.blocks(self._options.where, blocks.snapshot_id)
-        result = self._result
-        information = self._table.measure(blocks.blocks)
-        result.depth_after, result.read_depth_after = information.average_depth, information.read_depth
-        result.key_read_bytes = information.key_read_bytes
-        result.key_read_row_groups = information.key_read_row_groups
+            blocks = self._table.blocks(self._options.where, blocks.metadata.snapshot_id)
+        result, measured = self._result, self._table.measure(blocks.blocks)
+        result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
+        result.key_read_bytes = measured.key_read_bytes
+        result.key_read_row_groups = measured.key_read_row_groups
         result.blocks_after = len(blocks.metadata)
         if not result.rounds:
             result.depth_before, result.blocks_before = result.depth_after, result.blocks_after
@@ -199,11 +184,8 @@ class Recluster:
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
-        result.reason, result.limited, result.reducible_depth = (
-            planned.rest.reason(plan),
-            plan.limited,
-            plan.reducible_depth,
-        )
+        result.reason = planned.rest.reason(plan)
+        result.limited, result.reducible_depth = plan.limited, plan.reducible_depth
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
         if options.where is not None and not len(planned.blocks.blocks):
@@ -219,13 +201,13 @@ class Recluster:
     def _try_round(self, planned: PlannedRound) -> None:
         """Do one round, or return after a wait if another writer was faster."""
         progress = self._progress(planned.plan)
-        progress.started()
+        progress.report()
         try:
             number = len(self._result.rounds) + 1
             with job_description(self._table.iceberg.spark, f"recluster {self._table.name}: round {number}"):
                 done = self._round(planned, progress.merging)
         except BaseException as e:
-            progress.failed()
+            progress.report(failed=True)
             may_try_again = self._may_try_again(e)
             stop_if_interrupted(e)
             if not may_try_again:
@@ -236,7 +218,10 @@ class Recluster:
         self._result.conflicts += done.conflicts
         self._result.orphans += done.orphans
         self._conflicts_in_a_row = 0
-        progress.committed(done.sets, done.blocks_in, done.bytes_in, done.seconds)
+        # Sets that other writers touched are not part of it.
+        progress.report(
+            committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds
+        )
 
     def _may_try_again(self, error: BaseException) -> bool:
         if isinstance(error, ConcurrentChangeError):
@@ -254,7 +239,7 @@ class Recluster:
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
-        checkpoint = planned.checkpoint_properties()
+        leaves_nothing = planned.checkpoint.leaves_nothing(planned.rest.blocks(), plan)
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
@@ -262,7 +247,7 @@ class Recluster:
             committed = set(map(id, groups))
             kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
             after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._policy)
-            return RoundSummary(
+            return round_summary(
                 **_figures(groups),
                 trigger=self._options.trigger,
                 cluster_by=str(self._table.key),
@@ -271,7 +256,7 @@ class Recluster:
                 depth_expected=clustering_information(after).average_depth,
                 seconds=round(time.monotonic() - started, 3),
                 conflicts=conflicts,
-            ).as_properties()
+            )
 
         commit = RoundCommit(
             self._table.iceberg,
@@ -279,25 +264,29 @@ class Recluster:
             merged,
             levels,
             summary,
-            lambda snapshots, after: checkpoint(merged, snapshots, after),
+            partial(planned.properties, merged, leaves_nothing),
             self._change,
         ).run()
-        return _round(commit, time.monotonic() - started)
+        return Round(
+            **_figures(commit.groups),
+            seconds=time.monotonic() - started,
+            snapshot_ids=commit.snapshot_ids,
+            conflicts=commit.conflicts,
+            orphans=commit.orphans,
+        )
 
     def _merge(self, planned: PlannedRound, progress: MergeProgress | None) -> list[RewrittenGroup]:
         """Merge the block sets; an error of Spark becomes a MergeFailedError."""
-        table = self._table.iceberg
-        snapshot_id = planned.snapshot_id
+        table, schema_id = self._table.iceberg, self._table.iceberg.schema_id
         limits = BlockLimits(self._options.block_rows, self._table.block_bytes)
-        schema_id = table.schema_id
         groups: list[FileGroup] = []
         try:
             groups = planned.file_groups()
             target = self._change.pending(table)
             merger = Merger(table, self._table.key, limits, progress, target, self._table.curve)
-            return merger.merge(snapshot_id, groups)
+            return merger.merge(planned.snapshot_id, groups)
         except Exception as e:
-            self._raise_if_changed(snapshot_id, groups, schema_id, e)
+            self._raise_if_changed(planned.snapshot_id, groups, schema_id, e)
             if isinstance(e, ReclusterError):
                 raise
             raise MergeFailedError(
@@ -351,11 +340,7 @@ def _listed_again(table: str, blocks: BlockMetadata) -> list[str]:
     if blocks.repeated is None:
         return []
     paths = blocks.take(blocks.repeated).path.unique()
-    count = (
-        "1 file is listed more than once"
-        if len(paths) == 1
-        else f"{len(paths):,} files are listed more than once"
-    )
+    count = "1 file is" if len(paths) == 1 else f"{len(paths):,} files are"
     return [_LISTED_AGAIN.format(count=count, path=paths[0].as_py(), table=table)]
 
 
@@ -368,16 +353,6 @@ def _figures(groups: Sequence[RewrittenGroup]) -> dict[str, Any]:
         "bytes_out": sum(group.bytes for group in groups),
         "rows": sum(group.rows for group in groups),
     }
-
-
-def _round(commit: CommittedRound, seconds: float) -> Round:
-    return Round(
-        **_figures(commit.groups),
-        seconds=seconds,
-        snapshot_ids=commit.snapshot_ids,
-        conflicts=commit.conflicts,
-        orphans=commit.orphans,
-    )
 
 
 def _add_earlier_rounds(error: ReclusterError, result: ReclusterResult) -> None:

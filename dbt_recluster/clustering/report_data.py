@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
-from dbt_recluster.clustering.curve_blocks import bounds_along_curve
-from dbt_recluster.clustering.history import HistoryEntry, table_history
+from dbt_recluster.clustering.curve_boundaries import bounds_along_curve
+from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
@@ -82,22 +83,15 @@ class ReportData:
 
 
 def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
-    """Collect the data of a table's report. Nothing is changed.
-
-    Args:
-        table: The table.
-        options: Of the recluster whose cost and gain the report shows.
-
-    Raises:
-        ClusterKeyError: Bad input.
-    """
+    """Collect the data of a table's report, which shows the cost and gain of a recluster. Nothing is changed."""
     costs = CostModel.of(table, options)
     moments = [table.blocks()]
     edges = _last_recluster(table.snapshots())
     if edges is not None:
         moments += [table.blocks(snapshot_id=snapshot) for snapshot in edges]
-    layouts = _layouts([_axis_bounds(table, moment) for moment in moments], moments, table.key_reads)
+    layouts = _layouts(table, moments)
     partitions = len(np.unique(moments[0].blocks.partition))
+    has_labels = partitions == 1 and bool(table.key.leading)
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(options.where),
@@ -107,23 +101,20 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,
         balance=costs.balance(),
-        labels=_labels(table, moments[0].metadata, layouts[0])
-        if partitions == 1 and table.key.leading
-        else [],
+        labels=_labels(table, moments[0].metadata, layouts[0]) if has_labels else [],
         partitions=partitions,
     )
 
 
 def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
     """Return the snapshots before and after the last recluster, whose rounds follow each other directly."""
-    ours = ["recluster.sets" in snapshot.summary for snapshot in snapshots]
-    if not any(ours):
-        return None
-    last = len(ours) - 1 - ours[::-1].index(True)
-    first = last
-    while first and ours[first - 1]:
-        first -= 1
-    return (snapshots[first - 1].id, snapshots[last].id) if first else None
+    edges, before = None, None
+    for is_ours, group in groupby(snapshots, is_of_round):
+        *_, last = group
+        if is_ours:
+            edges = (before.id, last.id) if before else None
+        before = last
+    return edges
 
 
 def _axis_bounds(table: ClusteredTable, moment: SnapshotBlocks) -> Bounds:
@@ -135,28 +126,27 @@ def _axis_bounds(table: ClusteredTable, moment: SnapshotBlocks) -> Bounds:
     return Bounds(lower, upper, unbounded)
 
 
-def _layouts(
-    bounds: Sequence[Bounds], moments: Sequence[SnapshotBlocks], reads: Reads | None
-) -> list[Layout]:
+def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
+    bounds = [_axis_bounds(table, moment) for moment in moments]
     one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
     read_ends = [moment.blocks.reads for moment in moments]
     if one_axis and len(moments) > 1:
-        joined = _joined(bounds, reads)
+        joined = _joined(bounds, table.key_reads)
         read_ends = [joined.reads] * len(moments)
-        ends = np.cumsum([len(moment.metadata) for moment in moments])
-        parts = [slice(end - len(moment.metadata), end) for moment, end in zip(moments, ends, strict=True)]
-        ranks = [(joined.lower[part], joined.upper[part], joined.points) for part in parts]
+        ends = np.cumsum([len(moment.metadata) for moment in moments])[:-1]
+        lower, upper = np.split(joined.lower, ends), np.split(joined.upper, ends)
+        ranks = [(*both, joined.points) for both in zip(lower, upper, strict=True)]
     else:
         ranks = [(moment.blocks.lower, moment.blocks.upper, moment.blocks.points) for moment in moments]
     points = max(count for _, _, count in ranks)
     scale = _positions(bounds, ranks, points) if one_axis else None
     layouts = []
-    for moment, (lower, upper, count), reads_of in zip(moments, ranks, read_ends, strict=True):
+    for moment, (low, high, count), reads in zip(moments, ranks, read_ends, strict=True):
         axis = np.arange(count) / max(1, count - 1) if scale is None else scale
-        depth = Sweep.over(lower, upper, count).point_depth() if count else np.zeros(0, np.int64)
-        ending = None if reads_of is None else reads_of.at + reads_of.after
-        layouts.append(Layout(axis[lower], axis[upper], moment.blocks.level, axis, depth, ending))
+        depth = Sweep.over(low, high, count).point_depth() if count else np.zeros(0, np.int64)
+        ending = None if reads is None else reads.at + reads.after
+        layouts.append(Layout(axis[low], axis[high], moment.blocks.level, axis, depth, ending))
     return layouts
 
 

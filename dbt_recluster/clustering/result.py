@@ -1,10 +1,101 @@
-"""The result of a recluster, or the plan of a dry run."""
+"""What a recluster reports: its progress, and its result or, of a dry run, its plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
+
+from dbt_recluster.iceberg.session.interruption import current_interruptible
+
+# A recluster with `final` gives up after this many rounds.
+MAX_ROUNDS = 100
+# The remaining time is not estimated until this share of a merge is done.
+_LEAST_SHARE = 0.05
+_LARGEST = 2**62
+# Sums over all rounds.
+_TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A round that starts, that is being merged, that is committed, or that failed.
+
+    Attributes:
+        table: The table's identifier.
+        round: The number of the round, from 1.
+        sets: Block sets of the round.
+        blocks: Blocks in them.
+        bytes: Bytes in them.
+        committed: Whether the round is committed.
+        seconds: For a committed round its duration; for one that starts, the duration that the table's history
+            suggests; for one that is being merged, the time left at its current speed. None if unknown.
+        bytes_before: Bytes of the earlier rounds.
+        max_bytes: The most bytes to rewrite over all rounds, or None for no limit.
+        merged: While a round is being merged, the merged share of its bytes, 0 to 1, by the Spark tasks that have
+            ended; otherwise None.
+        merged_sets: While a round is being merged, the number of its sets that are merged, give or take one.
+        failed: Whether the round ended without a commit; the error says why.
+    """
+
+    table: str
+    round: int
+    sets: int
+    blocks: int
+    bytes: int
+    committed: bool = False
+    seconds: float | None = None
+    bytes_before: int = 0
+    max_bytes: int | None = None
+    merged: float | None = None
+    merged_sets: int = 0
+    failed: bool = False
+
+    @property
+    def percent(self) -> int | None:
+        """The share of ``max_bytes`` that is spent once this round is committed, or None if there is no limit."""
+        return None if self.max_bytes is None else 100 * (self.bytes_before + self.bytes) // self.max_bytes
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+class RoundProgress:
+    """Reports the progress of one round to a callback; that of its merge until an interruption of the thread."""
+
+    def __init__(self, start: Progress, callback: ProgressCallback | None) -> None:
+        self._start, self._callback = start, callback
+        self._block = current_interruptible()
+        self._first_report: tuple[float, float] | None = None
+
+    def report(self, **facts: Any) -> None:
+        """Report the round, with what has changed since it started."""
+        # A terminal that is gone must not make a committed round look as if it had failed. During a merge an error may
+        # surface: it ends the reports of the watching thread.
+        with suppress(Exception):
+            if self._callback is not None:
+                self._callback(replace(self._start, **facts))
+
+    @property
+    def merging(self) -> Callable[[float, int], None] | None:
+        """Callback for the progress of the merge, or None."""
+        callback = self._callback
+        if callback is None:
+            return None
+
+        def report(share: float, sets: int) -> None:
+            if self._block is not None and self._block.requested:
+                return
+            # The time before the first report went into planning and sampling, and is no measure of what is left.
+            now = time.monotonic()
+            since, share_then = self._first_report = self._first_report or (now, share)
+            done = share - share_then
+            left = (now - since) * (1 - share) / done if done >= _LEAST_SHARE else None
+            callback(replace(self._start, merged=share, merged_sets=sets, seconds=left))
+
+        return report
 
 
 @dataclass(frozen=True)
@@ -32,18 +123,6 @@ class Round:
     snapshot_ids: tuple[int, ...]
     conflicts: int = 0
     orphans: tuple[str, ...] = ()
-
-
-_LARGEST = 2**62
-
-# A recluster with `final` gives up after this many rounds.
-MAX_ROUNDS = 100
-
-# Sums over all rounds.
-_TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
-_EMPTY_ROUND = Round(
-    sets=0, blocks_in=0, blocks_out=0, bytes_in=0, bytes_out=0, rows=0, seconds=0.0, snapshot_ids=()
-)
 
 
 @dataclass(frozen=True)
@@ -105,6 +184,11 @@ class RewritePlan:
         return {**asdict(self), "sets": [asdict(planned) for planned in self.sets]}
 
 
+def _total(name: str) -> property:
+    """Return a property that sums up a figure over all rounds."""
+    return property(lambda result: sum(getattr(done, name) for done in result.rounds))
+
+
 @dataclass
 class ReclusterResult:
     """What a recluster did, or would do.
@@ -160,30 +244,7 @@ class ReclusterResult:
     orphans: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    @property
-    def blocks_in(self) -> int:
-        """Blocks rewritten, over all rounds."""
-        return sum(done.blocks_in for done in self.rounds)
-
-    @property
-    def blocks_out(self) -> int:
-        """Blocks written, over all rounds."""
-        return sum(done.blocks_out for done in self.rounds)
-
-    @property
-    def bytes_in(self) -> int:
-        """Bytes of the blocks rewritten."""
-        return sum(done.bytes_in for done in self.rounds)
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes of the blocks written."""
-        return sum(done.bytes_out for done in self.rounds)
-
-    @property
-    def rows(self) -> int:
-        """Rows rewritten, over all rounds."""
-        return sum(done.rows for done in self.rounds)
+    blocks_in, blocks_out, bytes_in, bytes_out, rows = map(_total, _TOTALS)
 
     @classmethod
     def from_dict(cls, figures: Mapping[str, Any]) -> ReclusterResult:
@@ -203,7 +264,7 @@ class ReclusterResult:
         result = cls(**{name: figures[name] for name in kinds if name in figures})
         for number in range(int(figures.get("rounds", 0))):
             sums: dict[str, Any] = {name: 0 if number else int(figures.get(name, 0)) for name in _TOTALS}
-            result.rounds.append(replace(_EMPTY_ROUND, **sums))
+            result.rounds.append(Round(sets=0, **sums, seconds=0.0, snapshot_ids=()))
         return result
 
     def as_dict(self) -> dict[str, Any]:

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.curve_blocks import bounds_along_curve
-from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.curve_boundaries import bounds_along_curve, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.reads.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
@@ -59,7 +58,7 @@ _READ_ATTEMPTS = 5
 
 
 class RecentlyUsed(Generic[K, V]):
-    """What this process used last, for all of its threads.
+    """The values that this process used last, for all of its threads.
 
     Args:
         most: The most to keep, by the sum of weights.
@@ -115,11 +114,6 @@ class SnapshotBlocks:
     blocks: Blocks
     planned: Blocks
 
-    @property
-    def snapshot_id(self) -> int | None:
-        """The snapshot, or None if the table has none."""
-        return self.metadata.snapshot_id
-
 
 class ClusteredTable:
     """An Iceberg table under a cluster key.
@@ -140,7 +134,7 @@ class ClusteredTable:
         self._attach(IcebergTable.load(spark, name), cluster_by)
 
     def _attach(self, iceberg: IcebergTable, cluster_by: ClusterBy | None) -> None:
-        self.iceberg = iceberg
+        self.iceberg, self.name = iceberg, iceberg.name
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
         self._curve: Curve | None = None
@@ -156,18 +150,9 @@ class ClusteredTable:
         other.reads = self.reads
         return other
 
-    @property
-    def name(self) -> str:
-        """The identifier as the caller gave it."""
-        return self.iceberg.name
-
     @cached_property
     def columns(self) -> Columns:
-        """The table's columns.
-
-        Raises:
-            UnsupportedTableError: Spark cannot read the table.
-        """
+        """The table's columns; raises UnsupportedTableError if Spark cannot read the table."""
         return self.iceberg.columns()
 
     @cached_property
@@ -177,17 +162,13 @@ class ClusteredTable:
         Raises:
             ClusterKeyError: ``cluster_by`` is not a key or does not fit the table, or the table has no sort order.
         """
-        if self.cluster_by is not None:
-            given = self.cluster_by
-            parsed = given if isinstance(given, ClusterKey) else parse_cluster_key(given)
-            return parsed.check(self.columns)
-        key = table_cluster_key(self.iceberg)
+        key = table_cluster_key(self.iceberg) if self.cluster_by is None else self.cluster_by
         if key is None:
             raise ClusterKeyError(
                 f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
                 "cluster_by"
             )
-        return key.check(self.columns)
+        return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
 
     @property
     def curve(self) -> Curve | None:
@@ -197,16 +178,12 @@ class ClusteredTable:
         return self._curve
 
     @curve.setter
-    def curve(self, curve: Curve) -> None:
+    def curve(self, curve: Curve | None) -> None:
         self._curve = curve
 
     @property
     def block_bytes(self) -> int:
-        """Bytes in a full block, by the table's property.
-
-        Raises:
-            UnsupportedTableError: It is not a number of bytes; then no writer can write to the table.
-        """
+        """Bytes in a full block, by the table's property. No writer can write to a table where it is no number."""
         return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
 
     @property
@@ -255,12 +232,7 @@ class ClusteredTable:
         return self._snapshots
 
     def predicate(self, where: str) -> Predicate:
-        """Return a parsed predicate.
-
-        Raises:
-            PredicateError: It cannot choose blocks of this table.
-            OptionError: It is no text.
-        """
+        """Return a parsed predicate, or raise PredicateError if it cannot choose blocks of this table."""
         parse_predicate("where", where)
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
@@ -298,30 +270,23 @@ class ClusteredTable:
         return self._metadata[snapshot_id]
 
     def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:
-        """Return the blocks of a snapshot for the planner.
+        """Return the blocks of the current snapshot, or of an older one, for the planner.
 
-        The levels of an older snapshot's blocks are those that the table knows today: 0 if no live block has the
-        level any more.
-
-        Args:
-            where: A predicate; only blocks that may hold a matching row are eligible.
-            snapshot_id: An older snapshot; None is the current one.
-
-        Raises:
-            PredicateError: ``where`` cannot choose blocks.
+        Only those that may hold a row of the predicate ``where`` are eligible. The levels of an older snapshot's blocks
+        are those that the table knows today: 0 if no live block has the level any more.
         """
         predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)
-        if predicate is None:
-            every = self.planner_blocks(metadata)
-            return SnapshotBlocks(metadata, np.arange(len(metadata)), every, every)
-        admitted = predicate.may_match(self.iceberg, metadata)
+        admitted = np.ones(len(metadata), np.bool_)
+        if predicate is not None:
+            admitted = predicate.may_match(self.iceberg, metadata)
         eligible, others = np.flatnonzero(admitted), np.flatnonzero(~admitted)
-        blocks = self.planner_blocks(metadata.take(eligible))
         if not len(others):
+            blocks = self.planner_blocks(metadata)
             return SnapshotBlocks(metadata, eligible, blocks, blocks)
         both = metadata.take(np.concatenate([eligible, others]))
         fixed = np.arange(len(both)) >= len(eligible)
+        blocks = self.planner_blocks(metadata.take(eligible))
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed))
 
     def current_blocks(self, where: str | None = None) -> SnapshotBlocks:

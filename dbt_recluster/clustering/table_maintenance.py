@@ -5,18 +5,12 @@ A merge leaves the old blocks in the table's storage until the snapshots that kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TypeVar
+from typing import Any, ClassVar
 
-from dbt_recluster.clustering.maintenance_result import (
-    Maintained,
-    MaintenanceResult,
-    ManifestsRewritten,
-    OrphansRemoved,
-    PositionDeletesRewritten,
-    SnapshotsExpired,
-)
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
@@ -24,8 +18,6 @@ from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 from dbt_recluster.iceberg.session.java_errors import short_message
-
-T = TypeVar("T")
 
 # A query reads the snapshot that was current when it began, and the longest one may take this long.
 LEAST_RETENTION = timedelta(hours=1)
@@ -37,6 +29,120 @@ _FEW_MANIFESTS = 10
 _MANIFEST_GAIN = 4
 # Iceberg's min-input-files: it leaves fewer position delete files of a partition as they are.
 _FEW_DELETE_FILES = 5
+
+
+@dataclass(frozen=True)
+class MaintenanceResult:
+    """What one task did to a table, or would do.
+
+    Attributes:
+        task: The operation that does the same.
+        table: The table.
+        dry_run: Whether nothing was changed.
+    """
+
+    task: ClassVar[str]
+    # Fields that are all empty if there was nothing to do.
+    _changes: ClassVar[tuple[str, ...]] = ("before",)
+
+    table: str
+    dry_run: bool
+
+    @property
+    def changed(self) -> bool:
+        """Whether there was anything to do."""
+        return any(getattr(self, name) for name in self._changes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {"task": self.task, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class SnapshotsExpired(MaintenanceResult):
+    """What an expiry did.
+
+    Attributes:
+        snapshots: Snapshots removed.
+        refs: Tags and branches that go, older than the table's settings keep them.
+        kept: Snapshots that stay, those of tags and branches included.
+        kept_since: When the oldest of the main branch was committed, ISO 8601 in UTC; its history begins there.
+        files: Data and delete files that no other snapshot has; None if they cannot be counted.
+        bytes: Their size, likewise.
+    """
+
+    task = "expire_snapshots"
+    _changes = ("snapshots", "refs")
+
+    snapshots: int
+    refs: tuple[str, ...]
+    kept: int
+    kept_since: str | None
+    files: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class OrphansRemoved(MaintenanceResult):
+    """Files in the table's directories that no snapshot knows.
+
+    Attributes:
+        older_than: Files younger than this were left alone, ISO 8601 in UTC.
+        files: The files.
+    """
+
+    task = "remove_orphan_files"
+    _changes = ("files",)
+
+    older_than: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ManifestsRewritten(MaintenanceResult):
+    """How many manifests were replaced.
+
+    Attributes:
+        before: How many were replaced; in a dry run, how many there are.
+        after: By how many; in a dry run, by how many at best.
+    """
+
+    task = "rewrite_manifests"
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class PositionDeletesRewritten(MaintenanceResult):
+    """How many position delete files were replaced.
+
+    Attributes:
+        before: How many were replaced; in a dry run, the most in one partition that could be fewer.
+        after: By how many; None in a dry run, since Iceberg may leave some as they are.
+    """
+
+    task = "rewrite_position_delete_files"
+
+    before: int
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """What was due for a table.
+
+    Attributes:
+        table: The table.
+        done: What was done, in this order, or would be; nothing of what was not due.
+    """
+
+    table: str
+    done: tuple[MaintenanceResult, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {"table": self.table, "done": [result.as_dict() for result in self.done]}
 
 
 class TableMaintenance:
@@ -80,16 +186,29 @@ class TableMaintenance:
             MaintenanceError: A running query may need what would go; files may belong to other tables
                 (``gc.enabled``); or Iceberg fails.
         """
-        older_than = self._past(older_than)
-        if retain_last is not None:
-            retain_last = parse_snapshot_count("retain_last", retain_last)
-        if older_than is not None and older_than > self._now - LEAST_RETENTION and not force:
-            raise MaintenanceError(
-                f"expire_snapshots of {self._table.name}: a query that began before older_than may still read what "
-                "would be deleted, so it must lie an hour back at least; force: true allows less"
+        with self._step("expire_snapshots"):
+            danger = (
+                "a query that began before older_than may still read what would be deleted, so it must lie an hour "
+                "back at least"
             )
-        self._check_files_are_its_own("expire_snapshots")
-        return self._safely("expire_snapshots", lambda: self._expire(older_than, retain_last, dry_run))
+            older_than = self._past("expire_snapshots", older_than, LEAST_RETENTION, "" if force else danger)
+            if retain_last is not None:
+                retain_last = parse_snapshot_count("retain_last", retain_last)
+            snapshots = self._actions.expirable(older_than, retain_last)
+            files, size = self._freed(snapshots)
+            if (snapshots.count or snapshots.refs) and not dry_run:
+                files = self._actions.expire(older_than, retain_last)
+                self._table.refresh()
+            return SnapshotsExpired(
+                self._table.name,
+                dry_run,
+                snapshots.count,
+                snapshots.refs,
+                snapshots.kept,
+                snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None,
+                files,
+                size,
+            )
 
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
@@ -108,17 +227,30 @@ class TableMaintenance:
             MaintenanceError: ``older_than`` is too young; another table writes into the same directories, or cannot be
                 read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
         """
-        older_than = self._past(older_than)
-        least = self._now - LEAST_ORPHAN_AGE
-        if older_than is not None and older_than > least and not force:
-            raise MaintenanceError(
-                f"remove_orphan_files of {self._table.name}: files that a writer has not committed yet look like "
-                "orphans, so older_than must lie three days back at least; force: true allows less"
+        with self._step("remove_orphan_files"):
+            danger = (
+                "files that a writer has not committed yet look like orphans, so older_than must lie three days back "
+                "at least"
             )
-        self._check_files_are_its_own("remove_orphan_files")
-        return self._safely(
-            "remove_orphan_files", lambda: self._remove_orphans(older_than or least, force, dry_run)
-        )
+            older_than = self._past(
+                "remove_orphan_files", older_than, LEAST_ORPHAN_AGE, "" if force else danger
+            )
+            own = directories(self._table)
+            if own is None:
+                raise MaintenanceError(
+                    f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
+                    "knows which files are its own"
+                )
+            before = older_than or self._now - LEAST_ORPHAN_AGE
+            files: tuple[str, ...] = ()
+            # Of another table there may be young files only, so whose they are is asked of files of any age.
+            if unknown := sorted(self._actions.unknown_files(own, self._now)):
+                unused = self._unused(own, unknown, force)
+                files = tuple(sorted(self._actions.unknown_files(own, before).intersection(unused)))
+            stop_if_interrupted()
+            if files and not dry_run:
+                self._actions.delete_files(files)
+            return OrphansRemoved(self._table.name, dry_run, before.isoformat(timespec="seconds"), files)
 
     def rewrite_manifests(self, *, dry_run: bool = False) -> ManifestsRewritten:
         """Rewrite the table's manifests, ordered by partition and of their target size.
@@ -126,7 +258,13 @@ class TableMaintenance:
         Raises:
             MaintenanceError: Iceberg fails.
         """
-        return self._safely("rewrite_manifests", lambda: self._rewrite_manifests(dry_run))
+        with self._step("rewrite_manifests"):
+            if dry_run:
+                manifests = self._actions.manifests()
+                return ManifestsRewritten(self._table.name, True, manifests.count, manifests.needed)
+            before, after = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
+            self._table.refresh()
+            return ManifestsRewritten(self._table.name, False, before, after)
 
     def rewrite_position_delete_files(self, *, dry_run: bool = False) -> PositionDeletesRewritten:
         """Join small position delete files, and drop those whose rows are gone.
@@ -134,7 +272,13 @@ class TableMaintenance:
         Raises:
             MaintenanceError: Iceberg fails.
         """
-        return self._safely("rewrite_position_delete_files", lambda: self._rewrite_deletes(dry_run))
+        with self._step("rewrite_position_delete_files"):
+            if dry_run:
+                most = self._actions.joinable_position_deletes()
+                return PositionDeletesRewritten(self._table.name, True, most, None)
+            before, after = self._actions.rewrite_position_deletes()
+            self._table.refresh()
+            return PositionDeletesRewritten(self._table.name, False, before, after)
 
     def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> Maintained:
         """Do what is due, in this order: delete files and manifests are rewritten, snapshots expire, orphans go.
@@ -146,39 +290,29 @@ class TableMaintenance:
         Raises:
             MaintenanceError: See the other methods. What came before stays done.
         """
-        steps: list[Callable[[], MaintenanceResult]] = [
-            lambda: self._safely("rewrite_position_delete_files", lambda: self._due_deletes(dry_run)),
-            lambda: self._safely("rewrite_manifests", lambda: self._due_manifests(dry_run)),
-        ]
-        if self._owns_files:
-            steps.append(lambda: self.expire_snapshots(dry_run=dry_run))
-            if orphans:
-                steps.append(lambda: self.remove_orphan_files(dry_run=dry_run))
-        results: list[MaintenanceResult] = []
-        for step in steps:
-            stop_if_interrupted()
-            self._safely("maintain", self._table.refresh)
-            results.append(step())
-        return Maintained(self._table.name, tuple(result for result in results if result.changed))
+        with self._step("maintain"):
+            steps: list[Callable[..., MaintenanceResult | None]] = [self._due_deletes, self._due_manifests]
+            if self._owns_files:
+                steps += [self.expire_snapshots, *([self.remove_orphan_files] if orphans else [])]
+            results = []
+            for step in steps:
+                stop_if_interrupted()
+                self._table.refresh()
+                results.append(step(dry_run=dry_run))
+            return Maintained(
+                self._table.name, tuple(result for result in results if result and result.changed)
+            )
 
-    def _expire(
-        self, older_than: datetime | None, retain_last: int | None, dry_run: bool
-    ) -> SnapshotsExpired:
-        snapshots = self._actions.expirable(older_than, retain_last)
-        files, size = self._freed(snapshots)
-        if (snapshots.count or snapshots.refs) and not dry_run:
-            files = self._actions.expire(older_than, retain_last)
-            self._table.refresh()
-        return SnapshotsExpired(
-            self._table.name,
-            dry_run,
-            snapshots.count,
-            snapshots.refs,
-            snapshots.kept,
-            snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None,
-            files,
-            size,
-        )
+    def _due_manifests(self, dry_run: bool) -> ManifestsRewritten | None:
+        with self._step("rewrite_manifests"):
+            manifests = self._actions.manifests()
+            is_due = manifests.count >= max(_FEW_MANIFESTS, _MANIFEST_GAIN * manifests.needed)
+            return self.rewrite_manifests(dry_run=dry_run) if is_due else None
+
+    def _due_deletes(self, dry_run: bool) -> PositionDeletesRewritten | None:
+        with self._step("rewrite_position_delete_files"):
+            is_due = self._actions.joinable_position_deletes() >= _FEW_DELETE_FILES
+            return self.rewrite_position_delete_files(dry_run=dry_run) if is_due else None
 
     def _freed(self, snapshots: ExpirableSnapshots) -> tuple[int | None, int | None]:
         if not snapshots.count:
@@ -189,25 +323,6 @@ class TableMaintenance:
             # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
             # expire its snapshots, which is how to repair it.
             return None, None
-
-    def _remove_orphans(self, older_than: datetime, force: bool, dry_run: bool) -> OrphansRemoved:
-        own = directories(self._table)
-        if own is None:
-            raise MaintenanceError(
-                f"remove_orphan_files of {self._table.name}: it writes where its location provider says, so nobody "
-                "knows which files are its own"
-            )
-        files: list[str] = []
-        # Of another table there may be young files only, so whose they are is asked of files of any age.
-        if unknown := sorted(self._actions.unknown_files(own, self._now)):
-            unused = self._unused(own, unknown, force)
-            files = sorted(self._actions.unknown_files(own, older_than).intersection(unused))
-        stop_if_interrupted()
-        if files and not dry_run:
-            self._actions.delete_files(files)
-        return OrphansRemoved(
-            self._table.name, dry_run, older_than.isoformat(timespec="seconds"), tuple(files)
-        )
 
     def _unused(self, own: Sequence[str], unknown: Sequence[str], force: bool) -> list[str]:
         """Return the files that no table uses, if the directories are this table's alone."""
@@ -226,67 +341,37 @@ class TableMaintenance:
             )
         return self._catalog.unused(self._table, unknown)
 
-    def _rewrite_manifests(self, dry_run: bool) -> ManifestsRewritten:
-        if dry_run:
-            manifests = self._actions.manifests()
-            return ManifestsRewritten(self._table.name, True, manifests.count, manifests.needed)
-        before, after = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
-        self._table.refresh()
-        return ManifestsRewritten(self._table.name, False, before, after)
-
-    def _rewrite_deletes(self, dry_run: bool) -> PositionDeletesRewritten:
-        if dry_run:
-            most = self._actions.joinable_position_deletes()
-            return PositionDeletesRewritten(self._table.name, True, most, None)
-        before, after = self._actions.rewrite_position_deletes()
-        self._table.refresh()
-        return PositionDeletesRewritten(self._table.name, False, before, after)
-
-    def _due_manifests(self, dry_run: bool) -> ManifestsRewritten:
-        manifests = self._actions.manifests()
-        if manifests.count < max(_FEW_MANIFESTS, _MANIFEST_GAIN * manifests.needed):
-            return ManifestsRewritten(self._table.name, dry_run, 0, 0)
-        return self._rewrite_manifests(dry_run)
-
-    def _due_deletes(self, dry_run: bool) -> PositionDeletesRewritten:
-        if self._actions.joinable_position_deletes() < _FEW_DELETE_FILES:
-            return PositionDeletesRewritten(self._table.name, dry_run, 0, 0)
-        return self._rewrite_deletes(dry_run)
-
     @property
     def _now(self) -> datetime:
         return self._fixed_now or datetime.now(timezone.utc)
 
-    def _past(self, older_than: datetime | None) -> datetime | None:
-        if older_than is None:
-            return None
-        moment = parse_moment("older_than", older_than)
-        if moment > self._now:
+    def _past(
+        self, step: str, older_than: datetime | None, least_age: timedelta, danger: str
+    ) -> datetime | None:
+        """Check that files may go, and return the time before which; ``danger`` is what forbids less than the age."""
+        moment = None if older_than is None else parse_moment("older_than", older_than)
+        if moment is not None and moment > self._now:
             raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
+        if moment is not None and moment > self._now - least_age and danger:
+            raise MaintenanceError(f"{step} of {self._table.name}: {danger}; force: true allows less")
+        if not self._owns_files:
+            raise MaintenanceError(
+                f"{step} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
+                "tables. Set it to true if they do not"
+            )
         return moment
 
     @property
     def _owns_files(self) -> bool:
         return self._table.properties.get("gc.enabled", "true").lower() != "false"
 
-    def _check_files_are_its_own(self, what: str) -> None:
-        if not self._owns_files:
-            raise MaintenanceError(
-                f"{what} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "
-                "tables. Set it to true if they do not"
-            )
-
-    def _safely(self, what: str, work: Callable[[], T]) -> T:
-        """Do one step, which Ctrl-C ends.
-
-        Raises:
-            MaintenanceError: It failed.
-            Interrupted: Ctrl-C was pressed in the main thread.
-        """
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        """Let Ctrl-C end a step, and name the step in a MaintenanceError if Spark or Iceberg fails."""
         try:
             with Interruptible(self._table.spark):
-                return work()
+                yield
         except ReclusterError:
             raise
         except Exception as e:
-            raise MaintenanceError(f"{what} of {self._table.name} failed: {short_message(e)}") from e
+            raise MaintenanceError(f"{name} of {self._table.name} failed: {short_message(e)}") from e

@@ -1,10 +1,13 @@
 """Values of configs, arguments, vars and table properties.
 
-Each parser takes the name that its error mentions, and a value other than None.
+Each parser takes the name that its error mentions, and a value other than None. It raises OptionError for anything that
+it does not read.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -28,11 +31,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
 def parse_boolean(name: str, value: Any) -> bool:
-    """Read true or false, also as a string, which env_var() and the command line give.
-
-    Raises:
-        OptionError: It is neither.
-    """
+    """Read true or false, also as a string, which env_var() and the command line give."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower() if isinstance(value, (str, int)) else ""
@@ -44,11 +43,7 @@ def parse_boolean(name: str, value: Any) -> bool:
 
 
 def parse_bytes(name: str, value: Any) -> int:
-    """Read a number of bytes: 1073741824, ``1073741824`` or ``1 GB``.
-
-    Raises:
-        OptionError: It is neither, or not above 0.
-    """
+    """Read a number of bytes: 1073741824, ``1073741824`` or ``1 GB``."""
     match = _SIZE.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     unit = _UNITS.get(match.group(2).lower(), math.nan) if match else math.nan
     size = float(match.group(1)) * unit if match else math.nan
@@ -60,11 +55,7 @@ def parse_bytes(name: str, value: Any) -> int:
 
 
 def parse_predicate(name: str, value: Any) -> str:
-    """Read a SQL predicate on a table's columns, which Spark will parse later.
-
-    Raises:
-        OptionError: It is not a string, or empty.
-    """
+    """Read a SQL predicate on a table's columns, which Spark will parse later."""
     if not isinstance(value, str) or not value.strip():
         raise OptionError(
             f"{name} must be a SQL predicate, such as \"event_date >= date'2026-01-01'\", not {value!r}"
@@ -73,11 +64,7 @@ def parse_predicate(name: str, value: Any) -> str:
 
 
 def parse_depth(name: str, value: Any) -> Depth:
-    """Read an average depth: a number of at least 1, a ratio of the number of blocks between 0 and 1, or ``auto``.
-
-    Raises:
-        OptionError: It is none of them.
-    """
+    """Read an average depth: a number of at least 1, a ratio of the number of blocks between 0 and 1, or ``auto``."""
     if isinstance(value, str) and value.strip().lower() == AUTO:
         return AUTO
     number = parse_number(value)
@@ -90,31 +77,19 @@ def parse_depth(name: str, value: Any) -> Depth:
 
 
 def parse_strategy(name: str, value: Any) -> str:
-    """Read the name of a strategy (:data:`dbt_recluster.planner.STRATEGIES`).
-
-    Raises:
-        OptionError: There is no strategy of that name.
-    """
+    """Read the name of a strategy (:data:`dbt_recluster.planner.STRATEGIES`)."""
     if value not in STRATEGIES:
         raise OptionError(f"{name} must be one of {', '.join(STRATEGIES)}, not {value!r}")
     return str(value)
 
 
 def parse_row_count(name: str, value: Any) -> int:
-    """Read the most rows in a block.
-
-    Raises:
-        OptionError: It is not a whole number above 0, or too large.
-    """
+    """Read the most rows in a block."""
     return _parse_count(name, value, MAX_BLOCK_ROWS)
 
 
 def parse_snapshot_count(name: str, value: Any) -> int:
-    """Read how many snapshots to keep.
-
-    Raises:
-        OptionError: It is not a whole number above 0, or too large.
-    """
+    """Read how many snapshots to keep."""
     return _parse_count(name, value, MAX_SNAPSHOTS)
 
 
@@ -126,11 +101,7 @@ def _parse_count(name: str, value: Any, most: int) -> int:
 
 
 def parse_moment(name: str, value: Any, now: datetime | None = None) -> datetime:
-    """Read a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``.
-
-    Raises:
-        OptionError: It is none of them.
-    """
+    """Read a date, a time (UTC unless it has a zone) or a period before now such as ``7 days``."""
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=timezone.utc)
     if isinstance(value, date):
@@ -147,22 +118,8 @@ def parse_moment(name: str, value: Any, now: datetime | None = None) -> datetime
         ) from None
 
 
-def parse_iso_time(text: str) -> datetime:
-    """Read an ISO date or time; without a zone it is in UTC.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
-
-
 def parse_event_log(name: str, value: Any) -> str:
-    """Read where Spark's event logs are: a directory, or one log.
-
-    Raises:
-        OptionError: It is not a string, or empty.
-    """
+    """Read where Spark's event logs are: a directory, or one log."""
     if not isinstance(value, str) or not value.strip():
         raise OptionError(
             f"{name} must be a directory of Spark's event logs, such as s3://bucket/spark-events, not {value!r}"
@@ -171,33 +128,21 @@ def parse_event_log(name: str, value: Any) -> str:
 
 
 def parse_logged_as(name: str, value: Any) -> str:
-    """Read the full name of a table in event logs.
-
-    Raises:
-        OptionError: It is not such a name.
-    """
+    """Read the full name of a table in event logs."""
     if not isinstance(value, str) or "." not in value:
         raise OptionError(f"{name} must be a table's full name, such as lake.analytics.events, not {value!r}")
     return value
 
 
 def parse_queries_by_name(name: str, value: Any) -> Mapping[str, str]:
-    """Read whole SQL queries by name.
-
-    Raises:
-        OptionError: It is not such a mapping.
-    """
+    """Read whole SQL queries by name."""
     if not isinstance(value, Mapping) or not all(isinstance(query, str) for query in value.values()):
         raise OptionError(f"{name} must be a mapping of names to SQL queries, not {value!r:.40}")
     return {str(query): text for query, text in value.items()}
 
 
 def parse_queries(name: str, value: Any) -> Sequence[str] | Mapping[str, str]:
-    """Read SQL predicates or whole queries, one or a list of them, or whole queries by name.
-
-    Raises:
-        OptionError: It is none of them.
-    """
+    """Read SQL predicates or whole queries, one or a list of them, or whole queries by name."""
     if isinstance(value, Mapping):
         return parse_queries_by_name(name, value)
     queries = [value] if isinstance(value, str) else value
@@ -206,6 +151,12 @@ def parse_queries(name: str, value: Any) -> Sequence[str] | Mapping[str, str]:
     ):
         raise OptionError(f"{name} must be a SQL predicate, a query or a list of them, not {value!r:.40}")
     return queries
+
+
+def parse_iso_time(text: str) -> datetime:
+    """Return an ISO date or time; without a zone it is in UTC. Raises ValueError for any other text."""
+    time = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 def parse_number(value: Any) -> float | None:
@@ -217,3 +168,8 @@ def parse_number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def digest(value: Any) -> str:
+    """Return a short text that stands for a value of JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
-from dbt_recluster.clustering.progress import ProgressCallback
+from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate
 from dbt_recluster.exceptions import BudgetSpentError, OptionError

@@ -9,8 +9,7 @@ from typing import Any
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
-from dbt_recluster.clustering.information import table_information
-from dbt_recluster.clustering.reads.reads_information import ReadsInformation, reads_information
+from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
 from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, moment, size, table
 

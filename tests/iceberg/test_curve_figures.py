@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.costs.auto_depth import auto_depth
+from dbt_recluster.clustering.costs.cost_model import auto_depth
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.reads.recorded import RecordedReads
+from dbt_recluster.clustering.reads.read_properties import RecordedReads
 from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs
 from dbt_recluster.iceberg.reads.logged_filters import logged_ranges, scans
 from dbt_recluster.iceberg.value_types import value_types

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tables import append, checksum, data_files, local_path, make_table, orphans, staged_sets
 
-from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import MergeFailedError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge

@@ -12,7 +12,7 @@ import pytest
 from tables import checksum
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.reads.recorded import RecordedReads
+from dbt_recluster.clustering.reads.read_properties import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.reads.column_ranges import predicate_ranges, ranges_predicate
 from dbt_recluster.iceberg.reads.event_logs import EventLogs

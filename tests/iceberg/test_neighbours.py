@@ -11,8 +11,7 @@ import pytest
 from tables import append, delete_by_equality, forget_checkpoints, make_table, metadata_file
 
 from dbt_recluster.clustering.checkpoint import PROPERTY
-from dbt_recluster.clustering.foreign_rewrites import foreign_rewrites
-from dbt_recluster.clustering.history import table_history
+from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, local_path, make_table
 
-from dbt_recluster.clustering.maintenance_result import (
+from dbt_recluster.clustering.table_maintenance import (
     ManifestsRewritten,
     PositionDeletesRewritten,
     SnapshotsExpired,
+    TableMaintenance,
 )
-from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles

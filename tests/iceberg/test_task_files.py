@@ -19,7 +19,7 @@ from tables import (
     staged_sets,
 )
 
-from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.clustering.result import Progress
 from dbt_recluster.exceptions import MergeFailedError, OrphanFilesError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.staging import StagedFiles

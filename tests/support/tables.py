@@ -11,7 +11,7 @@ from unittest.mock import patch
 from urllib.parse import unquote, urlparse
 
 from dbt_recluster.clustering import checkpoint
-from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.clustering.result import Progress
 from dbt_recluster.clustering.table import RecentlyUsed
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks

@@ -1,8 +1,10 @@
 """Boundaries of a curve as properties of a table."""
 
+import base64
 import json
 import string
 import uuid
+import zlib
 from decimal import Decimal
 from typing import Any
 
@@ -78,6 +80,13 @@ def test_what_is_tampered_with_counts_as_not_recorded(tampered: str) -> None:
     properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]))
     assert recorded_curve({**properties, "recluster.curve.a": tampered}, KEY) is None
     assert recorded_curve({"recluster.curve.b": properties["recluster.curve.b"]}, KEY) is None
+
+
+def test_a_number_without_end_is_no_boundary() -> None:
+    endless = base64.b64encode(zlib.compress(b"\x00" + b"\xff" * (1 << 22))).decode()
+    properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]))
+    recorded = json.loads(properties["recluster.curve.a"]) | {"boundaries": endless}
+    assert recorded_curve({**properties, "recluster.curve.a": json.dumps(recorded)}, KEY) is None
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
-from dbt_recluster.clustering.reads.declared import DeclaredRead, parse_reads, reads_as_text
+from dbt_recluster.clustering.reads.read_properties import DeclaredRead, parse_reads, reads_as_text
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.reads.query_scans import is_query
 
@@ -21,7 +21,10 @@ DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"
         (DAY, (DeclaredRead(DAY),)),
         ([DAY, {"where": USER, "weight": 2.5}], (DeclaredRead(DAY), DeclaredRead(USER, 2.5))),
         ({"where": DAY, "weight": "3"}, (DeclaredRead(DAY, 3.0),)),
-        ([QUERY, {"query": QUERY, "weight": 3}], (DeclaredRead(QUERY), DeclaredRead(QUERY, 3.0))),
+        (
+            [QUERY, {"query": QUERY, "weight": 3}],
+            (DeclaredRead(QUERY, 1.0, True), DeclaredRead(QUERY, 3.0, True)),
+        ),
     ],
 )
 def test_reads_are_the_same_after_they_were_kept_as_text(

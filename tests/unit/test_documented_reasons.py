@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "not-reclustered.md").read_text()
 # Modules whose texts are reasons, and one that has others too.
-WHOLE = ("planner/selection.py", "clustering/condition_checks.py")
+WHOLE = ("planner/selection.py", "clustering/conditions.py")
 ASSIGNED = ("clustering/recluster.py", "clustering/checkpoint.py")
 # Reasons to do something, and an error.
 OTHER = (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.progress import Progress, RoundProgress
+from dbt_recluster.clustering.result import Progress, RoundProgress
 from dbt_recluster.exceptions import Interrupted, MergeFailedError, OrphanFilesError, ReclusterError
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.conditions import After, Conditions, When, parse_after, parse_when
-from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.options import After, ReclusterOptions, When, parse_after, parse_when
 from dbt_recluster.exceptions import OptionError
 
 QUERY = "select * from t"
@@ -21,9 +20,9 @@ def test_conditions_are_read() -> None:
         When(QUERY, 40, 2),
         When(skipped=0.5),
     )
-    assert not Conditions()
-    assert Conditions(After(rows=1))
-    assert Conditions(when=(When(skipped=1),))
+    assert not options.has_conditions
+    assert ReclusterOptions(after=After(rows=1)).has_conditions
+    assert ReclusterOptions(when=(When(skipped=1),)).has_conditions
 
 
 @pytest.mark.parametrize(

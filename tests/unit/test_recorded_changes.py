@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.condition_checks import Changes, changes_since_recluster
+from dbt_recluster.clustering.conditions import Changes, changes_since_recluster
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 
 

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.clustering.reads.recorded import EVENT_LOG, PROJECT, ReadRange, RecordedReads, compact
+from dbt_recluster.clustering.reads.read_properties import (
+    EVENT_LOG,
+    PROJECT,
+    ReadRange,
+    RecordedReads,
+    compact,
+)
 
 NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
 ENDS = st.one_of(st.none(), st.integers(-50, 50))

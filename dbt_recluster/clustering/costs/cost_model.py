@@ -1,45 +1,49 @@
-"""The cost of clustering a table and of keeping it clustered, and the benefit, by simulation. Nothing is changed."""
+"""The cost of clustering a table and of keeping it clustered, the benefit, and the threshold by both.
+
+The cost comes from a simulation. Nothing is changed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.costs.auto_depth import with_depth
-from dbt_recluster.clustering.costs.replay import Replay, Week
+from dbt_recluster.clustering.costs.replay import DAYS, Replay, Week
 from dbt_recluster.clustering.history import rewrite_speed
+from dbt_recluster.clustering.information import daily_wasted_bytes
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads.reads_information import daily_wasted_bytes
 from dbt_recluster.clustering.result import MAX_ROUNDS
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.sort_order import is_cluster_key
-from dbt_recluster.planner import Policy, clustering_information
+from dbt_recluster.planner import (
+    Policy,
+    best_threshold,
+    clustering_information,
+    costs_by_threshold,
+    relative_rewriting,
+)
 from dbt_recluster.planner.simulation import simulate_final
+
+# Reads and loads change little from one build to the next.
+_DEPTH_HOLDS = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Balance:
-    """The cost and the benefit of a table's reclustering, in bytes per day of the past week.
-
-    Attributes:
-        rewritten: Bytes that reclustering read.
-        saved: Bytes that reads did not open because of it.
-    """
+    """Bytes per day of the past week that reclustering rewrote, and that it saved reads from opening."""
 
     rewritten: int
     saved: int
-
-    @property
-    def loss(self) -> int | None:
-        """Bytes by which the cost is greater than the benefit, or None if it is not."""
-        return self.rewritten - self.saved if self.rewritten > self.saved else None
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,7 @@ class ReclusterEstimate:
 class CostModel:
     """Estimates the cost of clustering a table by its key, or by some items of it.
 
-    The cost of keeping it so comes from the commits of the past week, which the planner replays.
-
-    Args:
-        table: The table. Its key may have more items than any key that is tried.
-        policy: The planner's policy.
-        now: The end of the week, by default now.
+    The cost of keeping it so comes from the commits of the past week until ``now``, which the planner replays.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
@@ -147,11 +146,7 @@ class CostModel:
 
     @classmethod
     def of(cls, table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> CostModel:
-        """Return the model of a table that is reclustered with some options, whose reads it follows from here on.
-
-        Raises:
-            ClusterKeyError, OptionError: Bad input.
-        """
+        """Return the model of a table that is reclustered with some options, whose reads it follows from here on."""
         table.reads.follow(options.reads)
         return cls(table, with_depth(table, options)[0].policy, now)
 
@@ -164,14 +159,7 @@ class CostModel:
         return Replay(self._table, self._week, self._policy)
 
     def recluster(self, where: str | None = None) -> ReclusterEstimate:
-        """Estimate a recluster until nothing is left to do, whatever its ``max_bytes``.
-
-        Args:
-            where: A predicate; only blocks that may hold a matching row are considered.
-
-        Raises:
-            PredicateError: It cannot choose blocks.
-        """
+        """Estimate a recluster of the blocks that ``where`` admits until nothing is left to do, without a budget."""
         table, snapshot = self._table, self._table.blocks(where)
         end = simulate_final(snapshot.planned, self._policy, rounds=MAX_ROUNDS)
         eligible = end.blocks.take(np.flatnonzero(~end.blocks.fixed))
@@ -191,19 +179,20 @@ class CostModel:
     def estimate(self, items: Sequence[int] | None = None, curve: Curve | None = None) -> CostEstimate:
         """Estimate the cost under the key of the items at these positions, or under the whole key.
 
-        Args:
-            items: The positions; None is the whole key.
-            curve: The curve that these items lie on, if they do.
+        ``curve`` is the curve that these items lie on, if they do.
         """
-        table = self._table if items is None else _items_of(self._table, items, curve)
-        metadata = self._table.metadata()
-        here = table.planner_blocks(metadata if items is None else metadata.items(items))
+        table, metadata = self._table, self._table.metadata()
+        if items is not None:
+            fields = tuple(table.key.fields[item] for item in items)
+            table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0))
+            table.curve, metadata = curve, metadata.items(items)
+        here = table.planner_blocks(metadata)
         first = simulate_final(here, self._policy, rounds=MAX_ROUNDS)
         per_day = self._bytes_per_day(table, items)
         week = self._week
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
         is_own_key = is_cluster_key(table.iceberg, table.key)
-        balance = self.balance() if is_own_key and items is None else None
+        balance = self.balance() if items is None else None
         return CostEstimate(
             table=table.name,
             cluster_key=str(table.key),
@@ -232,22 +221,16 @@ class CostModel:
             None under another key than the table's own, or if no read of the key is known, or there was something to
             recluster but nothing was loaded.
         """
-        week, replay = self._week, self._replay
-        table = self._table
+        table, week, replay = self._table, self._week, self._replay
         if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
             return None
         if not week.rounds:
             return Balance(0, 0)
         if not replay.changes:
             return None
-        unmerged = np.isin(
-            replay.blocks.added_by, [s for entry in replay.changes for s in entry.snapshot_ids]
-        )
-        unmerged[replay.starting] = True
-        unmerged[np.concatenate([np.zeros(0, np.int64), *replay.removed.values()])] = False
-        blocks, current = replay.blocks.take(unmerged), self._table.metadata()
-        without, _ = daily_wasted_bytes(self._table, blocks)
-        now, _ = daily_wasted_bytes(self._table, current)
+        blocks, current = replay.unmerged(), table.metadata()
+        without, _ = daily_wasted_bytes(table, blocks)
+        now, _ = daily_wasted_bytes(table, current)
         # Rows of merged blocks that a later commit replaced are among the unmerged ones; the rows tell how many.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
         saved = max(0.0, without - now) / 2 * replay.scale
@@ -259,7 +242,7 @@ class CostModel:
         A table's first week says nothing of the next ones: its merges catch up, and save later.
         """
         balance = None if self._week.is_first else self.balance()
-        return None if balance is None else balance.loss
+        return balance.rewritten - balance.saved if balance and balance.rewritten > balance.saved else None
 
     def _bytes_per_day(self, table: ClusteredTable, items: Sequence[int] | None) -> tuple[int, int]:
         """Return the bytes that keeping the table clustered reads per day, least and most."""
@@ -270,14 +253,76 @@ class CostModel:
         return round(min(read) * scale), round(max(read) * scale)
 
 
-def _items_of(table: ClusteredTable, items: Sequence[int], curve: Curve | None) -> ClusteredTable:
-    fields = tuple(table.key.fields[item] for item in items)
-    if curve is None:
-        return table.under(ClusterKey(fields))
-    other = table.under(ClusterKey(fields, curve=len(fields)))
-    other.curve = curve
-    return other
-
-
 def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, float] | None:
     return (round(amount[0] / max(speeds), 1), round(amount[1] / min(speeds), 1)) if speeds else None
+
+
+@dataclass(frozen=True)
+class AutoDepth:
+    """The threshold of a table with ``recluster_depth: auto``, where rewriting and reading cost least together.
+
+    Attributes:
+        depth: The threshold.
+        since: When it became the threshold.
+        at: When it was last worked out.
+        rewriting: How much the table rewrites, relative to what was measured of the planner.
+    """
+
+    depth: float
+    since: datetime
+    at: datetime
+    rewriting: float = 1.0
+
+    def as_properties(self) -> dict[str, str]:
+        """Return the property that records it."""
+        since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
+        value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
+        return {table_properties.AUTO_DEPTH: json.dumps(value)}
+
+
+def auto_depth(table: ClusteredTable) -> AutoDepth:
+    """Return the threshold that a table records, or a new one if that is a day old.
+
+    The week's history has the bytes of new blocks each day, and the reads the bytes that they waste for
+    each unit of depth. Without reads of the key the threshold is the default; without new blocks it stays.
+    """
+    recorded = recorded_depth(table)
+    if recorded is not None and datetime.now(timezone.utc) - recorded.at < _DEPTH_HOLDS:
+        return recorded
+    week = Week(table)
+    rewriting = 1.0 if recorded is None else recorded.rewriting
+    # Only a week under one threshold says how much the table rewrites under it: the first days catch up.
+    if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:
+        rewriting = relative_rewriting(
+            week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth, table.key.curve
+        )
+    _, wasted_per_depth = daily_wasted_bytes(table, table.current_blocks().metadata)
+    depth = Policy().depth
+    if wasted_per_depth and week.changes:
+        costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth, table.key.curve)
+        depth = best_threshold(costs, None if recorded is None else recorded.depth)
+    elif wasted_per_depth and recorded is not None:
+        depth = recorded.depth
+    is_kept = recorded is not None and recorded.depth == depth
+    return AutoDepth(depth, recorded.since if recorded and is_kept else week.now, week.now, rewriting)
+
+
+def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[ReclusterOptions, AutoDepth | None]:
+    """Return options with a number in place of ``auto``, and the threshold that it stands for, or None."""
+    if options.depth != AUTO:
+        return options, None
+    depth = auto_depth(table)
+    return replace(options, depth=depth.depth), depth
+
+
+def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
+    """Return the threshold that a table records, or None. A malformed property counts as none."""
+    try:
+        value = json.loads(table.iceberg.properties.get(table_properties.AUTO_DEPTH, "null"))
+        depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
+        since, at = parse_iso_time(value["since"]), parse_iso_time(value["at"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
+        return None
+    return AutoDepth(depth, since, at, rewriting)

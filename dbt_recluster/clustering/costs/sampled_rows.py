@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
-from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width
+from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width, literals, may_match
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
@@ -24,23 +23,18 @@ from dbt_recluster.transforms import Transform
 SAMPLE_ROWS = 50_000
 
 
-@dataclass(frozen=True)
-class SortedBlocks:
-    """The blocks of a full sort.
+class Query(NamedTuple):
+    """A query of the table.
 
     Attributes:
-        partition: The partition of each block of which rows were sampled, int64 (n,).
-        unsampled: Blocks of the partitions of which no row was sampled, int64 (partitions,).
-        bounds: Returns what the n blocks record of a column, or None if they record no bounds of it.
+        expression: Its predicate in Iceberg's JSON.
+        weight: How often it runs, relative to the others.
+        opened: Blocks that it opens today, bool (blocks,).
     """
 
-    partition: IntArray
-    unsampled: IntArray
-    bounds: Callable[[str], ColumnBounds | None]
-
-    def __len__(self) -> int:
-        """Return how many blocks there are in all."""
-        return len(self.partition) + int(self.unsampled.sum())
+    expression: Any
+    weight: float
+    opened: BoolArray
 
 
 class SampledRows:
@@ -53,20 +47,26 @@ class SampledRows:
 
     Attributes:
         columns: The columns of those that have bounds.
-        partition_of_block: The partition of each block of the table, counted from 0, int64 (blocks,).
     """
 
     def __init__(self, table: ClusteredTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
+        self._find = table.columns.find
         names = [name for name in named if name in kinds]
         rows = int(metadata.rows.sum())
         sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
         block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
         # Another commit may have come between.
         sample, block = sample.filter(block.is_valid()), block.drop_null()
-        self.partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
-        self._partition = self.partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
-        self._rows, self._limit = self._sizes(table, block_rows)
+        # Of each block of the table, counted from 0, and of each row.
+        self._partition_of_block: IntArray = np.unique(metadata.partition, return_inverse=True)[1]
+        self._partition = self._partition_of_block[np.asarray(block.to_numpy(zero_copy_only=False), np.int64)]
+        # Of each partition, the rows that are not deleted, and the most in one of its blocks.
+        self._rows = self._total(metadata.rows)
+        full = self._rows * float(table.block_bytes) // np.maximum(self._total(metadata.bytes), 1)
+        self._limit = np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
+        if metadata.deleted_rows is not None:
+            self._rows -= self._total(metadata.deleted_rows)
         self._widths = {
             name: [bounds_width(table.iceberg, name, in_key=in_key) for in_key in (False, True)]
             for name in names
@@ -86,31 +86,49 @@ class SampledRows:
         """Return how many rows there are."""
         return len(self._partition)
 
-    def _sizes(self, table: ClusteredTable, block_rows: int) -> tuple[IntArray, IntArray]:
-        """Return the rows of each partition that are not deleted, and the most in one of its blocks."""
-        metadata = table.metadata()
-
-        def total(values: IntArray) -> IntArray:
-            return np.bincount(self.partition_of_block, values).astype(np.int64)
-
-        rows = total(metadata.rows)
-        full = rows * float(table.block_bytes) // np.maximum(total(metadata.bytes), 1)
-        if metadata.deleted_rows is not None:
-            rows -= total(metadata.deleted_rows)
-        return rows, np.maximum(1, np.minimum(block_rows, full)).astype(np.int64)
+    def _total(self, values: IntArray) -> IntArray:
+        """Return the sum of values of blocks in each partition."""
+        return np.bincount(self._partition_of_block, values).astype(np.int64)
 
     def curve(self, names: Sequence[str]) -> Curve:
         """Return the curve over some columns, by the values of their bounds."""
-        return Curve.of(self._values(names))
+        return Curve.of([self.columns[name].bound_values for name in names])
 
-    def _values(self, names: Sequence[str]) -> list[pa.Array]:
-        return [Transform().values(self.columns[name].values) for name in names]
+    def opened(
+        self, names: Sequence[str], curve: Curve | None, queries: Sequence[Query]
+    ) -> tuple[int, list[int]]:
+        """Return how many blocks a full sort by some columns, or along a curve, has, and how many each query opens.
 
-    def sorted_by(self, names: Sequence[str], curve: Curve | None = None) -> SortedBlocks:
-        """Return the blocks of a full sort by some columns, or along a curve, in the order of partition and key."""
+        A query opens none of a partition that it does not open today.
+        """
+        block, partition = self._sorted(names, curve)
+        is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
+        unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
+
+        @cache
+        def bounds(name: str) -> ColumnBounds | None:
+            width = self._widths[name][name in names] if name in self.columns else 0
+            return None if width == 0 else self.columns[name].bounds(block, len(partition), width is not None)
+
+        opened = []
+        for query in queries:
+            terms = {term: self._find(term) or term for term, _ in literals(query.expression)}
+            known = {term: own for term, name in terms.items() if (own := bounds(name)) is not None}
+            matches = may_match(query.expression, known, self._place, len(partition))
+            now = np.bincount(self._partition_of_block[query.opened], minlength=len(self._rows))
+            sampled = np.count_nonzero(matches & (now > 0)[partition])
+            opened.append(int(sampled + np.minimum(now, unsampled).sum()))
+        return len(partition) + int(unsampled.sum()), opened
+
+    def _place(self, term: str, value: Any) -> int | None:
+        return self.columns[self._find(term) or term].place(value)
+
+    def _sorted(self, names: Sequence[str], curve: Curve | None) -> tuple[IntArray, IntArray]:
+        """Cut rows that are sorted by partition and key: return the block of each, and the partition of each block."""
         keys = [self.columns[name].order for name in names]
-        place = None if curve is None else curve.index(self._values(names))
-        if place is not None:
+        place = None
+        if curve is not None:
+            place = curve.index([self.columns[name].bound_values for name in names])
             keys.insert(0, place)
         order = np.lexsort([*keys[::-1], self._partition])
         partition = self._partition[order]
@@ -125,29 +143,14 @@ class SampledRows:
             starts[begin + self._starts(int(partition[begin]), distinct, end - begin, cells)] = True
         block = np.empty(len(order), np.int64)
         block[order] = np.cumsum(starts) - 1
-        blocks = int(starts.sum())
-
-        @cache
-        def bounds(name: str) -> ColumnBounds | None:
-            if name not in self.columns:
-                return None
-            width = self._widths[name][name in names]
-            return None if width == 0 else self.columns[name].bounds(block, blocks, width is not None)
-
-        is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
-        unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
-        return SortedBlocks(partition[starts], unsampled, bounds)
+        return block, partition[starts]
 
     def _starts(
         self, partition: int, distinct: IntArray, sampled: int, cells: CellBorders | None
     ) -> IntArray:
         """Return where the blocks of a partition begin among its sorted, sampled rows, but the first one.
 
-        Args:
-            partition: The partition.
-            distinct: The first row of each distinct key, int64 (keys,).
-            sampled: The number of its sampled rows.
-            cells: The cells of a curve that begin with each of them, or None.
+        ``distinct`` has the first row of each distinct key, int64 (keys,).
         """
         rows, limit = int(self._rows[partition]), int(self._limit[partition])
         if rows <= limit:
@@ -169,7 +172,6 @@ class _Column:
         is_whole: Whether all rows are in the sample.
 
     Attributes:
-        values: The values of the rows, (rows,).
         order: The place of each row's value, int64 (rows,); NULL is before all places, NaN after them.
         distinct: Number of different values, NULL and NaN included.
     """
@@ -178,8 +180,8 @@ class _Column:
         self, values: pa.Array, kind: ValueType, literals: Iterable[Any], width: int | None, is_whole: bool
     ) -> None:
         self._kind, self._is_whole = kind, is_whole
-        self.values = values.cast(kind.arrow)
-        plain, is_nan = _plain(self.values)
+        self._values = values.cast(kind.arrow)
+        plain, is_nan = _plain(self._values)
         encoded = plain.dictionary_encode()
         known = encoded.dictionary.to_pylist()
         named = [value for literal in literals if (value := self._value(literal)) is not None]
@@ -197,6 +199,11 @@ class _Column:
         # The places that sampled values have.
         self._sampled = np.unique(self.order[self._valued])
         self.distinct = len(np.unique(self.order))
+
+    @property
+    def bound_values(self) -> pa.Array:
+        """The values of the rows as bounds have them, (rows,)."""
+        return Transform().values(self._values)
 
     def place(self, literal: Any) -> int | None:
         """Return the place of one of the literals or sampled values, or None if the column cannot hold it."""
@@ -218,18 +225,15 @@ class _Column:
         examples = []
         for row in rows[at.astype(np.int64)]:
             try:
-                examples.append(self.values[int(row)].as_py())
+                examples.append(self._values[int(row)].as_py())
             except (ValueError, OverflowError):  # a date beyond Python's
                 continue
         return examples
 
     def bounds(self, block: IntArray, blocks: int, cut_off: bool) -> ColumnBounds:
-        """Return the bounds that blocks of the sampled rows would record, as places.
+        """Return the bounds that n blocks of the sampled rows would record, as places.
 
-        Args:
-            block: The block of each row, int64 (rows,).
-            blocks: The number n of blocks.
-            cut_off: Whether bounds are cut off to the column's width.
+        ``block`` is the block of each row, int64 (rows,).
         """
         rows = np.bincount(block[self._valued], minlength=blocks)
         lower, upper = np.full(blocks, len(self._place_of)), np.full(blocks, -1)

@@ -6,19 +6,27 @@ partitions are cut into blocks as a merge cuts them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from typing import Any
 
+import numpy as np
+
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.costs.auto_depth import recorded_depth
-from dbt_recluster.clustering.costs.key_trial import KeyCandidate, KeyTrial
+from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth
+from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads.tried_queries import tried_queries
+from dbt_recluster.clustering.reads.read_properties import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO
-from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.clustering.values import AUTO, parse_queries
+from dbt_recluster.curve import Curve
+from dbt_recluster.exceptions import ClusterKeyError, PredicateError
+from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
+from dbt_recluster.iceberg.reads.metrics_evaluator import literals
+from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
+from dbt_recluster.iceberg.value_types import value_types
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
@@ -29,6 +37,41 @@ _MOST_PAIRED = 4
 # A query dissents if it opens more than this many times the blocks of its own best key.
 _DISSENT = 2
 _LONGEST_NAME = 60
+# Each of them costs a query of the table.
+_MOST_QUERIES = 20
+# Each of them is a scan that Iceberg plans.
+_SINGLE_VALUES = 5
+
+
+@dataclass(frozen=True)
+class KeyCandidate:
+    """A key and its effect on queries.
+
+    Attributes:
+        cluster_by: Its items, as users write them.
+        distinct: Distinct values of its first column in the sample.
+        blocks: Blocks of the table if it is sorted by this key; those of now if nothing would be rewritten.
+        skipped_now: Share of blocks that the queries skip today, 0 to 1, averaged over the queries.
+        skipped_then: Share of blocks that they would skip under this key.
+        opened: Blocks that each query would open under this key.
+        first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
+        bytes_per_day: Bytes that keeping it would read per day, least and most, likewise; None if the snapshots hold no
+            load of the past seven days.
+    """
+
+    cluster_by: tuple[str, ...]
+    distinct: int
+    blocks: int
+    skipped_now: float
+    skipped_then: float
+    opened: tuple[int, ...]
+    first_bytes: int
+    bytes_per_day: tuple[int, int] | None
+
+    @property
+    def gain(self) -> float:
+        """Share of blocks that would be skipped and are not skipped today."""
+        return self.skipped_then - self.skipped_now
 
 
 @dataclass(frozen=True)
@@ -80,43 +123,89 @@ def suggest_key(
             threshold that the table records.
 
     Raises:
-        PredicateError: A query cannot choose blocks.
+        PredicateError: A query without a name cannot choose blocks.
+        OptionError: The queries are no texts.
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
     recorded = recorded_depth(table)
     if options.depth == AUTO and recorded is not None:
         options = replace(options, depth=recorded.depth)
-    tried, left_out = tried_queries(table, queries)
+    tried, left_out = _tried_queries(table, queries)
     named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)
     names = tuple(tried)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
-    metadata = table.metadata()
-    rows = int(metadata.rows.sum())
-    if not rows or len(metadata) < LEAST_BLOCKS:
-        count = "1 block" if len(metadata) == 1 else f"{len(metadata)} blocks"
-        few = f"Do not cluster it yet: a query opens at most its {count}"
-        return Suggestion(
-            table.name, len(metadata), names, (), 0, (), few, not_tried=not_tried, left_out=tuple(left_out)
-        )
+    blocks = len(table.metadata())
+    suggestion = Suggestion(
+        table.name, blocks, names, (), 0, (), "", not_tried=not_tried, left_out=tuple(left_out)
+    )
+    if blocks < LEAST_BLOCKS or not table.metadata().rows.sum():
+        count = "1 block" if blocks == 1 else f"{blocks} blocks"
+        return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
     trial = KeyTrial(table, tuple(tried.values()), options)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
     curves = [trial.curve(items) for items in combinations(sorted(best), 2)] if tried else []
     candidates = _ranked([*singles.values(), *pairs], curves)
-    return Suggestion(
-        table.name,
-        len(metadata),
-        names,
-        trial.opened_now,
-        trial.sampled,
-        candidates,
-        _advice(candidates[0], has_queries=bool(tried)),
-        _dissent(candidates, names, curves),
-        not_tried,
-        tuple(left_out),
+    return replace(
+        suggestion,
+        opened=trial.opened_now,
+        sampled=trial.sampled,
+        candidates=candidates,
+        advice=_advice(candidates[0], has_queries=bool(tried)),
+        dissent=_dissent(candidates, names, curves),
     )
+
+
+def _tried_queries(
+    table: ClusteredTable, queries: Sequence[str] | Mapping[str, str]
+) -> tuple[dict[str, DeclaredRead], list[str]]:
+    """Return the predicates to try keys for, by the names of their queries, and a line for each query left out.
+
+    A query with a name that restricts no column is not tried: under any key it opens the same blocks. If none is tried,
+    the reads of the table are.
+    """
+    queries = parse_queries("queries", queries)
+    named = queries if isinstance(queries, Mapping) else {}
+    if queries and not named:
+        counts = Counter(queries)
+        return {query: DeclaredRead(_given(table, query), count) for query, count in counts.items()}, []
+    tried, left_out = {}, []
+    for name, query in named.items():
+        try:
+            predicate = _predicate(table, query)
+        except PredicateError as e:
+            left_out.append(f"{name}: {e}")
+            continue
+        if predicate:
+            tried[name] = DeclaredRead(predicate)
+    if not tried:
+        weights: dict[str, float] = {}
+        for read in table.reads.ranges:
+            text = table.reads.predicate(read)
+            weights[text] = weights.get(text, 0.0) + read.weight
+        by_weight = sorted(weights.items(), key=lambda item: -item[1])
+        tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}
+    if len(tried) > _MOST_QUERIES:
+        left_out.append(f"{len(tried) - _MOST_QUERIES} of {len(tried)} queries: {_MOST_QUERIES} are tried")
+    return dict(islice(tried.items(), _MOST_QUERIES)), left_out
+
+
+def _given(table: ClusteredTable, query: str) -> str:
+    """Return the predicate of a query without a name, or such a predicate itself."""
+    predicate = _predicate(table, query) if is_query(query) else query
+    if not predicate:
+        beginning = " ".join(query.split())[:60]
+        raise PredicateError(f"{beginning!r} restricts no column of {table.name}, so no key can help it")
+    return predicate
+
+
+def _predicate(table: ClusteredTable, query: str) -> str:
+    """Return the predicate of a whole query: empty if it restricts no column of the table."""
+    types = table.columns.types
+    _, alternatives = query_ranges(table.iceberg, value_types(types), query)
+    return " or ".join(f"({ranges_predicate(types, ranges)})" for ranges in alternatives)
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
@@ -181,3 +270,79 @@ def _key_columns(
         among = " among those that the queries name" if named else ""
         raise ClusterKeyError(f"{table.name} has no column to cluster by{among}")
     return columns[:_MOST_COLUMNS], tuple(not_tried)
+
+
+class KeyTrial:
+    """A sample of a table, on which keys are tried.
+
+    Args:
+        table: The table under the key of all columns that may be part of a key.
+        reads: Predicates of queries; without any, a few for single values of a key's first column.
+        options: The block size, and what the costs depend on.
+    """
+
+    def __init__(
+        self, table: ClusteredTable, reads: Sequence[DeclaredRead], options: ReclusterOptions
+    ) -> None:
+        self._table, self._names = table, [field.column for field in table.key.fields]
+        self._metadata = table.metadata()
+        self._queries = [self._query(read.text, read.weight) for read in reads]
+        named: dict[str, list[Any]] = {name: [] for name in self._names}
+        for query in self._queries:
+            for term, values in literals(query.expression):
+                if (name := table.columns.find(term)) is not None:
+                    named.setdefault(name, []).extend(values)
+        self._rows = SampledRows(table, named, options.block_rows)
+        self._costs = CostModel(table, options.policy)
+        self.sampled = len(self._rows)
+        self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
+
+    def _query(self, text: str, weight: float) -> Query:
+        iceberg, predicate = self._table.iceberg, self._table.predicate(text)
+        return Query(
+            expression_json(iceberg, predicate), weight, predicate.may_match(iceberg, self._metadata)
+        )
+
+    def curve(self, items: tuple[int, ...]) -> KeyCandidate:
+        """Try a curve over the columns at these positions."""
+        return self.candidate(items, self._rows.curve([self._names[item] for item in items]))
+
+    def candidate(self, items: tuple[int, ...], curve: Curve | None = None) -> KeyCandidate:
+        """Try the key of the columns at these positions, or a curve over them.
+
+        If nothing would be rewritten, the blocks of then are those of now.
+        """
+        names = tuple(self._names[item] for item in items)
+        queries = self._queries or self._single_values(names[0])
+        blocks = len(self._metadata)
+        now = opened = tuple(int(query.opened.sum()) for query in queries)
+        skipped_now = _skipped(queries, now, blocks)
+        cost = self._costs.estimate(items, curve)
+        if cost.first_bytes:
+            blocks, by_query = self._rows.opened(names, curve, queries)
+            opened = tuple(by_query)
+        plain = tuple(str(self._table.key.fields[item]) for item in items)
+        return KeyCandidate(
+            plain if curve is None else (cost.cluster_key,),
+            self._rows.columns[names[0]].distinct,
+            blocks,
+            skipped_now,
+            _skipped(queries, opened, blocks),
+            opened if self._queries else (),
+            cost.first_bytes,
+            cost.bytes_per_day if cost.loads or cost.rewrites else None,
+        )
+
+    def _single_values(self, name: str) -> list[Query]:
+        examples = self._rows.columns[name].examples(_SINGLE_VALUES)
+        types = self._table.columns.types
+        texts = Counter(ranges_predicate(types, {name: (value, value)}) for value in examples)
+        return [self._query(text, count) for text, count in texts.items()]
+
+
+def _skipped(queries: Sequence[Query], opened: Sequence[int], blocks: int) -> float:
+    """Return the share of blocks that queries skip on average."""
+    if not queries or not blocks:
+        return 0.0
+    mean = np.average(opened, weights=[query.weight for query in queries])
+    return round(1 - float(mean) / blocks, 4)

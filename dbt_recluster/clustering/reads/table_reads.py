@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.reads.declared import DeclaredRead
-from dbt_recluster.clustering.reads.recorded import (
+from dbt_recluster.clustering.reads.read_properties import (
     EVENT_LOG,
     MOST_READS,
     PROJECT,
+    DeclaredRead,
     ReadRange,
     RecordedReads,
     compact,
     faded,
 )
-from dbt_recluster.clustering.values import parse_iso_time
+from dbt_recluster.clustering.values import digest
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -78,8 +76,7 @@ class ImportedReads:
         return asdict(self)
 
 
-@dataclass(frozen=True, eq=False)
-class Restricting:
+class Restricting(NamedTuple):
     """The reads of a table that restrict its key.
 
     Attributes:
@@ -95,10 +92,6 @@ class Restricting:
 class TableReads:
     """The reads of a table, which plans and metrics follow: those declared, or else those that the table records.
 
-    Args:
-        iceberg: The table.
-        columns: Returns its columns.
-
     Attributes:
         left_out: Warnings about declared reads that are left out.
     """
@@ -110,41 +103,27 @@ class TableReads:
         self.left_out: list[str] = []
 
     @property
-    def declared(self) -> tuple[DeclaredRead, ...] | None:
-        """The reads that the table's model declares; None if it declares none.
-
-        Raises:
-            OptionError: The property that records them is no list of reads.
-        """
-        reads: tuple[DeclaredRead, ...] | None = RECLUSTER_OPTIONS["reads"].recorded(self._iceberg.properties)
-        return reads
-
-    @property
     def recorded(self) -> RecordedReads:
         """The reads that the table records."""
         return RecordedReads.of(self._iceberg.properties)
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
-        """Have plans and metrics follow these reads.
+        """Have plans and metrics follow these reads; return warnings about those that are left out.
 
-        Args:
-            declared: None stands for the reads that the table's model declares, or else for those that the table
-                records.
-
-        Returns:
-            Warnings about reads that are left out.
+        None stands for the reads that the table's model declares, or else for those that the table records.
 
         Raises:
-            OptionError: As :attr:`declared`.
+            OptionError: The property that records what the model declares is no list of reads.
         """
         self._of_key.clear()
         self.left_out = []
         if declared is None:
-            declared = self.declared
+            declared = RECLUSTER_OPTIONS["reads"].recorded(self._iceberg.properties)
         if declared is None:
-            on_record = [(read, ranges_of_json(self._kinds, read.columns)) for read in self.recorded.reads]
             self._ranges = [
-                replace(read, columns=ranges_as_json(ranges)) for read, ranges in on_record if ranges
+                replace(read, columns=ranges_as_json(ranges))
+                for read in self.recorded.reads
+                if (ranges := ranges_of_json(self._kinds, read.columns))
             ]
         else:
             self._ranges = [
@@ -164,7 +143,16 @@ class TableReads:
     def restricting(self, key: ClusterKey) -> Restricting:
         """Return the reads that restrict a key of the table."""
         if str(key) not in self._of_key:
-            self._of_key[str(key)] = self._restricting(key)
+            ends_of = key_boxes if key.curve else key_ranges
+            bounded = [
+                (read, ends)
+                for read in self.ranges
+                for ends in ends_of(self._kinds, key, [ranges_of_json(self._kinds, read.columns)])
+            ]
+            items = range(len(key.fields))
+            lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
+            reads = Reads(lower, upper, [read.weight for read, _ in bounded]) if bounded else None
+            self._of_key[str(key)] = Restricting([read for read, _ in bounded], reads)
         return self._of_key[str(key)]
 
     def of_key(self, key: ClusterKey) -> Reads | None:
@@ -172,10 +160,8 @@ class TableReads:
 
         Those of a curve's columns do not: they end nowhere along the curve.
         """
-        if not key.curve:
-            return self.restricting(key).reads
-        plain = self.restricting(ClusterKey(key.leading)) if key.leading else None
-        return None if plain is None else plain.reads
+        plain = ClusterKey(key.leading) if key.curve else key
+        return self.restricting(plain).reads if plain.fields else None
 
     def predicate(self, read: ReadRange) -> str:
         """Return the SQL predicate of a read."""
@@ -186,13 +172,12 @@ class TableReads:
         recorded = self.recorded
         imported = recorded.at.get(PROJECT)
         is_fresh = imported is not None and datetime.now(timezone.utc) - imported < _PROJECT_HOLDS
-        return is_fresh and recorded.state.get(PROJECT) == _digest(queries)
+        return is_fresh and recorded.state.get(PROJECT) == digest(queries)
 
     def record_queries(self, queries: Mapping[str, str]) -> ImportedReads:
         """Record the ranges that the queries of a project read, in place of those recorded before.
 
-        Args:
-            queries: The compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
+        ``queries`` has the compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
         """
         new: list[ReadRange] = []
         scans, left_out = 0, []
@@ -204,9 +189,9 @@ class TableReads:
                 continue
             scans += of_query
             new += [ReadRange(ranges_as_json(ranges), 1.0, PROJECT) for ranges in alternatives]
-        state = {PROJECT: _digest(queries)}
+        state = {PROJECT: digest(queries)}
         recorded = self._record(PROJECT, new if scans else None, state, datetime.now(timezone.utc))
-        return ImportedReads(self._iceberg.name, PROJECT, scans, len(new), len(recorded.reads), left_out)
+        return ImportedReads(self._iceberg.name, PROJECT, scans, len(new), recorded, left_out)
 
     def import_event_logs(
         self, directory: str, since: datetime | None = None, logged_as: str | None = None
@@ -225,28 +210,27 @@ class TableReads:
         """
         now = datetime.now(timezone.utc)
         name = logged_as or ".".join(name_parts(self._iceberg.identifier))
-        log = f"{EVENT_LOG} {_digest({'directory': directory, 'name': name})}"
+        log = f"{EVENT_LOG} {digest({'directory': directory, 'name': name})}"
         recorded = self.recorded
         logs = EventLogs(self._iceberg.spark, directory)
-        start = max(since or now - DEFAULT_SPAN, _time_of_state(recorded, log, _START_OF_TIME))
+        start = max(since or now - DEFAULT_SPAN, recorded.time_of(log) or _START_OF_TIME)
         logged = _LoggedReads(name, self._kinds, now)
         new = compact(logged.ranges_of(logs.scans(start)), MOST_READS)
         left_out = list(logs.faults)
+        count = len(recorded.reads)
         if logged.last is None:
             when = start.isoformat(sep=" ", timespec="seconds")[:19]
-            left_out.append(
-                f"{name} is read by no query since {when} UTC in {logs.count} logs{logged.advice}"
-            )
-            return ImportedReads(self._iceberg.name, EVENT_LOG, 0, 0, len(recorded.reads), left_out)
-        first = min(logged.first, _time_of_state(recorded, EVENT_LOG, now))
-        state = {
-            log: (logged.last + timedelta(milliseconds=1)).isoformat(),
-            EVENT_LOG: first.isoformat(timespec="seconds"),
-        }
-        recorded = self._record(EVENT_LOG, new, state, now)
-        return ImportedReads(
-            self._iceberg.name, EVENT_LOG, logged.scans, logged.ranges, len(recorded.reads), left_out
-        )
+            names = ", ".join(sorted(logged.namesakes))
+            advice = f"; {names} is: name it with logged_as" if names else ""
+            left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
+        else:
+            first = min(logged.first, recorded.time_of(EVENT_LOG) or now)
+            state = {
+                log: (logged.last + timedelta(milliseconds=1)).isoformat(),
+                EVENT_LOG: first.isoformat(timespec="seconds"),
+            }
+            count = self._record(EVENT_LOG, new, state, now)
+        return ImportedReads(self._iceberg.name, EVENT_LOG, logged.scans, logged.ranges, count, left_out)
 
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
@@ -276,29 +260,17 @@ class TableReads:
             self.left_out.append(f"reads: left out, {beginning!r} does not read {self._iceberg.name}")
         return ranges
 
-    def _restricting(self, key: ClusterKey) -> Restricting:
-        ends_of = key_boxes if key.curve else key_ranges
-        bounded = [
-            (read, ends)
-            for read in self.ranges
-            for ends in ends_of(self._kinds, key, [ranges_of_json(self._kinds, read.columns)])
-        ]
-        items = range(len(key.fields))
-        lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
-        reads = Reads(lower, upper, [read.weight for read, _ in bounded])
-        return Restricting([read for read, _ in bounded], reads if bounded else None)
-
     def _record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime
-    ) -> RecordedReads:
-        """Record the reads of an import; None stands for those of the last one, as of now."""
+    ) -> int:
+        """Record the reads of an import, None for those of the last one; return how many are on record now."""
         self._iceberg.refresh()  # another process may have recorded reads since
         recorded = self.recorded
         if new is None:
             new = [read for read in recorded.reads if read.imported_from == imported_from]
         result = recorded.with_import(imported_from, new, state, now)
         self._write(result.text())
-        return result
+        return len(result.reads)
 
     def _write(self, text: str | None) -> None:
         self._iceberg.set_property(table_properties.READS, text)
@@ -307,58 +279,30 @@ class TableReads:
 
 
 class _LoggedReads:
-    """The reads of a table among logged scans, one after the other: logs may hold millions.
-
-    Args:
-        name: The table's full name in the logs.
-        kinds: The types of its columns.
-        now: The time at which a read has its whole weight.
-
-    Attributes:
-        scans: Scans of the table so far.
-        ranges: Ranges that they restrict columns to.
-        first: When the first query of any table began.
-        last: When the last query of this table began, or None.
-    """
+    """The reads of a table among logged scans, one after the other: logs may hold millions."""
 
     def __init__(self, name: str, kinds: Mapping[str, ValueType], now: datetime) -> None:
         self._name, self._kinds, self._now = name.lower(), kinds, now
-        self._elsewhere: set[str] = set()
+        # Scans of the table so far, and the ranges that they restrict columns to.
         self.scans = self.ranges = 0
+        # When the first query of any table began, and the last one of this table.
         self.first = now
         self.last: datetime | None = None
+        # Tables of the same name in other catalogs.
+        self.namesakes: set[str] = set()
 
     def ranges_of(self, scans: Iterable[LoggedScan]) -> Iterator[ReadRange]:
         """Yield the ranges that scans of the table read."""
         for scan in scans:
             self.first = min(self.first, scan.at)
-            if scan.table.lower() != self._name:
-                self._note_namesake(scan.table)
+            table = scan.table.lower()
+            if table != self._name:
+                is_alike = table.split(".")[-2:] == self._name.split(".")[-2:]
+                if is_alike and len(self.namesakes) < _MOST_NAMED:
+                    self.namesakes.add(scan.table)
                 continue
             self.scans += 1
             self.last = scan.at if self.last is None else max(self.last, scan.at)
             for ranges in logged_ranges(self._kinds, scan.filters):
                 self.ranges += 1
                 yield ReadRange(ranges_as_json(ranges), faded(scan.at, self._now), EVENT_LOG)
-
-    def _note_namesake(self, table: str) -> None:
-        is_alike = table.lower().split(".")[-2:] == self._name.split(".")[-2:]
-        if is_alike and len(self._elsewhere) < _MOST_NAMED:
-            self._elsewhere.add(table)
-
-    @property
-    def advice(self) -> str:
-        """What to do if there was no scan of the table but of one in another catalog."""
-        names = ", ".join(sorted(self._elsewhere))
-        return f"; {names} is: name it with logged_as" if names else ""
-
-
-def _time_of_state(recorded: RecordedReads, name: str, default: datetime) -> datetime:
-    try:
-        return parse_iso_time(recorded.state[name])
-    except (KeyError, ValueError):
-        return default
-
-
-def _digest(queries: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(queries, sort_keys=True).encode()).hexdigest()[:16]

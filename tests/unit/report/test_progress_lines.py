@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.progress import Progress
+from dbt_recluster.clustering.result import Progress
 from dbt_recluster.report.recluster_text import ProgressLines
 
 BEGINS = Progress("db.t", 2, 3, 40, 5 * 2**20, committed=False, seconds=12.4)

@@ -1,4 +1,7 @@
-"""Reads on record: a property of the table with ranges and counts, never the text of a query."""
+"""Reads as a table's properties hold them: those that its model declares, and those on record.
+
+On record are ranges and counts, never the text of a query.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
+
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time, parse_number
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.reads.query_scans import is_query
 
+# Stands for no reads at all, whatever the table records.
+EVEN = "even"
 # Where reads on record were imported from.
 PROJECT, EVENT_LOG = "project", "event log"
-# Where a read is from.
-DECLARED, RECORDED = "declared", "recorded"
 
 # A read of this age counts half.
 _HALF_LIFE = timedelta(days=14)
@@ -25,7 +32,7 @@ MOST_READS = 300
 _MOST_HELD = 5_000
 # A Hive metastore may hold 4,000 in a property.
 _MOST_CHARACTERS = 3_500
-# Of one read. Longer ones hold a long text or conditions on many columns.
+# Of one read on record. Longer ones hold a long text or conditions on many columns.
 _MOST_CHARACTERS_OF_READ = 400
 _MOST_CHARACTERS_OF_ORIGIN = 40
 # Of an entry of the state; longer ones are not ours.
@@ -33,9 +40,100 @@ _MOST_CHARACTERS_OF_STATE = 100
 # Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
 _MOST_LOGS = 20
 # The sum of many must stay finite.
+_GREATEST_DECLARED_WEIGHT = 1e9
 _GREATEST_WEIGHT = 1e12
+_EXAMPLE = "\"event_date >= date'2026-01-01'\""
 
 _Key = tuple[str | None, str]
+
+
+@dataclass(frozen=True)
+class DeclaredRead:
+    """A query, or a predicate of queries, and how often it runs.
+
+    Attributes:
+        text: A whole query, or a predicate on the table's columns.
+        weight: How often the query runs in a day. Only costs depend on more than the ratio of weights.
+        is_query: Whether the text is a whole query.
+    """
+
+    text: str
+    weight: float = 1.0
+    is_query: bool = False
+
+
+def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...] | None:
+    """Read the reads that a user declares.
+
+    Accepted are a query or a predicate, a list of them, and a list of mappings with ``query`` or ``where`` and with
+    ``weight``, also as JSON text. ``even`` and an empty list mean that reads are even over the keys. None stands for
+    the reads that the table records.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str) and value.strip().lower() == EVEN:
+        return ()
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
+    items = [value] if isinstance(value, (str, Mapping, DeclaredRead)) else value
+    if not isinstance(items, Sequence):
+        raise OptionError(
+            f"{name} must be a list of queries, or of SQL predicates such as {_EXAMPLE}, not {value!r:.40}"
+        )
+    if len(items) > _MOST_CHARACTERS:
+        raise OptionError(
+            f"{name} must be shorter: {len(items):,} reads do not fit into the {_MOST_CHARACTERS:,} characters of the "
+            "table's property"
+        )
+    reads = tuple(_parse_declared(name, item) for item in items)
+    if (length := len(reads_as_text(reads))) > _MOST_CHARACTERS:
+        raise OptionError(
+            f"{name} must be shorter: {len(reads)} reads take {length:,} characters, and the "
+            f"table's property holds {_MOST_CHARACTERS:,}"
+        )
+    return reads
+
+
+def _parse_declared(name: str, item: Any) -> DeclaredRead:
+    if isinstance(item, DeclaredRead):
+        item = {"query" if item.is_query else "where": item.text, "weight": item.weight}
+    given = item
+    if not isinstance(given, Mapping):
+        given = {"query" if isinstance(item, str) and is_query(item) else "where": item}
+    unknown = sorted(set(map(str, given)) - {"query", "where", "weight"})
+    if unknown:
+        raise OptionError(f"{name}: a read has `query` or `where`, and `weight`, and no `{unknown[0]}`")
+    if "query" in given and "where" in given:
+        raise OptionError(f"{name}: a read has `query` or `where`, not both")
+    text, weight = given.get("query", given.get("where")), parse_number(given.get("weight", 1))
+    if not isinstance(text, str) or not text.strip():
+        raise OptionError(
+            f"{name}: a read is a query, or a SQL predicate such as {_EXAMPLE}, not {text!r:.40}"
+        )
+    if "query" in given and not is_query(text):
+        raise OptionError(f"{name}: a query begins with select or with, not as {text!r:.40}; use `where`")
+    if weight is None or not 0 < weight <= _GREATEST_DECLARED_WEIGHT:
+        raise OptionError(
+            f"{name}: a weight must be a number above 0, at most {_GREATEST_DECLARED_WEIGHT:,.0f}, "
+            f"not {given.get('weight')!r:.40}"
+        )
+    return DeclaredRead(text, weight, "query" in given)
+
+
+def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
+    """Write reads as a text that :func:`parse_reads` reads."""
+    if not reads:
+        return EVEN
+    items = [
+        read.text
+        if read.weight == 1 and read.is_query == is_query(read.text)
+        else {"query" if read.is_query else "where": read.text, "weight": read.weight}
+        for read in reads
+    ]
+    return json.dumps(items, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -54,13 +152,13 @@ class ReadRange:
 
     @property
     def source(self) -> str:
-        """`DECLARED` or `RECORDED`."""
-        return DECLARED if self.imported_from is None else RECORDED
+        """``declared`` or ``recorded``."""
+        return "declared" if self.imported_from is None else "recorded"
 
 
 @dataclass(frozen=True)
 class RecordedReads:
-    """The content of the property.
+    """The reads on record.
 
     Attributes:
         reads: The ranges.
@@ -89,26 +187,25 @@ class RecordedReads:
                 for name, text in value.get("state", {}).items()
                 if isinstance(text, str) and len(name) + len(text) <= _MOST_CHARACTERS_OF_STATE
             }
-            reads = tuple(map(_parse_read, value.get("reads", ())))
+            reads = tuple(map(_parse_recorded, value.get("reads", ())))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             return cls()
         return cls(reads, at, state)
 
     def text(self) -> str:
         """Write the property."""
-        reads, most = compact(self.reads, MOST_READS), MOST_READS
-        while len(text := replace(self, reads=reads)._as_json()) > _MOST_CHARACTERS and most > 0:
-            most = min(most - 1, most * _MOST_CHARACTERS // len(text))
+        most = MOST_READS
+        while True:
             reads = compact(self.reads, most)
-        return text
-
-    def _as_json(self) -> str:
-        value = {
-            "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
-            "state": self.state,
-            "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in self.reads],
-        }
-        return json.dumps(value, separators=(",", ":"))
+            value = {
+                "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
+                "state": self.state,
+                "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in reads],
+            }
+            text = json.dumps(value, separators=(",", ":"))
+            if len(text) <= _MOST_CHARACTERS or most <= 0:
+                return text
+            most = min(most - 1, most * _MOST_CHARACTERS // len(text))
 
     def with_import(
         self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime
@@ -129,15 +226,20 @@ class RecordedReads:
 
     def daily(self, read: ReadRange) -> float:
         """Return how often a read happens in a day. A project runs once a day, and a declared weight is for a day."""
-        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at:
+        first = self.time_of(EVENT_LOG)
+        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at or first is None:
             return read.weight
-        try:
-            logged = max(timedelta(), self.at[EVENT_LOG] - parse_iso_time(self.state[EVENT_LOG]))
-        except (KeyError, ValueError):
-            return read.weight
+        logged = max(timedelta(), self.at[EVENT_LOG] - first)
         # Days fade as the reads in them do.
         faded_days = (1 - 0.5 ** (logged / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
         return read.weight / max(1.0, float(faded_days))
+
+    def time_of(self, name: str) -> datetime | None:
+        """Return a time of the state, or None."""
+        try:
+            return parse_iso_time(self.state[name])
+        except (KeyError, ValueError):
+            return None
 
 
 def faded(when: datetime, now: datetime) -> float:
@@ -172,31 +274,22 @@ def _key(read: ReadRange) -> _Key:
 
 
 def _sampled(weights: Mapping[_Key, float], most: int) -> tuple[ReadRange, ...]:
-    all_reads = sorted(
+    taken: list[ReadRange] = []
+    rest = sorted(
         (ReadRange(json.loads(text), weight, origin) for (origin, text), weight in weights.items()),
         key=_order,
     )
-    taken: list[ReadRange] = []
-    rest = all_reads
     while len(taken) + len(rest) > most:
         step = math.fsum(read.weight for read in rest) / (most - len(taken))
         heavy = [read for read in rest if read.weight >= step]
         if not heavy:
-            rest = _sample(rest, step)
+            # Those at the middle of every step of their cumulated weight.
+            steps = np.floor(np.cumsum([read.weight for read in rest]) / step + 0.5)
+            rest = [replace(rest[place], weight=step) for place in np.flatnonzero(np.diff(steps, prepend=0))]
             break
         taken += heavy
         rest = [read for read in rest if read.weight < step]
     return tuple(sorted((*taken, *rest), key=_order))
-
-
-def _sample(reads: Sequence[ReadRange], step: float) -> list[ReadRange]:
-    """Return the reads at the middle of every step of their cumulated weight."""
-    sample, passed = [], 0.0
-    for read in reads:
-        if math.floor((passed + read.weight) / step + 0.5) > math.floor(passed / step + 0.5):
-            sample.append(replace(read, weight=step))
-        passed += read.weight
-    return sample
 
 
 def _order(read: ReadRange) -> Any:
@@ -207,17 +300,14 @@ def _order(read: ReadRange) -> Any:
     return read.imported_from, values
 
 
-def _parse_read(value: Any) -> ReadRange:
+def _parse_recorded(value: Any) -> ReadRange:
     origin, weight, columns = value
     number = parse_number(weight)
     if number is None or number <= 0 or not isinstance(columns, dict):
         raise ValueError
-    ends = {str(column): _ends(ends) for column, ends in columns.items()}
-    return ReadRange(ends, min(number, _GREATEST_WEIGHT), str(origin)[:_MOST_CHARACTERS_OF_ORIGIN])
-
-
-def _ends(value: Any) -> list[Any]:
-    lower, upper = value
-    if not all(end is None or isinstance(end, (bool, int, float, str)) for end in (lower, upper)):
+    ends = {str(column): [lower, upper] for column, (lower, upper) in columns.items()}
+    if not all(
+        end is None or isinstance(end, (bool, int, float, str)) for pair in ends.values() for end in pair
+    ):
         raise ValueError
-    return [lower, upper]
+    return ReadRange(ends, min(number, _GREATEST_WEIGHT), str(origin)[:_MOST_CHARACTERS_OF_ORIGIN])
