@@ -1,15 +1,20 @@
-"""dbt's manifest.json and run_results.json, read as data: of dbt 1 and 2, and of any adapter."""
+"""dbt's manifest.json and run_results.json, read as data: of dbt 1 and 2, and of any adapter.
+
+Of compiled SQL in another dialect, names and texts are written as Spark reads them, and nothing else. Spark takes
+``"a"`` for a text, where Trino and Athena have a name, and finds a table under a name of its own.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import ManifestError
-from dbt_recluster.job.compiled_sql import as_spark_reads_it
 from dbt_recluster.operations.tables import Node, has_table, project_queries, relation_of
 from dbt_recluster.table_names import Parts, join_parts
 
@@ -181,3 +186,45 @@ def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
         relation = relation_of(node)
         if (other := owners.setdefault(relation, unique_id)) != unique_id:
             raise ManifestError(f"{path}: {other} and {unique_id} have one table, {join_parts(relation)}")
+
+
+def _tokens(text: str, quoted_name: str) -> re.Pattern[str]:
+    part = rf"(?: {quoted_name} | [^\W\d]\w* )"
+    return re.compile(
+        rf"(?P<text> {text} ) | (?P<comment> --[^\n]* | /\*.*?\*/ ) | (?P<name> {part} (?:\.{part})* )",
+        re.DOTALL | re.VERBOSE,
+    )
+
+
+_TOKENS = _tokens(r"""'(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" """, r"`(?:[^`]|``)+`")
+_TOKENS_WITH_DOUBLE_QUOTES = _tokens(r"'(?:[^']|'')*'", r'"(?:[^"]|"")+"')
+_PARTS = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\w+')
+
+
+def as_spark_reads_it(query: str, relations: Mapping[str, str], *, double_quotes: bool) -> str:
+    """Return a query with the names that Spark has for its tables.
+
+    Args:
+        query: The query.
+        relations: Spark's names of relations by those that dbt writes into queries.
+        double_quotes: Whether ``"a"`` is a name there, and a backslash in a text nothing special.
+    """
+
+    def translated(match: re.Match[str]) -> str:
+        if (text := match["text"]) is not None and double_quotes:
+            return "'" + text[1:-1].replace("\\", "\\\\").replace("''", "\\'") + "'"
+        return match[0] if match["name"] is None else _name(match[0], relations, double_quotes=double_quotes)
+
+    tokens = _TOKENS_WITH_DOUBLE_QUOTES if double_quotes else _TOKENS
+    return tokens.sub(translated, query)
+
+
+def _name(name: str, relations: Mapping[str, str], *, double_quotes: bool) -> str:
+    parts = _PARTS.findall(name)
+    written = parts
+    if double_quotes:
+        written = [quote(part[1:-1].replace('""', '"')) if part.startswith('"') else part for part in parts]
+    for length in range(len(parts), 0, -1):  # a column may follow the table's name
+        if (known := relations.get(".".join(parts[:length]))) is not None:
+            return ".".join([known, *written[length:]])
+    return ".".join(written)

@@ -1,1 +1,1 @@
-{% macro clustering_depth(table=none) %}{%- do recluster_operate('clustering_depth', table, kwargs) -%}{% endmacro %}
+{% macro clustering_depth(table=none) %}{%- do adapter.operate('clustering_depth', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro clustering_history(table=none) %}{%- do recluster_operate('clustering_history', table, kwargs) -%}{% endmacro %}
+{% macro clustering_history(table=none) %}{%- do adapter.operate('clustering_history', dict(kwargs, table=table), context) -%}{% endmacro %}

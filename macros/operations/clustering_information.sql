@@ -1,1 +1,1 @@
-{% macro clustering_information(table=none) %}{%- do recluster_operate('clustering_information', table, kwargs) -%}{% endmacro %}
+{% macro clustering_information(table=none) %}{%- do adapter.operate('clustering_information', dict(kwargs, table=table), context) -%}{% endmacro %}

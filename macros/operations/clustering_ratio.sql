@@ -1,1 +1,1 @@
-{% macro clustering_ratio(table=none) %}{%- do recluster_operate('clustering_ratio', table, kwargs) -%}{% endmacro %}
+{% macro clustering_ratio(table=none) %}{%- do adapter.operate('clustering_ratio', dict(kwargs, table=table), context) -%}{% endmacro %}

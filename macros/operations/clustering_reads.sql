@@ -1,1 +1,1 @@
-{% macro clustering_reads(table=none) %}{%- do recluster_operate('clustering_reads', table, kwargs) -%}{% endmacro %}
+{% macro clustering_reads(table=none) %}{%- do adapter.operate('clustering_reads', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro clustering_report(table=none) %}{%- do recluster_operate('clustering_report', table, kwargs) -%}{% endmacro %}
+{% macro clustering_report(table=none) %}{%- do adapter.operate('clustering_report', dict(kwargs, table=table), context) -%}{% endmacro %}

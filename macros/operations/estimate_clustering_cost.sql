@@ -1,1 +1,1 @@
-{% macro estimate_clustering_cost(table=none) %}{%- do recluster_operate('estimate_clustering_cost', table, kwargs) -%}{% endmacro %}
+{% macro estimate_clustering_cost(table=none) %}{%- do adapter.operate('estimate_clustering_cost', dict(kwargs, table=table), context) -%}{% endmacro %}

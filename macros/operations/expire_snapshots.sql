@@ -1,1 +1,1 @@
-{% macro expire_snapshots(table=none) %}{%- do recluster_operate('expire_snapshots', table, kwargs) -%}{% endmacro %}
+{% macro expire_snapshots(table=none) %}{%- do adapter.operate('expire_snapshots', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro forget_reads(table=none) %}{%- do recluster_operate('forget_reads', table, kwargs) -%}{% endmacro %}
+{% macro forget_reads(table=none) %}{%- do adapter.operate('forget_reads', dict(kwargs, table=table), context) -%}{% endmacro %}

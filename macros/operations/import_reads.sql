@@ -1,1 +1,1 @@
-{% macro import_reads(table=none) %}{%- do recluster_operate('import_reads', table, kwargs) -%}{% endmacro %}
+{% macro import_reads(table=none) %}{%- do adapter.operate('import_reads', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro maintain(table=none) %}{%- do recluster_operate('maintain', table, kwargs) -%}{% endmacro %}
+{% macro maintain(table=none) %}{%- do adapter.operate('maintain', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro recluster(table=none) %}{%- do recluster_operate('recluster', table, kwargs) -%}{% endmacro %}
+{% macro recluster(table=none) %}{%- do adapter.operate('recluster', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro remove_clustering(table=none) %}{%- do recluster_operate('remove_clustering', table, kwargs) -%}{% endmacro %}
+{% macro remove_clustering(table=none) %}{%- do adapter.operate('remove_clustering', dict(kwargs, table=table), context) -%}{% endmacro %}

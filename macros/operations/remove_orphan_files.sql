@@ -1,1 +1,1 @@
-{% macro remove_orphan_files(table=none) %}{%- do recluster_operate('remove_orphan_files', table, kwargs) -%}{% endmacro %}
+{% macro remove_orphan_files(table=none) %}{%- do adapter.operate('remove_orphan_files', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro resume_recluster(table=none) %}{%- do recluster_operate('resume_recluster', table, kwargs) -%}{% endmacro %}
+{% macro resume_recluster(table=none) %}{%- do adapter.operate('resume_recluster', dict(kwargs, table=table), context) -%}{% endmacro %}

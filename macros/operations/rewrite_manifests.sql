@@ -1,1 +1,1 @@
-{% macro rewrite_manifests(table=none) %}{%- do recluster_operate('rewrite_manifests', table, kwargs) -%}{% endmacro %}
+{% macro rewrite_manifests(table=none) %}{%- do adapter.operate('rewrite_manifests', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro rewrite_position_delete_files(table=none) %}{%- do recluster_operate('rewrite_position_delete_files', table, kwargs) -%}{% endmacro %}
+{% macro rewrite_position_delete_files(table=none) %}{%- do adapter.operate('rewrite_position_delete_files', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,1 @@
-{% macro suggest_cluster_by(table=none) %}{%- do recluster_operate('suggest_cluster_by', table, kwargs) -%}{% endmacro %}
+{% macro suggest_cluster_by(table=none) %}{%- do adapter.operate('suggest_cluster_by', dict(kwargs, table=table), context) -%}{% endmacro %}

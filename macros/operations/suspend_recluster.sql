@@ -1,1 +1,1 @@
-{% macro suspend_recluster(table=none) %}{%- do recluster_operate('suspend_recluster', table, kwargs) -%}{% endmacro %}
+{% macro suspend_recluster(table=none) %}{%- do adapter.operate('suspend_recluster', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -25,4 +25,4 @@ def test_the_reference_says_what_the_code_says() -> None:
 def test_every_operation_has_a_macro_of_its_name(name: str) -> None:
     text = (ROOT / "macros" / "operations" / f"{name}.sql").read_text()
     assert text.startswith(f"{{% macro {name}(table=none) %}}")
-    assert f"recluster_operate('{name}', table, kwargs)" in text
+    assert f"adapter.operate('{name}', dict(kwargs, table=table), context)" in text

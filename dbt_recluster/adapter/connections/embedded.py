@@ -94,12 +94,7 @@ def start(path: str, settings: Mapping[str, str] | None = None, log_level: str |
 
 
 def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
-    """Return the settings that the embedded Spark starts with.
-
-    Args:
-        lake: The absolute path of the lake's directory.
-        log_level: As in :func:`start`.
-    """
+    """Return the settings that the embedded Spark starts with."""
     logs = lake / "logs"
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {

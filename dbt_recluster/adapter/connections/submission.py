@@ -19,8 +19,8 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
+from dbt_recluster.adapter.after_build import answer_of_build, failure_of_build
 from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.adapter.operations import answer_of_build, failure_of_build
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
 from dbt_recluster.redaction import redact
@@ -39,13 +39,7 @@ logger = AdapterLogger("Recluster")
 
 
 class RunSubmission:
-    """Submits what a run has built, once, after dbt has written its manifest and the results of the run.
-
-    Args:
-        command: ``recluster_submit`` of the profile.
-        timeout: ``recluster_submit_timeout`` of the profile.
-        target_path: The directory that dbt writes these files to.
-    """
+    """Submits what a run has built, once, after dbt has written its manifest and the results of the run."""
 
     def __init__(self, command: Any, timeout: Any, target_path: Path) -> None:
         self._command, self._timeout = parse_submit(command, timeout)
@@ -122,13 +116,7 @@ def _report(answers: Iterable[ReclusterResult | SubmitError]) -> Iterator[str]:
 
 
 class Submission:
-    """One run of the command. No shell is involved.
-
-    Args:
-        command: ``recluster_submit`` of the profile.
-        arguments: The arguments of the job.
-        timeout: Seconds after which the command is ended, or None.
-    """
+    """One run of the command. No shell is involved."""
 
     def __init__(self, command: Sequence[str], arguments: Sequence[str], timeout: float | None) -> None:
         self._command = [*command, str(JOB), *arguments]

@@ -1,21 +1,29 @@
-"""Schemas and relations of any catalog, where dbt-spark knows one catalog and reads each table to list it."""
+"""Schemas and relations of any catalog, where dbt-spark knows one catalog and reads each table to list it.
+
+A project has one ``catalogs.yml`` for all its targets, and models name an integration of it by ``catalog_name``. An
+Iceberg REST or Hive integration is a catalog of Spark. Any other keeps only the models that name it from being built.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.impl import catch_as_completed
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation, InformationSchema
-from dbt.adapters.contracts.relation import RelationType
+from dbt.adapters.catalogs._integration import CatalogIntegrationConfig
+from dbt.adapters.contracts.relation import Policy, RelationType
 from dbt.adapters.spark.column import SparkColumn
+from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.utils.executor import executor
 
 from dbt_recluster.adapter.connections.session_methods import SessionMethods
-from dbt_recluster.adapter.relations.relation import ReclusterRelation
+from dbt_recluster.adapter.dbt_errors import ConfigurationError
+from dbt_recluster.adapter.relations.catalogs import names_like
 
 if TYPE_CHECKING:
     import agate
@@ -26,6 +34,34 @@ if TYPE_CHECKING:
 _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 _ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
+_INTEGRATION_TYPES = ("iceberg_rest", "hive_metastore")
+# `default` is the platform's own, and this adapter's is Iceberg.
+_INTEGRATION_FORMATS = ("iceberg", "default")
+
+
+@dataclass
+class ReclusterIncludePolicy(SparkIncludePolicy):
+    """A relation's name includes its catalog, if it has one."""
+
+    database: bool = True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReclusterRelation(SparkRelation):
+    """A relation whose ``database`` is a catalog, or None for the connection's current one.
+
+    dbt-spark's relations have no database (dbt-adapters#495).
+    """
+
+    include_policy: Policy = field(default_factory=ReclusterIncludePolicy)
+
+    def __post_init__(self) -> None:
+        """Accept any database."""
+
+    def render(self) -> str:
+        """Return the name with the parts that it includes."""
+        return BaseRelation.render(self)
+
 
 class CatalogMethods(SessionMethods):
     """The part of the adapter that lists and describes what there is."""
@@ -33,6 +69,12 @@ class CatalogMethods(SessionMethods):
     Relation = ReclusterRelation
     # dbt's limit of 100 is for adapters that name them all in one statement.
     MAX_SCHEMA_METADATA_RELATIONS = sys.maxsize
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._integrations: dict[str, CatalogIntegrationConfig] = {}
+
+    # --- what there is in a catalog ---
 
     def _build_spark_relation_list(
         self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
@@ -135,6 +177,11 @@ class CatalogMethods(SessionMethods):
         ]
         return agate.Table.from_object(columns, column_types=DEFAULT_TYPE_TESTER)
 
+    @available.parse_list
+    def names_like(self, names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
+        """Return the names like ``pattern`` and not like ``exclude``."""
+        return names_like(names, pattern, exclude)
+
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
         """Whether ``create or replace view`` would not change the view (macros/materializations/view.sql)."""
@@ -145,6 +192,71 @@ class CatalogMethods(SessionMethods):
         return self.credentials.method.in_process and self.catalogs.is_iceberg_session_catalog(
             relation.database
         )
+
+    # --- catalogs.yml ---
+
+    def add_catalog_integration(self, catalog_integration: CatalogIntegrationConfig) -> Any:
+        """Take an integration of any type: dbt adds all of them before it parses."""
+        self._integrations[catalog_integration.name] = catalog_integration
+        return catalog_integration
+
+    @available
+    def integration_catalog(self, name: str | None) -> str | None:
+        """Return the catalog of Spark that a model's ``catalog_name`` means, or None if it means none."""
+        integration = None if name is None else self._integrations.get(name)
+        return None if integration is None or _refusal(integration) else _spark_catalog(integration)
+
+    def pre_model_hook(self, config: Any) -> Any:
+        """Before each node: refuse a ``catalog_name`` that leads to no catalog of Spark."""
+        node = getattr(config, "model", None)
+        name = getattr(node, "config", {}).get("catalog_name")
+        if name is not None:
+            self._check_integration(node, str(name))
+        return super().pre_model_hook(config)
+
+    def _check_integration(self, node: Any, name: str) -> None:
+        integration = self._integrations.get(name)
+        if integration is None:
+            known = ", ".join(sorted(self._integrations)) or "none"
+            reason = f"not among the catalogs of catalogs.yml ({known})"
+        elif refusal := _refusal(integration):
+            reason = refusal
+        elif (
+            node.config.get("database")
+            or node.config.get("catalog")
+            or node.database == _spark_catalog(integration)
+        ):
+            return
+        else:
+            # dbt parses a model again when its file changes, not when catalogs.yml does.
+            raise ConfigurationError(
+                f"{node.name}: catalog_name {name} is the catalog {_spark_catalog(integration)} of Spark, but dbt "
+                f"parsed the model for {node.database or 'the current one'}: run once with --no-partial-parse",
+                node=node,
+            )
+        raise ConfigurationError(
+            f"{node.name}: catalog_name {name} is {reason}. Write the catalog of Spark that the model is for as its "
+            "config `catalog`, or leave catalog_name out for this target",
+            node=node,
+        )
+
+
+def _spark_catalog(integration: CatalogIntegrationConfig) -> str:
+    """Return the catalog of Spark that an integration names: its adapter property ``catalog``, or its own name."""
+    named = (integration.adapter_properties or {}).get("catalog")
+    return str(named or integration.catalog_name or integration.name)
+
+
+def _refusal(integration: CatalogIntegrationConfig) -> str | None:
+    """Return why Spark has no such catalog, or None."""
+    kind, table_format = integration.catalog_type, integration.table_format
+    if str(kind).lower() not in _INTEGRATION_TYPES:
+        return (
+            f"an integration of type {kind}, and to Spark only {', '.join(_INTEGRATION_TYPES)} are catalogs"
+        )
+    if (table_format or "iceberg").lower() not in _INTEGRATION_FORMATS:
+        return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
+    return None
 
 
 def _looks_like_iceberg(relation: BaseRelation) -> bool:

@@ -6,9 +6,9 @@ for each table (dbt-adapters#862). An Iceberg catalog holds nothing but Iceberg 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -25,15 +25,12 @@ _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not 
 _NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A table or a view of a schema.
+# A pattern of SQL's LIKE.
+_PATTERN = re.compile(r"\\(?P<literal>.)|(?P<any>%)|(?P<one>_)|(?P<plain>[^%_\\]+|\\)", re.DOTALL)
 
-    Attributes:
-        name: Its name.
-        is_view: Whether it is a view.
-        is_iceberg: Whether it is an Iceberg table.
-    """
+
+class Listed(NamedTuple):
+    """A table or a view of a schema."""
 
     name: str
     is_view: bool
@@ -41,11 +38,7 @@ class Listed:
 
 
 class Catalogs:
-    """What a connection's catalogs are, each asked once.
-
-    Args:
-        ask: Runs a short statement over the connection and returns its rows.
-    """
+    """What a connection's catalogs are, each asked once."""
 
     def __init__(self, ask: Callable[[str], list[Any]]) -> None:
         self._ask = ask
@@ -123,3 +116,21 @@ class Catalogs:
 
     def _is_iceberg(self, schema: str, name: str) -> bool:
         return self.provider(f"{schema}.{quote(unquote(name))}") == "iceberg"
+
+
+def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
+    """Return the names like ``pattern`` and not like ``exclude``, in alphabetical order.
+
+    As in ``ILIKE``, ``%`` stands for any text, ``_`` for one character, a backslash takes the next character as it is,
+    and case does not matter.
+    """
+    wanted, unwanted = _as_regex(pattern), _as_regex(exclude)
+    return sorted(name for name in names if wanted.fullmatch(name) and not unwanted.fullmatch(name))
+
+
+def _as_regex(pattern: str) -> re.Pattern[str]:
+    parts = []
+    for part in _PATTERN.finditer(pattern):
+        kind = str(part.lastgroup)
+        parts.append({"any": ".*", "one": "."}.get(kind) or re.escape(part[kind]))
+    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)

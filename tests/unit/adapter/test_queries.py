@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.adapter.model_methods import without_end
+from dbt_recluster.adapter.model_build import without_end
 
 QUERIES = (
     "select 1 as k",

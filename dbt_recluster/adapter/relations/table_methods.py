@@ -1,12 +1,11 @@
-"""How a build replaces the table that is there: by its successor, and not before that is certain.
+"""What is in the place of a table: its clustering, its format, and files that are in the way of its successor.
 
-In Iceberg's session catalog two things are in the way. It drops a table of Spark's own as one of Iceberg's, whose files
-stay; and Spark makes a table of its own only where there are no files.
+In Iceberg's session catalog two things are in the way of a table that replaces another. It drops a table of Spark's own
+as one of Iceberg's, whose files stay; and Spark makes a table of its own only where there are no files.
 """
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,53 +17,47 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
-from dbt_recluster.adapter.dbt_errors import ConfigurationError
-from dbt_recluster.adapter.relations.catalog_integrations import IntegrationMethods
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.relations.freshness import FreshnessMethods
+from dbt_recluster.adapter.relations.relation_config import TableClustering
+from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.catalog_files import without_scheme
+from dbt_recluster.iceberg.sort_order import sort_order_text
 
 _OVERWRITES = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
 logger = AdapterLogger("Recluster")
 
 
-class ReplacingMethods(IntegrationMethods):
-    """The part of the adapter that puts one table in the place of another."""
+class TableMethods(FreshnessMethods):
+    """The part of the adapter that knows what is in the place of a table."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._replacing = threading.local()
+    def may_have_clustering(self, relation: BaseRelation | None) -> bool:
+        """Whether a relation is an Iceberg table with a sort order or a key, as far as its listing tells.
 
-    def pre_model_hook(self, config: Any) -> Any:
-        """Before each node: nothing is replaced."""
-        self._replacing.name = self._replacing.relation = None
-        return super().pre_model_hook(config)
+        In the session catalog it tells, which saves a statement for each model that has nothing to do with clustering.
+        """
+        if not getattr(relation, "is_iceberg", False):
+            return False
+        information = getattr(relation, "information", None)
+        return information is None or "sort-order=" in information or f"{KEY_PROPERTY}=" in information
 
-    def post_model_hook(self, config: Any, context: Any) -> None:
-        """After each node, built or not: what a hook at the end of the run drops is dropped."""
-        self._replacing.name = self._replacing.relation = None
-        super().post_model_hook(config, context)
+    def table_clustering(self, relation: BaseRelation) -> TableClustering:
+        """Return the sort order and properties of a table, by SQL unless Spark hides what matters."""
+        rows = self.ask(f"show tblproperties {relation.render()}")
+        shown = TableClustering.from_properties((row[0], row[1]) for row in rows)
+        if not shown.is_redacted or self.cannot_recluster():
+            return shown
+        with as_dbt_errors():
+            table = self.open_table(relation.render()).iceberg
+            return TableClustering(sort_order_text(table), table.properties)
 
-    @available.parse_none
-    def replace_when_created(self, relation: BaseRelation) -> None:
-        """Postpone this build's drop of a relation until the one that replaces it is created."""
-        self._replacing.name = relation.render()
-
-    @available.parse_none
-    def drop_relation(self, relation: BaseRelation) -> None:
-        """Drop a relation, or postpone that."""
-        if relation.render() == getattr(self._replacing, "name", None):
-            self._replacing.relation = relation
-        else:
-            super().drop_relation(relation)  # type: ignore[no-untyped-call]
-
-    @available.parse_none
-    def replaced_by(self, relation: BaseRelation) -> BaseRelation | None:
-        """Return what the table that is being created replaces, which is dropped at once from now on."""
-        if relation.render() != getattr(self._replacing, "name", None):
-            return None
-        replaced: BaseRelation | None = self._replacing.relation
-        self._replacing.name = self._replacing.relation = None
-        return replaced
+    def is_iceberg_table(self, relation: BaseRelation) -> bool:
+        """Whether there is an Iceberg table of this name, as the catalog says now."""
+        try:
+            return self.catalogs.provider(relation.render()) == "iceberg"
+        except DbtRuntimeError:
+            return False
 
     @available.parse(lambda *_: False)
     def shares_directories(self, relation: BaseRelation) -> bool:
@@ -81,7 +74,6 @@ class ReplacingMethods(IntegrationMethods):
         except DbtRuntimeError:  # there is none, or its metadata are broken, which a drop does not read
             return False
 
-    @available.parse_none
     def check_is_iceberg(self, relation: BaseRelation) -> None:
         """Refuse to cluster a table of another format, which this build would write into."""
         if (provider := self.catalogs.provider(relation.render())) not in (None, "iceberg"):
@@ -90,25 +82,18 @@ class ReplacingMethods(IntegrationMethods):
                 "--full-refresh to make it an Iceberg table, or leave cluster_by out"
             )
 
-    @available.parse_none
     def check_directory(
-        self,
-        relation: BaseRelation,
-        existing: BaseRelation | None,
-        file_format: str,
-        root: str | None,
-        *,
-        is_seed: bool,
+        self, relation: BaseRelation, existing: BaseRelation | None, config: Any, *, is_seed: bool
     ) -> None:
         """Refuse to replace a table by one of Spark's own if the files that a drop leaves would be in its way.
 
         Args:
             relation: The table.
             existing: What it replaces.
-            file_format: Its format, which is not Iceberg.
-            root: The config ``location_root``.
+            config: The config of its node.
             is_seed: Whether rows are inserted, rather than selected, into it.
         """
+        root = config.get("location_root")
         information = getattr(existing, "information", None) or ""
         if "Type: MANAGED" in information or not self.shares_directories(relation):
             return
@@ -120,12 +105,13 @@ class ReplacingMethods(IntegrationMethods):
             return
         remedies = ["drop it and move them away", "change location_root" if root else "change the alias"]
         if root and not is_seed:
-            if str(self._ask(f"set {_OVERWRITES}")[0][1]).lower() == "true":
+            if str(self.ask(f"set {_OVERWRITES}")[0][1]).lower() == "true":
                 return
             remedies.append(f"set {_OVERWRITES} to true and have them overwritten")
         raise ConfigurationError(
-            f"{relation} cannot be replaced by a table of {file_format}: the files of the present one stay in {place} "
-            f"when it is dropped, and Spark makes no table among them. You may {', or '.join(remedies)}"
+            f"{relation} cannot be replaced by a table of {config.get('file_format')}: the files of the present one "
+            f"stay in {place} when it is dropped, and Spark makes no table among them. You may "
+            f"{', or '.join(remedies)}"
         )
 
     @available.parse_none
@@ -141,7 +127,7 @@ class ReplacingMethods(IntegrationMethods):
 
     def _location(self, relation: BaseRelation) -> str:
         """Where Spark puts the files of a table of its own."""
-        described = dict(row[:2] for row in self._ask(f"describe schema {relation.without_identifier()}"))
+        described = dict(row[:2] for row in self.ask(f"describe schema {relation.without_identifier()}"))
         return f"{unquote(described['Location'])}/{str(relation.identifier).lower()}"
 
     def _lake_directory(self, relation: BaseRelation) -> Path | None:
@@ -157,7 +143,7 @@ class ReplacingMethods(IntegrationMethods):
             return
         for schema in self.list_schemas(relation.database):
             name = ".".join(quote(part) for part in (relation.database, schema) if part)
-            for row in self._ask(f"show table extended in {name} like '*'"):
+            for row in self.ask(f"show table extended in {name} like '*'"):
                 is_this = (row[0], row[1]) == (relation.schema, str(relation.identifier).lower())
                 if row[0] and not is_this and _is_in(str(directory), str(row[3])):
                     raise ConfigurationError(
