@@ -154,7 +154,7 @@ class DbtRun:
     def _submit(self, name: str, submission: RunSubmission) -> Answer:
         if int(self._adapter.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name, {})
-        submission.add(name)
+        submission.tables.append(name)
         return Answer(name, {}, "reclustered at the end of the run")
 
     def _maintain(self, name: str) -> str | None:

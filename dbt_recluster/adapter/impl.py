@@ -126,7 +126,7 @@ class ReclusterAdapter(TableMethods):
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""
         if self._run.submission is not None:
-            self._run.submission.forget()
+            self._run.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
