@@ -151,11 +151,6 @@ class ReclusterCredentials(SparkCredentials):
         """The value that tells connections apart; dbt hashes it."""
         return self.path if self.path is not None else str(self.host)
 
-    @property
-    def place(self) -> str:
-        """Where the connection leads, in words."""
-        return f"`method: {self.method}` at {self.host}:{self.port}"
-
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
         """Return what identifies the connection; with aliases, as dbt does for ``target``, also ``database``."""
         yield from super().connection_info(with_aliases=with_aliases)

@@ -56,14 +56,38 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 logger = AdapterLogger("Recluster")
 
 
-class ReclusterSession:
-    """The Spark session that reclusters the tables of a connection. It starts when the first table is due."""
+class ConnectionTables:
+    """The tables of a connection to a Spark elsewhere, opened in a session here that starts when the first is due.
 
-    def __init__(self, settings: Mapping[str, str], catalog: str | None, log_directory: Path) -> None:
+    Both must see the same table before anything is changed. SQL does not show a table's uuid, and a copy that is
+    registered in another catalog has the same one. But ``metadata_log_entries`` lists the table's metadata files: every
+    commit writes one under a new name, and the last one is what the catalog knows of the table.
+
+    Args:
+        settings: ``recluster_session`` of the profile.
+        catalog: ``catalog`` of the profile, the connection's name for the session's, or None.
+        connection: The connection in words, for errors.
+        ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
+            has none.
+        log_directory: Where Spark's log goes.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        catalog: str | None,
+        connection: str,
+        ask: Callable[..., list[Any]],
+        log_directory: Path,
+    ) -> None:
         self._settings = settings
-        self.catalog = default_catalog(settings, catalog)
+        self._catalog = catalog
+        self._session_catalog = default_catalog(settings, catalog)
+        self._connection = connection
+        self._ask = ask
         self._log = log_directory.resolve() / LOG_FILE
         self._error: ReclusterError | None = None
+        self._opened = threading.local()
 
     @property
     def spark(self) -> SparkSession:
@@ -72,62 +96,7 @@ class ReclusterSession:
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return session_of({**self._settings, _DEFAULT_CATALOG: self.catalog}, self._start_once)
-
-    def describe(self) -> str:
-        """Return the session's catalog in words, without any value that might be secret."""
-        prefix = f"spark.sql.catalog.{self.catalog}"
-        kinds = (self._settings.get(f"{prefix}.{key}") for key in ("type", "catalog-impl"))
-        kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
-        return f"{self.catalog} ({kind.rpartition('.')[2]})"
-
-    def _start_once(self) -> SparkSession:
-        if self._error is not None:
-            raise self._error
-        try:
-            return self._start()
-        except Exception as e:
-            self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
-            raise self._error from e
-
-    def _start(self) -> SparkSession:
-        began = time.monotonic()
-        refuse_spark_connect("run dbt without it")
-        settings = session_settings(self._settings, self.catalog, self._log)
-        embedded.announce("starting Spark for recluster_session", find_java_home())
-        if is_running():
-            spark = new_session(settings)
-        else:
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = start_spark(settings)
-        check_environment(spark)
-        logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
-        return spark
-
-
-class ConnectionTables:
-    """Opens a connection's tables in the session that reclusters them.
-
-    Both must see the same table before anything is changed. SQL does not show a table's uuid, and a copy that is
-    registered in another catalog has the same one. But ``metadata_log_entries`` lists the table's metadata files: every
-    commit writes one under a new name, and the last one is what the catalog knows of the table.
-
-    Args:
-        session: The session.
-        ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
-            has none.
-        connection: The connection in words, for errors.
-        catalog: The connection's name for the session's catalog, or None if its names have two parts.
-    """
-
-    def __init__(
-        self, session: ReclusterSession, ask: Callable[..., list[Any]], connection: str, catalog: str | None
-    ) -> None:
-        self.session = session
-        self._ask = ask
-        self._connection = connection
-        self._catalog = catalog
-        self._opened = threading.local()
+        return session_of({**self._settings, _DEFAULT_CATALOG: self._session_catalog}, self._start_once)
 
     def open(self, name: str) -> ClusteredTable:
         """Open a table in the session.
@@ -138,7 +107,7 @@ class ConnectionTables:
         """
         files, snapshot_id = self._metadata_log(name)
         try:
-            table = ClusteredTable(self.session.spark, self._name_in_session(name))
+            table = ClusteredTable(self.spark, self._name_in_session(name))
         except NotAnIcebergTableError as e:
             raise DifferentTableError(
                 f"the session of recluster_session has no table {name}: {e}. Over the connection its metadata is "
@@ -176,9 +145,9 @@ class ConnectionTables:
             SparkEnvironmentError: The session does not start or lacks something.
             DifferentTableError: The connection and the session see different tables.
         """
-        spark = self.session.spark
+        spark = self.spark
         master = spark.sparkContext.master
-        seen = f"recluster_session: Spark {spark.version} on {master}, catalog {self.session.catalog}"
+        seen = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
         try:
             names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:_TRIED]]
         except DbtRuntimeError:
@@ -191,11 +160,34 @@ class ConnectionTables:
             return f"{seen}; {name} is the same table over the connection"
         return f"{seen}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
 
+    def _start_once(self) -> SparkSession:
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._start()
+        except Exception as e:
+            self._error = SparkEnvironmentError(f"recluster_session: {message(e)}")
+            raise self._error from e
+
+    def _start(self) -> SparkSession:
+        began = time.monotonic()
+        refuse_spark_connect("run dbt without it")
+        settings = session_settings(self._settings, self._session_catalog, self._log)
+        embedded.announce("starting Spark for recluster_session", find_java_home())
+        if is_running():
+            spark = new_session(settings)
+        else:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            spark = start_spark(settings)
+        check_environment(spark)
+        logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
+        return spark
+
     def _name_in_session(self, name: str) -> str:
         catalog, *rest = name_parts(name)
         if len(rest) < 2 or catalog != self._catalog:
             return name
-        return join_parts((self.session.catalog, *rest))
+        return join_parts((self._session_catalog, *rest))
 
     def _metadata_log(self, name: str) -> tuple[list[str], int | None]:
         """Return the metadata files of a table as the connection sees it, the current one last, and its snapshot."""
@@ -227,13 +219,17 @@ class ConnectionTables:
         )
 
     def _places(self) -> str:
+        """Return both sides in words, without any value that might be secret."""
         try:
             catalog = str(self._ask("select current_catalog()")[0][0])
         except Exception:
             catalog = "its default one"
+        prefix = f"spark.sql.catalog.{self._session_catalog}"
+        kinds = (self._settings.get(f"{prefix}.{key}") for key in ("type", "catalog-impl"))
+        kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
         return (
-            f"The connection ({self._connection}) is in the catalog {catalog}, the session in "
-            f"{self.session.describe()}. Nothing was changed. Let recluster_session configure the catalog that the "
+            f"The connection ({self._connection}) is in the catalog {catalog}, the session in {self._session_catalog} "
+            f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
             "connection's Spark has."
         )
 

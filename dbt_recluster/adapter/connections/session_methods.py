@@ -13,7 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
-from dbt_recluster.adapter.connections.recluster_session import ConnectionTables, ReclusterSession
+from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
 from dbt_recluster.adapter.relations.catalogs import Catalogs
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.columns import Columns
@@ -70,7 +70,7 @@ class SessionMethods(SparkAdapter):
         if reason := self.cannot_recluster():
             raise DbtRuntimeError(reason)
         if self._tables is not None:
-            return self._tables.session.spark
+            return self._tables.spark
         from dbt_recluster.adapter.connections.session import spark_session
 
         return spark_session(self.credentials)
@@ -81,8 +81,13 @@ class SessionMethods(SparkAdapter):
         if credentials.recluster_session is None:
             return None
         log_directory = Path(getattr(self.config, "log_path", None) or "logs")
-        session = ReclusterSession(credentials.recluster_session, credentials.catalog, log_directory)
-        return ConnectionTables(session, self.connections.ask, credentials.place, credentials.catalog)
+        return ConnectionTables(
+            credentials.recluster_session,
+            credentials.catalog,
+            f"`method: {credentials.method}` at {credentials.host}:{credentials.port}",
+            self.connections.ask,
+            log_directory,
+        )
 
     def ask(self, sql: str) -> list[Any]:
         """Run a statement that takes a moment, and return its rows."""
