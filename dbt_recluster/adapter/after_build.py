@@ -6,15 +6,12 @@ from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.events.logging import AdapterLogger
 
-from dbt_recluster.adapter.dbt_errors import failure
+from dbt_recluster.adapter.dbt_errors import failure, logger
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import CommitMismatchError, CommitStateUnknownError
 from dbt_recluster.operations.runner import Answer
 from dbt_recluster.report.recluster_text import not_reclustered, recluster_line, summary
-
-logger = AdapterLogger("Recluster")
 
 # What dbt stores of a recluster in run_results.json: the figure, its name in the result, and its meaning.
 FIGURES = {

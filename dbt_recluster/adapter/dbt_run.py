@@ -9,11 +9,10 @@ from typing import Any
 
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.events.logging import AdapterLogger
 
 from dbt_recluster.adapter.after_build import KeyChange, answer_of_build, failure_of_build, respond
 from dbt_recluster.adapter.connections.submission import RunSubmission
-from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure
+from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
 from dbt_recluster.adapter.operations import DbtContext
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
@@ -32,8 +31,6 @@ from dbt_recluster.report.recluster_text import few_blocks
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
-
-logger = AdapterLogger("Recluster")
 
 
 def run_vars(context: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,11 +52,7 @@ def clustering_turned_off(
 
 
 def run_budget(variables: Mapping[str, Any]) -> int | None:
-    """Return the bytes that reclustering may rewrite in this run over all tables, or None for no limit.
-
-    Raises:
-        OptionError: The var is not a number of bytes.
-    """
+    """Return the bytes that reclustering may rewrite in this run over all tables, or None for no limit."""
     value = variables.get(BUDGET_VAR)
     return None if value is None else parse_bytes(f"var {BUDGET_VAR}", value)
 

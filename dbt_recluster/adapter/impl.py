@@ -12,10 +12,10 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
 from dbt_recluster.adapter.dbt_run import DbtRun, run_vars
 from dbt_recluster.adapter.model_build import ModelBuild, ReclusterConfig, without_end
-from dbt_recluster.adapter.operations import logger, operate
+from dbt_recluster.adapter.operations import operate
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.adapter.table_figures import broken_limits, clustering_statistics
 from dbt_recluster.exceptions import ReclusterError

@@ -9,11 +9,10 @@ from typing import Any
 
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.impl import SparkConfig
 
 from dbt_recluster.adapter.after_build import KeyChange
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, run_budget, run_vars
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
@@ -44,8 +43,6 @@ _TOKENS = re.compile(
     | (?P<end> \s+ | ; | --[^\n]* | /\*.*?\*/ ) | .""",
     re.DOTALL | re.VERBOSE,
 )
-
-logger = AdapterLogger("Recluster")
 
 
 class ModelBuild:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtBaseException
 
 from dbt_recluster.adapter.connections.session_methods import SessionMethods
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.clustering.progress import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
@@ -24,8 +23,6 @@ from dbt_recluster.operations.runner import Answer, failure_line, operation_name
 from dbt_recluster.operations.tables import Choice, Node, Target, choose, project_queries
 from dbt_recluster.report.progress_lines import ProgressLines
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT
-
-logger = AdapterLogger("Recluster")
 
 
 @dataclass(frozen=True)
@@ -83,18 +80,7 @@ class DbtContext:
 
 
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
-    """Run an operation on the tables that are chosen.
-
-    Args:
-        name: The operation.
-        given: Its arguments.
-        macros: What dbt's macros have: ``graph``, and what they print with.
-        context: Where it runs.
-
-    Raises:
-        OptionError: An argument or a choice is wrong.
-        ConfigurationError: It failed for a table, after the others were tried.
-    """
+    """Run an operation on the tables that are chosen."""
     operation = operation_named(name)
     arguments = operation.read((*CHOICE, FORMAT), given)
     table, select, exclude = (arguments.pop(argument.name) for argument in CHOICE)
@@ -170,9 +156,6 @@ def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | N
     """Return the unique ids of the nodes that selectors admit, as ``dbt run`` takes them.
 
     dbt does not offer them to ``run-operation``, but its own selection needs only the manifest.
-
-    Raises:
-        OptionError: A selector is wrong, or selects nothing.
     """
     # Not at the top: they take a fifth of a second.
     from dbt.compilation import Linker

@@ -27,11 +27,7 @@ LIMITS = {
 
 
 def parse_limit(name: str, value: Any) -> float:
-    """Read a limit.
-
-    Raises:
-        OptionError: It is not a number in its range.
-    """
+    """Read a limit."""
     _, least, greatest = LIMITS[name]
     try:
         limit = float("nan") if isinstance(value, bool) else float(value)
@@ -98,11 +94,7 @@ def broken_limits(
 
 
 def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
-    """Return the statistics of a clustered table for dbt's catalog, four entries for each.
-
-    Raises:
-        ClusterKeyError: The table has no cluster key to measure by.
-    """
+    """Return the statistics of a clustered table for dbt's catalog, four entries for each."""
     information = table_information(clustered)
     rounds = [entry for entry in table_history(clustered) if entry.is_recluster]
     last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"

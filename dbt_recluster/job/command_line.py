@@ -33,17 +33,7 @@ from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_s
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.job.node_selection import selected_nodes
-from dbt_recluster.job.request import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    PROGRAM,
-    WRONG_USAGE,
-    Request,
-    outcome,
-    parse,
-    standard_error,
-)
+from dbt_recluster.job.request import PROGRAM, Exit, Request, outcome, parse, standard_error
 from dbt_recluster.operations.call import Call, RunBudget
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
@@ -66,15 +56,11 @@ _WRONG = (CatalogNotFoundError, ManifestError, OptionError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; wrong usage raises SystemExit(2).
-
-    Args:
-        arguments: The command line; None is that of the process.
-    """
+    """Run a command and return its exit code; wrong usage raises SystemExit(2)."""
     request = parse(arguments)
     if request.operation is None:
         print(Path(__file__).with_name("recluster_job.py"))
-        return DONE
+        return Exit.DONE
     job = _Job(request, request.operation)
     with standard_error():
         try:
@@ -86,10 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ):
                 return job.run(spark)
         except KeyboardInterrupt as e:
-            return job.stop(str(e) or "interrupted", INTERRUPTED)
+            return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
         except Exception as e:
             job.explain(e)
-            return job.stop(short_message(e), WRONG_USAGE if isinstance(e, _WRONG) else FAILED)
+            return job.stop(short_message(e), Exit.WRONG_USAGE if isinstance(e, _WRONG) else Exit.FAILED)
 
 
 class _Job:
@@ -113,11 +99,7 @@ class _Job:
         self.trigger = "manual" if request.run_results is None else "run"
 
     def read_manifest(self) -> None:
-        """Read the manifest and the run results, if they are given.
-
-        Raises:
-            ManifestError: One of them is none, or they do not belong together.
-        """
+        """Read the manifest and the run results, if they are given."""
         request = self._request
         if request.manifest is not None:
             self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
@@ -145,7 +127,7 @@ class _Job:
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
             _note(f"{failed} of {len(self._answers)} tables failed")
-        return self._end(FAILED if failed else DONE)
+        return self._end(Exit.FAILED if failed else Exit.DONE)
 
     def stop(self, error: str, code: int) -> int:
         """End before all tables had their turn, unless they had: a signal may come later."""
@@ -210,11 +192,7 @@ class _Job:
         return [Target(name, required=bool(request.tables)) for name in names]
 
     def _targets_of_manifest(self, manifest: Manifest, choice: Choice) -> list[Target]:
-        """Return the tables of the manifest that are meant, all of them checked.
-
-        Raises:
-            OptionError: The config of a node is wrong, or a name or a selector means nothing.
-        """
+        """Return the tables of the manifest that are meant, all of them checked."""
         nodes, built, request = manifest.nodes, self._built, self._request
         if request.select is not None or request.exclude is not None:
             chosen = selected_nodes(nodes, request.select, request.exclude, sys.stdin)
@@ -235,11 +213,7 @@ class _Job:
         return targets
 
     def _check_tables(self, targets: list[Target]) -> None:
-        """Check every key against its table, before anything is done to any of them.
-
-        Raises:
-            OptionError: A key does not fit, or there is none of the tables.
-        """
+        """Check every key against its table, before anything is done to any of them."""
         wrong, missing = [], []
         for target in targets:
             try:
@@ -303,12 +277,7 @@ def _note(message: str, *facts: str) -> None:
 
 @contextmanager
 def spark_session(settings: Mapping[str, str], properties_file: Path | None = None) -> Iterator[SparkSession]:
-    """Yield a session with Iceberg, and stop it at the end if it was started here.
-
-    Raises:
-        SparkEnvironmentError: pyspark is missing, Spark does not start, or it lacks Iceberg.
-        JavaNotFoundError: There is no Java that Spark runs on.
-    """
+    """Yield a session with Iceberg, and stop it at the end if it was started here."""
     is_own = not is_running()
     refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
     if is_own and GATEWAY not in os.environ:

@@ -51,9 +51,6 @@ class Manifest:
             path: The file.
             catalog: The catalog that Spark has all tables in; None is that of each node.
             renamed: Spark's names of catalogs by those of the manifest.
-
-        Raises:
-            ManifestError: It is no manifest, or an old one, or two nodes have one table.
         """
         content = _read_object(path, "manifest")
         metadata = _schema(content, path, "manifest", _OLDEST_SCHEMA)
@@ -87,11 +84,7 @@ class Manifest:
         )
 
     def built(self, path: Path) -> set[str]:
-        """Return the ids of the nodes that a run built, by its run_results.json.
-
-        Raises:
-            ManifestError: It is none, or belongs to another project or an older manifest.
-        """
+        """Return the ids of the nodes that a run built, by its run_results.json."""
         content = _read_object(path, "run results")
         metadata = _schema(content, path, "run-results", 4)
         results = content.get("results")

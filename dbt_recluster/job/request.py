@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from enum import IntEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,8 +22,6 @@ from dbt_recluster.redaction import hide, redact, secrets_in_command
 from dbt_recluster.table_names import name_parts
 
 PROGRAM = "dbt-recluster"
-# Exit codes.
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 _DESCRIPTION = """\
 Keep Apache Iceberg tables well clustered, with Spark and without a dbt project.
@@ -50,8 +49,17 @@ _TABLES = "a table, as Spark names it: catalog.namespace.table"
 _JOB = "print the path of the file to give to spark-submit"
 
 
+class Exit(IntEnum):
+    """How a command ends."""
+
+    DONE = 0
+    FAILED = 1
+    WRONG_USAGE = 2
+    INTERRUPTED = 130
+
+
 class Request(argparse.Namespace):
-    """A parsed command line."""
+    """A parsed command line: its options, and the arguments of its operation, checked; ``job`` has no operation."""
 
     command: str
     operation: Operation | None = None
@@ -88,9 +96,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = redact(message)
         if self.as_json:
-            print(json.dumps(outcome(None, WRONG_USAGE, message, [])), flush=True)
+            print(json.dumps(outcome(None, Exit.WRONG_USAGE, message, [])), flush=True)
         with standard_error():
-            self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+            self.exit(Exit.WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def outcome(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:

@@ -69,11 +69,7 @@ class ReclusterCredentials(SparkCredentials):
 
     @classmethod
     def validate(cls, data: Any) -> None:
-        """Check the keys of a profile before their values; dbt ignores those that it does not know.
-
-        Raises:
-            DbtRuntimeError: A key does not exist, or ``recluster_session`` is no mapping.
-        """
+        """Check the keys of a profile before their values; dbt ignores those that it does not know."""
         hide_in_logs(_secrets_of(data))
         known = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:

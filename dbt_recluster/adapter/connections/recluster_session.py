@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections import embedded
-from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     DifferentTableError,
@@ -52,8 +51,6 @@ LOG_FILE = "recluster_session.log"
 _CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
 _DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-
-logger = AdapterLogger("Recluster")
 
 
 class ConnectionTables:
@@ -99,12 +96,7 @@ class ConnectionTables:
         return session_of({**self._settings, _DEFAULT_CATALOG: self._session_catalog}, self._start_once)
 
     def open(self, name: str) -> ClusteredTable:
-        """Open a table in the session.
-
-        Raises:
-            DifferentTableError: The session's table is another one, or it has none of that name.
-            NotAnIcebergTableError: The connection has no such Iceberg table.
-        """
+        """Open a table in the session."""
         files, snapshot_id = self._metadata_log(name)
         try:
             table = ClusteredTable(self.spark, self._name_in_session(name))
@@ -139,12 +131,7 @@ class ConnectionTables:
             self._opened.tables = []
 
     def check(self, schema: str) -> str:
-        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; return what was seen.
-
-        Raises:
-            SparkEnvironmentError: The session does not start or lacks something.
-            DifferentTableError: The connection and the session see different tables.
-        """
+        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; return what was seen."""
         spark = self.spark
         master = spark.sparkContext.master
         seen = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
@@ -238,9 +225,6 @@ def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
     """Return the session's catalog of names of two parts.
 
     It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
-
-    Raises:
-        OptionError: There is none, or more than one.
     """
     if chosen := settings.get(_DEFAULT_CATALOG) or catalog:
         return chosen

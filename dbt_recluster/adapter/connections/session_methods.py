@@ -61,12 +61,7 @@ class SessionMethods(SparkAdapter):
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session of this process, which reclusters; the first use may start it.
-
-        Raises:
-            DbtRuntimeError: The method connects to a Spark elsewhere, and there is no ``recluster_session``.
-            ReclusterError: The session does not start.
-        """
+        """The Spark session of this process, which reclusters; the first use may start it."""
         if reason := self.cannot_recluster():
             raise DbtRuntimeError(reason)
         if self._tables is not None:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
-from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.events.types import AdapterEventWarning
 from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
 from dbt_recluster.adapter.after_build import answer_of_build, failure_of_build
-from dbt_recluster.adapter.dbt_errors import message
+from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
 from dbt_recluster.redaction import redact
@@ -34,8 +33,6 @@ JOB = Path(__file__).resolve().parents[2] / "job" / "recluster_job.py"
 _LAST_LINES = 5.0
 # A year, in seconds.
 _LONGEST = 31_536_000
-
-logger = AdapterLogger("Recluster")
 
 
 class RunSubmission:
@@ -86,11 +83,7 @@ class RunSubmission:
             raise ExceptionExit(error)
 
     def _arguments(self) -> list[str]:
-        """Return what the job is given.
-
-        Raises:
-            SubmitError: dbt has not written the results of this run.
-        """
+        """Return what the job is given."""
         try:
             invocation = json.loads(self._results.read_text(encoding="utf-8"))["metadata"]["invocation_id"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -220,11 +213,7 @@ def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:
-    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile.
-
-    Raises:
-        OptionError: The command is no list of words, or the timeout no number of seconds above 0.
-    """
+    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile."""
     if (
         not isinstance(command, list)
         or not command

@@ -39,13 +39,6 @@ _INTEGRATION_TYPES = ("iceberg_rest", "hive_metastore")
 _INTEGRATION_FORMATS = ("iceberg", "default")
 
 
-@dataclass
-class ReclusterIncludePolicy(SparkIncludePolicy):
-    """A relation's name includes its catalog, if it has one."""
-
-    database: bool = True
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ReclusterRelation(SparkRelation):
     """A relation whose ``database`` is a catalog, or None for the connection's current one.
@@ -53,14 +46,11 @@ class ReclusterRelation(SparkRelation):
     dbt-spark's relations have no database (dbt-adapters#495).
     """
 
-    include_policy: Policy = field(default_factory=ReclusterIncludePolicy)
+    include_policy: Policy = field(default_factory=lambda: SparkIncludePolicy(database=True))
+    render = BaseRelation.render
 
     def __post_init__(self) -> None:
         """Accept any database."""
-
-    def render(self) -> str:
-        """Return the name with the parts that it includes."""
-        return BaseRelation.render(self)
 
 
 class CatalogMethods(SessionMethods):

@@ -52,11 +52,7 @@ class FreshnessMethods(CatalogMethods):
     def calculate_freshness_from_metadata(
         self, source: BaseRelation, macro_resolver: MacroResolverProtocol | None = None
     ) -> tuple[AdapterResponse | None, FreshnessResponse]:
-        """Return the freshness of a source.
-
-        Raises:
-            ConfigurationError: Its metadata do not tell when it was loaded.
-        """
+        """Return the freshness of a source."""
         try:
             response, freshness = self._last_modified([source], macro_resolver)
         except DbtRuntimeError as e:

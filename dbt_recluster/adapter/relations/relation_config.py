@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, OPTION_PREFIX
@@ -23,10 +22,8 @@ from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 from dbt_recluster.operations.model_options import ModelOptions
+from dbt_recluster.table_properties import CURVE_PREFIX, DISTRIBUTION_MODE, REST
 
-DISTRIBUTION_MODE = table_properties.DISTRIBUTION_MODE
-CURVE_PREFIX = table_properties.CURVE_PREFIX
-REST = table_properties.REST
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does; boundaries may.
 _REDACTED = "*********(redacted)"
 

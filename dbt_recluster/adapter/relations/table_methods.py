@@ -12,12 +12,11 @@ from urllib.parse import unquote
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.relations.freshness import FreshnessMethods
 from dbt_recluster.adapter.relations.relation_config import TableClustering
 from dbt_recluster.clustering.options import KEY_PROPERTY
@@ -26,7 +25,6 @@ from dbt_recluster.iceberg.catalog_files import without_scheme
 from dbt_recluster.iceberg.sort_order import sort_order_text
 
 _OVERWRITES = "spark.sql.legacy.allowNonEmptyLocationInCTAS"
-logger = AdapterLogger("Recluster")
 
 
 class TableMethods(FreshnessMethods):
@@ -85,14 +83,7 @@ class TableMethods(FreshnessMethods):
     def check_directory(
         self, relation: BaseRelation, existing: BaseRelation | None, config: Any, *, is_seed: bool
     ) -> None:
-        """Refuse to replace a table by one of Spark's own if the files that a drop leaves would be in its way.
-
-        Args:
-            relation: The table.
-            existing: What it replaces.
-            config: The config of its node.
-            is_seed: Whether rows are inserted, rather than selected, into it.
-        """
+        """Refuse to replace a table by one of Spark's own if the files that a drop leaves would be in its way."""
         root = config.get("location_root")
         information = getattr(existing, "information", None) or ""
         if "Type: MANAGED" in information or not self.shares_directories(relation):
