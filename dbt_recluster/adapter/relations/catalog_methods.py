@@ -23,7 +23,7 @@ from dbt_common.utils.executor import executor
 
 from dbt_recluster.adapter.connections.session_methods import SessionMethods
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
-from dbt_recluster.adapter.relations.catalogs import names_like
+from dbt_recluster.adapter.relations.catalogs import names_like, quoted
 
 if TYPE_CHECKING:
     import agate
@@ -168,9 +168,21 @@ class CatalogMethods(SessionMethods):
         return agate.Table.from_object(columns, column_types=DEFAULT_TYPE_TESTER)
 
     @available.parse_list
-    def names_like(self, names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
-        """Return the names like ``pattern`` and not like ``exclude``."""
-        return names_like(names, pattern, exclude)
+    def relations_like(
+        self, schema_pattern: str, pattern: str, exclude: str, database: str | None
+    ) -> list[BaseRelation]:
+        """Return the tables and views whose names are like a pattern, in all schemas whose names are like another."""
+        relations: list[BaseRelation] = []
+        for schema in names_like(self.list_schemas(database), schema_pattern):
+            place = quoted(database, schema)
+            views = {row[1] for row in self.ask(f"show views in {place}")}
+            # Temporary views have no schema.
+            names = [row[1] for row in self.ask(f"show tables in {place}") if row[0]]
+            for name in names_like(names, pattern, exclude):
+                kind = RelationType.View if name in views else RelationType.Table
+                path = {"database": database or None, "schema": schema, "identifier": name}
+                relations.append(self.Relation.create(**path, type=kind))
+        return relations
 
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from dbt_common.exceptions import DbtRuntimeError
@@ -42,16 +43,13 @@ class Catalogs:
 
     def __init__(self, ask: Callable[[str], list[Any]]) -> None:
         self._ask = ask
-        self._current: str | None = None
         self._classes: dict[str, str] = {}
         self._without_views: set[str] = set()
 
-    @property
+    @cached_property
     def current(self) -> str:
         """The catalog of names of two parts."""
-        if self._current is None:
-            self._current = str(self._ask("select current_catalog()")[0][0])
-        return self._current
+        return str(self._ask("select current_catalog()")[0][0])
 
     def is_session_catalog(self, catalog: str | None) -> bool:
         """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""
@@ -116,6 +114,11 @@ class Catalogs:
 
     def _is_iceberg(self, schema: str, name: str) -> bool:
         return self.provider(f"{schema}.{quote(unquote(name))}") == "iceberg"
+
+
+def quoted(catalog: str | None, schema: str) -> str:
+    """Return the name of a schema as SQL writes it; no catalog is the current one."""
+    return ".".join(quote(part) for part in (catalog, schema) if part)
 
 
 def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
