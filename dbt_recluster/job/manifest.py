@@ -31,15 +31,13 @@ class Manifest:
         path: The file.
         nodes: The nodes by their ids; the ``database`` of each is the catalog that Spark has its table in.
         relations: Spark's names of the project's relations, sources included, by those in compiled SQL.
-        created_at: When dbt wrote it, as ISO text.
-        invocation: dbt's id of the invocation that wrote it, or None.
+        metadata: What dbt says of the file, such as when it wrote it.
     """
 
     path: Path
     nodes: Mapping[str, Node]
     relations: Mapping[str, str]
-    created_at: str
-    invocation: str | None
+    metadata: Mapping[str, Any]
 
     @classmethod
     def read(
@@ -52,11 +50,10 @@ class Manifest:
             catalog: The catalog that Spark has all tables in; None is that of each node.
             renamed: Spark's names of catalogs by those of the manifest.
         """
-        content = _read_object(path, "manifest")
-        metadata = _schema(content, path, "manifest", _OLDEST_SCHEMA)
+        content = _read(path, "manifest", _OLDEST_SCHEMA)
         nodes = content.get("nodes")
         if not isinstance(nodes, dict):
-            schema = metadata["dbt_schema_version"]
+            schema = content["metadata"]["dbt_schema_version"]
             raise ManifestError(
                 f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
             )
@@ -79,14 +76,11 @@ class Manifest:
             for node in known
             if node.get("relation_name") and node.get("schema")
         }
-        return cls(
-            path, placed, relations, str(metadata.get("generated_at", "")), metadata.get("invocation_id")
-        )
+        return cls(path, placed, relations, content["metadata"])
 
     def built(self, path: Path) -> set[str]:
         """Return the ids of the nodes that a run built, by its run_results.json."""
-        content = _read_object(path, "run results")
-        metadata = _schema(content, path, "run-results", 4)
+        content = _read(path, "run-results", 4)
         results = content.get("results")
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise ManifestError(f"{path} has no results: it is not the run_results.json of dbt")
@@ -96,11 +90,12 @@ class Manifest:
             raise ManifestError(
                 f"{path} and {self.path} are of different projects: they have no node in common"
             )
-        ended, invocation = str(metadata.get("generated_at", "")), metadata.get("invocation_id")
-        is_same = invocation is not None and invocation == self.invocation
-        if ended < self.created_at and not is_same:
+        written, ended = (str(of.get("generated_at", "")) for of in (self.metadata, content["metadata"]))
+        invocation = content["metadata"].get("invocation_id")
+        is_same = invocation is not None and invocation == self.metadata.get("invocation_id")
+        if ended < written and not is_same:
             raise ManifestError(
-                f"{path} of {ended} is older than {self.path} of {self.created_at}: it is not of the last run; "
+                f"{path} of {ended} is older than {self.path} of {written}: it is not of the last run; "
                 "give both files of one run"
             )
         return {unique_id for unique_id in known if ids[unique_id] == _SUCCESS}
@@ -128,11 +123,12 @@ class Manifest:
         return None
 
 
-def _read_object(path: Path, what: str) -> dict[str, Any]:
+def _read(path: Path, kind: str, oldest: int) -> dict[str, Any]:
+    """Return one of dbt's files, its schema checked: ``.../dbt/manifest/v12.json``."""
     if not path.exists() and Path(path.name).exists():
-        path = Path(
-            path.name
-        )  # spark-submit --files puts it into the working directory of a driver elsewhere
+        # spark-submit --files puts it into the working directory of a driver elsewhere
+        path = Path(path.name)
+    what = kind.replace("-", " ")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -141,19 +137,13 @@ def _read_object(path: Path, what: str) -> dict[str, Any]:
         raise ManifestError(f"{path} is not the {what} of dbt, or only a part of it: {e}"[:300]) from e
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         raise ManifestError(f"{path} is not the {what} of dbt: it has no metadata")
-    return content
-
-
-def _schema(content: Mapping[str, Any], path: Path, kind: str, oldest: int) -> Mapping[str, Any]:
-    """Return the metadata of one of dbt's files, its schema checked: ``.../dbt/manifest/v12.json``."""
-    metadata: Mapping[str, Any] = content["metadata"]
-    schema = str(metadata.get("dbt_schema_version"))
+    schema = str(content["metadata"].get("dbt_schema_version"))
     name, _, version = schema.removesuffix(".json").rpartition("/v")
     if not name.endswith(f"/{kind}") or not version.isdigit():
         raise ManifestError(f"{path} is not a {kind} of dbt: its schema is {schema}")
     if int(version) < oldest:
         raise ManifestError(f"{path} has the schema v{version} of an older dbt; v{oldest} or later is needed")
-    return metadata
+    return content
 
 
 def _node(unique_id: str, node: Any, path: Path) -> Node:
