@@ -74,7 +74,10 @@ class ReclusterCredentials(SparkCredentials):
         known = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:
             if key not in known:
-                raise DbtRuntimeError(_unknown_key(str(key), [*known, *_OF_DBT]))
+                near = get_close_matches(str(key), [*known, *_OF_DBT], n=1)
+                listed = ", ".join(sorted([*known, *_OF_DBT]))
+                meant = f"Did you mean `{near[0]}`?" if near else f"There are {listed}."
+                raise DbtRuntimeError(f"the profile has no key `{key}`. {meant}")
         if data.get("recluster_submit") is not None:
             try:
                 parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
@@ -174,9 +177,3 @@ def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:
         elif value is not None:
             for item in value if isinstance(value, list) else [value]:
                 yield from secrets_in({name: item})
-
-
-def _unknown_key(key: str, known: list[str]) -> str:
-    near = get_close_matches(key, known, n=1)
-    meant = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(sorted(known))}."
-    return f"the profile has no key `{key}`. {meant}"

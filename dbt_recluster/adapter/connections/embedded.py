@@ -137,7 +137,8 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
         if log_level:
             # pyspark sets WARN whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())
-        _write_owner(lake, spark)
+        owner = {"pid": os.getpid(), "jvm_pid": jvm.process_id(spark)}
+        (lake / _OWNER).write_text(json.dumps(owner))
     except BaseException:
         lock.release()
         raise
@@ -221,11 +222,6 @@ def _read_owner(lake: Path) -> dict[str, int]:
     except (OSError, ValueError):
         return {}
     return owner if isinstance(owner, dict) else {}
-
-
-def _write_owner(lake: Path, spark: SparkSession) -> None:
-    owner = {"pid": os.getpid(), "jvm_pid": jvm.process_id(spark)}
-    (lake / _OWNER).write_text(json.dumps(owner))
 
 
 def _wait_for_jvm(pid: int | None, seconds: float = 15) -> None:

@@ -72,23 +72,18 @@ class CatalogMethods(SessionMethods):
         """List relations; recognise Iceberg tables of a Hive metastore and omit temporary views."""
         # Temporary views have no schema and are not dbt's to manage; dbt-spark never drops its own.
         rows = [row for row in row_list if row[0]]
-        relations = super()._build_spark_relation_list(rows, relation_info_func)
-        return [
-            relation.incorporate(is_iceberg=True)  # type: ignore[no-untyped-call]
-            if _looks_like_iceberg(relation)
-            else relation
-            for relation in relations
-        ]
+        relations: list[Any] = super()._build_spark_relation_list(rows, relation_info_func)
+        for number, relation in enumerate(relations):
+            if not relation.is_view and any(mark in (relation.information or "") for mark in _ICEBERG_MARKS):
+                relations[number] = relation.incorporate(is_iceberg=True)
+        return relations
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """List a schema: as dbt-spark does in the session catalog, by two statements in any other."""
         database = schema_relation.database
         if self.catalogs.is_session_catalog(database):
-            relations = super().list_relations_without_caching(schema_relation)
-            return [
-                relation.incorporate(path={"database": database})  # type: ignore[no-untyped-call]
-                for relation in relations
-            ]
+            relations: list[Any] = super().list_relations_without_caching(schema_relation)
+            return [relation.incorporate(path={"database": database}) for relation in relations]
         return [
             self.Relation.create(
                 database=database,
@@ -259,8 +254,3 @@ def _refusal(integration: CatalogIntegrationConfig) -> str | None:
     if (table_format or "iceberg").lower() not in _INTEGRATION_FORMATS:
         return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
     return None
-
-
-def _looks_like_iceberg(relation: BaseRelation) -> bool:
-    information = getattr(relation, "information", None) or ""
-    return not relation.is_view and any(mark in information for mark in _ICEBERG_MARKS)

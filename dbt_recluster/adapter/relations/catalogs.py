@@ -84,11 +84,12 @@ class Catalogs:
         views = {str(row[1]) for row in self._views(catalog, schema)}
         # Temporary views have no schema; some catalogs list their views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
-        iceberg = self._class(catalog) == ICEBERG_CATALOG
-        return [
-            *(Listed(name, False, iceberg or self._is_iceberg(schema, name)) for name in names),
-            *(Listed(name, True, False) for name in sorted(views)),
-        ]
+        is_iceberg = self._class(catalog) == ICEBERG_CATALOG
+        listed = []
+        for name in names:
+            provider = "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(name))}")
+            listed.append(Listed(name, False, provider == "iceberg"))
+        return [*listed, *(Listed(name, True, False) for name in sorted(views))]
 
     def schemas(self, catalog: str | None) -> list[str]:
         """Return the names of a catalog's schemas, unquoted; None means the current catalog."""
@@ -111,9 +112,6 @@ class Catalogs:
         if catalog not in self._classes:
             self._classes[catalog] = str(self._ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
         return self._classes[catalog]
-
-    def _is_iceberg(self, schema: str, name: str) -> bool:
-        return self.provider(f"{schema}.{quote(unquote(name))}") == "iceberg"
 
 
 def quoted(catalog: str | None, schema: str) -> str:
