@@ -34,7 +34,8 @@ def main() -> None:
         REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
         REFERENCE / "properties.md": properties(),
-        ROOT / "macros" / "operations" / "operations.yml": macros(),
+        ROOT / "macros" / "operations" / "operations.sql": macros(),
+        ROOT / "macros" / "operations" / "operations.yml": macros_documentation(),
         ROOT / "macros" / "tests" / "well_clustered.yml": generic_test(),
     }
     stale = [path for path, text in pages.items() if _current(path) != text]
@@ -124,6 +125,18 @@ def operations() -> str:
 
 
 def macros() -> str:
+    """Return the macros of the operations, which hand their arguments to the adapter."""
+    from dbt_recluster.operations.runner import OPERATIONS
+
+    lines = [
+        f"{{% macro {name}(table=none) %}}"
+        f"{{%- do adapter.operate('{name}', dict(kwargs, table=table), context) -%}}{{% endmacro %}}"
+        for name in OPERATIONS
+    ]
+    return "\n".join(["{#- Written by scripts/reference.py from the code; edit that. -#}", *lines, ""])
+
+
+def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
     from dbt_recluster.operations.arguments import CHOICE, FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS

@@ -1,1 +1,0 @@
-{% macro clustering_depth(table=none) %}{%- do adapter.operate('clustering_depth', dict(kwargs, table=table), context) -%}{% endmacro %}

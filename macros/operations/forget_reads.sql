@@ -1,1 +1,0 @@
-{% macro forget_reads(table=none) %}{%- do adapter.operate('forget_reads', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,0 @@
-{% macro maintain(table=none) %}{%- do adapter.operate('maintain', dict(kwargs, table=table), context) -%}{% endmacro %}

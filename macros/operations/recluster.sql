@@ -1,1 +1,0 @@
-{% macro recluster(table=none) %}{%- do adapter.operate('recluster', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -1,1 +1,0 @@
-{% macro suspend_recluster(table=none) %}{%- do adapter.operate('suspend_recluster', dict(kwargs, table=table), context) -%}{% endmacro %}
