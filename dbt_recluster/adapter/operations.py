@@ -27,17 +27,11 @@ from dbt_recluster.report.recluster_text import RESUME_WITH_DBT
 
 @dataclass(frozen=True)
 class DbtContext:
-    """Where operations run in dbt (:class:`dbt_recluster.operations.call.Context`).
-
-    Attributes:
-        adapter: The adapter.
-        budget: The budget of this invocation.
-        is_run: Whether a build is followed by it. Lines of several threads would mix with one that is overwritten.
-    """
+    """Where operations run in dbt (:class:`dbt_recluster.operations.call.Context`)."""
 
     adapter: SessionMethods
     budget: RunBudget
-    is_run: bool = False
+    is_run: bool = False  # after a build
     resume: str = RESUME_WITH_DBT
     absent: str = "not built yet"
 
@@ -72,6 +66,7 @@ class DbtContext:
 
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""
+        # Lines of several threads would mix with one that is overwritten.
         return ProgressLines(logger.debug) if self.is_run else ProgressLines(logger.info, sys.stderr)
 
     def explain(self, error: Exception) -> str:

@@ -48,8 +48,6 @@ from dbt_recluster.text import count_noun
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # Errors of a command line or of the files that it names: nothing was done to any table.
 _WRONG = (CatalogNotFoundError, ManifestError, OptionError)
@@ -155,10 +153,12 @@ class _Job:
                 _note(f"{target.relation} is passed over: {e}")
                 return False
         iceberg = self.open(target.relation).iceberg
-        if options is None:
-            key = recorded_key(iceberg.properties)
-            if key is None and not _has_key_order(iceberg):
-                return False
+        if options is None and recorded_key(iceberg.properties) is None:
+            try:
+                if table_cluster_key(iceberg) is None:
+                    return False
+            except ClusterKeyError:
+                return False  # sorted by something that is no cluster key
         if not self._operation.is_rewrite:
             return True
         options = options or ModelOptions.of_table(iceberg.properties, but=self._given)
@@ -262,13 +262,6 @@ class _Job:
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             print(json.dumps(printed, ensure_ascii=not is_utf8), flush=True)
         return code
-
-
-def _has_key_order(iceberg: IcebergTable) -> bool:
-    try:
-        return table_cluster_key(iceberg) is not None
-    except ClusterKeyError:
-        return False  # sorted by something that is no cluster key
 
 
 def _note(message: str, *facts: str) -> None:

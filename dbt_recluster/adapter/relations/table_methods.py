@@ -64,10 +64,13 @@ class TableMethods(CatalogMethods):
 
     def is_iceberg_table(self, relation: BaseRelation) -> bool:
         """Whether there is an Iceberg table of this name, as the catalog says now."""
+        return self._provider(relation) == "iceberg"
+
+    def _provider(self, relation: BaseRelation) -> str | None:
         try:
-            return self.catalogs.provider(relation.render()) == "iceberg"
-        except DbtRuntimeError:
-            return False
+            return self.catalogs.provider(relation.render())
+        except DbtRuntimeError:  # there is none, or its metadata are broken, which a drop does not read
+            return None
 
     # --- its files ---
 
@@ -79,12 +82,8 @@ class TableMethods(CatalogMethods):
     @available.parse(lambda *_: False)
     def is_own_table_of_spark(self, relation: BaseRelation) -> bool:
         """Whether a relation is a table that Iceberg's session catalog holds for Spark, as the catalog says now."""
-        if not relation.is_table or not self.shares_directories(relation):
-            return False
-        try:
-            return self.catalogs.provider(relation.render()) not in (None, "iceberg")
-        except DbtRuntimeError:  # there is none, or its metadata are broken, which a drop does not read
-            return False
+        is_shared = relation.is_table and self.shares_directories(relation)
+        return is_shared and self._provider(relation) not in (None, "iceberg")
 
     def check_is_iceberg(self, relation: BaseRelation) -> None:
         """Refuse to cluster a table of another format, which this build would write into."""
