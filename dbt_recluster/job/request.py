@@ -179,7 +179,8 @@ def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
             allow_abbrev=False,
         )
         command.set_defaults(operation=operation)
-        _add_common(command)
+        _add_choice(command)
+        _add_settings(command)
         for argument in operation.arguments:
             _add_argument(command, argument)
     commands.add_parser(
@@ -200,7 +201,8 @@ def _version() -> str:
         return "of an unknown version: the package is not installed, only unpacked"
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose tables."""
     which = parser.add_argument_group("which tables")
     which.add_argument("tables", nargs="*", type=_value(_name_of("table")), metavar="TABLE", help=_TABLES)
     which.add_argument(
@@ -227,14 +229,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="dbt's target/run_results.json: only what that run has built",
     )
-    for name, text in (
-        (
-            "select",
-            "only these nodes: names, tag:, path:, fqn:, package:, config.NAME:; - reads the lines of dbt ls",
-        ),
-        ("exclude", "but not these nodes"),
-    ):
-        of_dbt.add_argument(f"--{name}", nargs="+", action="extend", metavar="SELECTOR", help=text)
+    text = "only these nodes: names, tag:, path:, fqn:, package:, config.NAME:; - reads the lines of dbt ls"
+    for flag, meaning in (("--select", text), ("--exclude", "but not these nodes")):
+        of_dbt.add_argument(flag, nargs="+", action="extend", metavar="SELECTOR", help=meaning)
     of_dbt.add_argument(
         "--map",
         dest="renamed",
@@ -244,6 +241,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=CATALOG",
         help="Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
     )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options of Spark's session and of what is printed."""
     parser.add_argument(
         "--conf",
         dest="settings",
