@@ -109,8 +109,8 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
         OptionError, ClusterKeyError: One is wrong, or there is no such argument.
     """
     known = {argument.name: argument for argument in arguments}
-    for name, value in given.items():
-        if name not in known and value is not None:
+    for name in given:
+        if name not in known:
             near = get_close_matches(str(name), known, n=1)
             meant = f"did you mean {near[0]}?" if near else f"it takes {', '.join(known)}"
             raise OptionError(f"{of} has no argument {name!r}; {meant}")
