@@ -65,7 +65,7 @@ _METHODS = {"ClusteredTable": {"under", "refresh"}}
 
 def figures() -> str:
     """Return the page of the figures that operations answer with, from the classes and functions that make them."""
-    from dbt_recluster.adapter.model_response import ReclusterResponse
+    from dbt_recluster.adapter.after_build import FIGURES
 
     header = ("figure", "what it is")
     parts = [_FIGURES, table(header, _FAILED), "\n## JSON of the command\n"]
@@ -76,7 +76,7 @@ def figures() -> str:
         "## adapter_response\n",
         "What dbt writes into `run_results.json` for a model, seed or snapshot that was reclustered after its build, "
         "or looked at for that, beside dbt's own fields. A field without a value is left out.\n",
-        table(header, entries(ReclusterResponse)),
+        table(header, [(f"`{name}`", markdown(meaning)) for name, (_, meaning) in FIGURES.items()]),
         "",
     ]
     return "\n".join(parts)

@@ -33,7 +33,9 @@ def main() -> None:
         REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
         REFERENCE / "properties.md": properties(),
-        ROOT / "macros" / "operations" / "operations.yml": macros(),
+        ROOT / "macros" / "operations" / "operations.sql": macros(),
+        ROOT / "macros" / "operations" / "operations.yml": macros_documentation(),
+        ROOT / "macros" / "tests" / "well_clustered.yml": generic_test(),
     }
     stale = [path for path, text in pages.items() if _current(path) != text]
     if "--check" in sys.argv[1:]:
@@ -48,7 +50,7 @@ def main() -> None:
 
 def configs() -> str:
     """Return the page of the model configs, from their declarations."""
-    from dbt_recluster.adapter import run_vars
+    from dbt_recluster.adapter import dbt_run
     from dbt_recluster.cluster_key import ALLOWED
     from dbt_recluster.operations.model_options import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
@@ -73,15 +75,15 @@ def configs() -> str:
                 [
                     (
                         "var",
-                        f"`{run_vars.AUTOMATIC_CLUSTERING_VAR}`",
+                        f"`{dbt_run.AUTOMATIC_CLUSTERING_VAR}`",
                         "false: no table is reclustered after its build in this run.",
                     ),
                     (
                         "environment",
-                        f"`{run_vars.AUTOMATIC_CLUSTERING_ENV}`",
+                        f"`{dbt_run.AUTOMATIC_CLUSTERING_ENV}`",
                         "Likewise, for where vars are out of reach.",
                     ),
-                    ("var", f"`{run_vars.BUDGET_VAR}`", _BUDGET),
+                    ("var", f"`{dbt_run.BUDGET_VAR}`", _BUDGET),
                 ],
             ),
             "",
@@ -91,6 +93,7 @@ def configs() -> str:
 
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
+    from dbt_recluster.adapter.table_figures import TEST, TEST_ARGUMENTS
     from dbt_recluster.operations.declaration import CHOICE, FORMAT
     from dbt_recluster.operations.runner import OPERATIONS
 
@@ -114,13 +117,25 @@ def operations() -> str:
         if operation.arguments:
             rows = [_argument_row(each) for each in operation.arguments]
             parts.append(table(("argument", "what it is", "default"), rows) + "\n")
-    parts.append("# Generic test\n")
-    for path in sorted((ROOT / "macros" / "tests").glob("*.yml")):
-        parts += [_macro(macro, path.stem) for macro in _load(path)["macros"]]
+    rows = [(f"`{each.name}`", markdown(each.meaning)) for each in TEST_ARGUMENTS]
+    parts += ["# Generic test\n", f"## well_clustered\n\n{markdown(TEST)}\n"]
+    parts.append(f"{table(('argument', 'what it is'), rows)}\n")
     return "\n".join(parts)
 
 
 def macros() -> str:
+    """Return the macros of the operations, which hand their arguments to the adapter."""
+    from dbt_recluster.operations.runner import OPERATIONS
+
+    lines = [
+        f"{{% macro {name}(table=none) %}}"
+        f"{{%- do adapter.operate('{name}', dict(kwargs, table=table), context) -%}}{{% endmacro %}}"
+        for name in OPERATIONS
+    ]
+    return "\n".join(["{#- Written by scripts/reference.py from the code; edit that. -#}", *lines, ""])
+
+
+def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
     from dbt_recluster.operations.declaration import CHOICE, FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS
@@ -135,7 +150,22 @@ def macros() -> str:
                 "arguments": [{"name": TABLE.name, "type": "any", "description": TABLE.meaning}],
             }
         )
-    text = yaml.safe_dump({"macros": entries}, sort_keys=False, allow_unicode=True, width=120)
+    return _yaml(entries)
+
+
+def generic_test() -> str:
+    """Return what dbt's docs say of the generic test's macro."""
+    from dbt_recluster.adapter.table_figures import LIMITS, TEST, TEST_ARGUMENTS
+
+    types = {**dict.fromkeys(LIMITS, "optional[float]"), "predicate": "optional[string]"}
+    listed = [{"name": "model", "type": "relation", "description": "The table; dbt fills it in."}]
+    for each in TEST_ARGUMENTS:
+        listed.append({"name": each.name, "type": types.get(each.name, "any"), "description": each.meaning})
+    return _yaml([{"name": "test_well_clustered", "description": TEST, "arguments": listed}])
+
+
+def _yaml(macros: list[dict[str, Any]]) -> str:
+    text = yaml.safe_dump({"macros": macros}, sort_keys=False, allow_unicode=True, width=120)
     return f"# Written by scripts/reference.py from the code; edit that.\n{text}"
 
 
@@ -194,19 +224,6 @@ def errors() -> str:
     rows = [(f"`{kind.__name__}`", markdown(sections(kind)[""])) for kind in classes]
     intro = "All are in `dbt_recluster.exceptions`. In dbt they appear as errors of the model or of the operation.\n"
     return "\n".join((_NOTE, "# Errors\n", intro, table(("error", "when"), rows), ""))
-
-
-def _macro(macro: dict[str, Any], name: str) -> str:
-    rows = [
-        (f"`{each['name']}`", markdown(each["description"]))
-        for each in macro["arguments"]
-        if each["name"] != "model"
-    ]
-    return f"## {name}\n\n{markdown(macro['description'])}\n\n{table(('argument', 'what it is'), rows)}\n"
-
-
-def _load(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def _current(path: Path) -> str | None:

@@ -1,54 +1,34 @@
-"""Operations in dbt: what they work with, and what dbt prints of their answers."""
+"""Operations in dbt: the nodes that they are for, what they work with, and what dbt prints of their answers."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from dbt.adapters.events.logging import AdapterLogger
+from dbt_common.exceptions import DbtBaseException
 
-from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure
+from dbt_recluster.adapter.connections.session_methods import SessionMethods
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.clustering.result import ProgressCallback
-from dbt_recluster.exceptions import BudgetSpentError, CommitMismatchError, CommitStateUnknownError
-from dbt_recluster.operations.declaration import Call, Operation, RunBudget
-from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.operations.reclustering import recluster_target
-from dbt_recluster.operations.runner import Answer, failure_line, run_operation
-from dbt_recluster.operations.tables import Choice, Target
-from dbt_recluster.report.recluster_text import (
-    RESUME_WITH_DBT,
-    ProgressLines,
-    not_reclustered,
-    recluster_line,
-)
-
-if TYPE_CHECKING:
-    from dbt_recluster.clustering.result import ReclusterResult
-    from dbt_recluster.clustering.table import ClusteredTable
-
-logger = AdapterLogger("Recluster")
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.operations.declaration import CHOICE, FORMAT, Operation, RunBudget
+from dbt_recluster.operations.runner import Answer, failure_line, operation_named, run_operation
+from dbt_recluster.operations.tables import Choice, Node, Target, choose, project_queries
+from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 
 
 @dataclass(frozen=True)
 class DbtContext:
-    """Where operations run in dbt (:class:`dbt_recluster.operations.declaration.Context`).
+    """Where operations run in dbt (:class:`dbt_recluster.operations.declaration.Context`)."""
 
-    Attributes:
-        open: Opens a table.
-        is_built: Tells whether a table is built.
-        queries: Returns the project's queries of a node's table.
-        budget: The budget of this invocation.
-        is_run: Whether a build is followed by it. Lines of several threads would mix with one that is overwritten.
-    """
-
-    open: Callable[[str], ClusteredTable]
-    is_built: Callable[[str], bool]
-    queries: Callable[[str], Mapping[str, str]]
+    adapter: SessionMethods
     budget: RunBudget
-    is_run: bool = False
+    is_run: bool = False  # after a build
     resume: str = RESUME_WITH_DBT
     absent: str = "not built yet"
 
@@ -57,12 +37,33 @@ class DbtContext:
         """What reclusters."""
         return "run" if self.is_run else "manual"
 
+    def open(self, relation: str) -> ClusteredTable:
+        """Open a table."""
+        return self.adapter.open_table(relation)
+
     def exists(self, target: Target) -> bool:
         """Whether a table is built."""
-        return self.is_built(target.relation)
+        return self.adapter.is_built(target.relation)
+
+    def queries(self, unique_id: str) -> Mapping[str, str]:
+        """Return the compiled SQL of everything that reads the table of a node, by name."""
+        manifest: Any = self.adapter.get_macro_resolver()
+        target_path = self.adapter.config.project_target_path
+
+        def compiled(node: Node) -> str | None:
+            of_dbt = manifest.nodes[node["unique_id"]]
+            if text := getattr(of_dbt, "compiled_code", None):
+                return str(text)
+            try:  # what an earlier run compiled
+                return Path(of_dbt.get_target_write_path(target_path, "compiled")).read_text("utf-8")
+            except (OSError, ValueError):
+                return None
+
+        return project_queries(manifest.flat_graph["nodes"], unique_id, compiled)
 
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""
+        # Lines of several threads would mix with one that is overwritten.
         return ProgressLines(logger.debug) if self.is_run else ProgressLines(logger.info, sys.stderr)
 
     def explain(self, error: Exception) -> str:
@@ -70,55 +71,54 @@ class DbtContext:
         return failure(error)
 
 
-@dataclass(frozen=True)
-class Output:
-    """Something to print.
+def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
+    """Run an operation on the tables that are chosen."""
+    operation = operation_named(name)
+    arguments = operation.read((*CHOICE, FORMAT), given)
+    table, select, exclude = (arguments.pop(argument.name) for argument in CHOICE)
+    is_selected = select is not None or exclude is not None
+    if table is not None and is_selected:
+        raise OptionError("name tables, or choose them by select and exclude, not both")
+    adapter = context.adapter
+    selected = selected_ids(adapter.get_macro_resolver(), select, exclude) if is_selected else None
+    choice = Choice(table, selected)
+    if operation.needs_choice and not choice.is_given:
+        raise OptionError(
+            f"{name} needs a table: --args '{{table: schema.name}}', or a selector: "
+            "--args '{select: tag:name}'"
+        )
+    with adapter.cancellable():
+        targets = choose(choice, macros["graph"]["nodes"].values(), adapter.names, operation.eligible)
+        run_and_print(operation, choice, targets, arguments, context, macros)
 
-    Attributes:
-        line: For dbt's log.
-        text: For standard output.
-        warnings: As dbt's warnings.
-    """
 
-    line: str = ""
-    text: str = ""
-    warnings: list[str] = field(default_factory=list)
-
-
-def outputs(
+def run_and_print(
     operation: Operation,
     choice: Choice,
     targets: list[Target],
     arguments: Mapping[str, Any],
     context: DbtContext,
-) -> Iterator[Output]:
-    """Run an operation and yield what to print, as soon as it is known.
-
-    Args:
-        operation: The operation.
-        choice: What the user chose.
-        targets: The tables.
-        arguments: Its arguments, checked, with ``format``.
-        context: Where it runs.
-
-    Raises:
-        ConfigurationError: It failed for a table, after the others were tried.
-    """
+    macros: Mapping[str, Any],
+) -> None:
+    """Run an operation and print each answer as soon as it is known: numbered lines of rewrites in dbt's log."""
     as_json = arguments["format"] == "json"
     answers: list[Answer] = []
     above = ""
     for answer, number, count in run_operation(operation, choice, targets, arguments, context):
-        warnings = [f"{answer.table}: {warning}" for warning in answer.warnings]
         text = answer.text
         if operation.is_rewrite:
-            yield Output(f"{number} of {count} {answer.text or answer.values['reason']}")
+            macros["log"](f"{number} of {count} {answer.text or answer.values['reason']}", info=True)
             text = answer.detail
         elif text:
             is_apart = above and "\n" in above + text
             text, above = f"\n{text}" if is_apart else text, text
         answers.append(answer)
-        yield Output(text="" if as_json else text, warnings=warnings)
-    yield Output(text=_end(operation, choice, answers, arguments))
+        if text and not as_json:
+            macros["print"](text)
+        for warning in answer.warnings:
+            macros["exceptions"]["warn"](f"{answer.table}: {warning}")
+    if text := _end(operation, choice, answers, arguments):
+        macros["print"](text)
     failed = [answer for answer in answers if answer.error is not None]
     if failed and operation.is_rewrite:
         names = ", ".join(answer.table for answer in failed)
@@ -144,35 +144,25 @@ def _end(operation: Operation, choice: Choice, answers: list[Answer], arguments:
     return f"{'None of the tables chosen' if choice.is_given else 'No table of this project'} is built yet."
 
 
-def recluster_after_build(
-    relation: str, options: ModelOptions, unique_id: str, context: DbtContext
-) -> Answer:
-    """Recluster after a build; what the run's budget does not allow is left for the next run."""
+def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | None) -> frozenset[str]:
+    """Return the unique ids of the nodes that selectors admit, as ``dbt run`` takes them.
+
+    dbt does not offer them to ``run-operation``, but its own selection needs only the manifest.
+    """
+    # Not at the top: they take a fifth of a second.
+    from dbt.compilation import Linker
+    from dbt.graph.cli import parse_difference
+    from dbt.graph.graph import Graph
+    from dbt.graph.selector import NodeSelector
+
+    linker = Linker()
+    linker.link_graph(manifest)
     try:
-        result = recluster_target(Call(Target(relation, options, unique_id=unique_id), {}, context))
-    except BudgetSpentError as e:
-        logger.info(f"{relation} was built but not reclustered: {e}")
-        return Answer(relation, {})
-    return answer_of_build(relation, result)
-
-
-def answer_of_build(relation: str, result: ReclusterResult | None) -> Answer:
-    """Return what the user should know of a recluster after a build; None if nothing is known of it."""
-    if result is None:
-        return Answer(relation, {})
-    warnings = [f"{relation}: {warning}" for warning in result.warnings]
-    if result.limited and not result.rounds:
-        warnings.append(f"{relation} was built but {not_reclustered(result)}")
-    if result.condition_met is not None:
-        log = logger.info if result.rounds else logger.debug
-        log(f"{relation}: recluster condition met, {result.condition_met}")
-    # Unused files cost money until somebody removes them; everything else is on the model's line.
-    (logger.warning if result.orphans else logger.debug)(recluster_line(result))
-    return Answer(relation, {}, result=result, warnings=warnings)
-
-
-def failure_of_build(relation: str, error: Exception) -> Answer:
-    """Return what the user should know of a recluster that failed after a build: the data is in place."""
-    is_committed = isinstance(error, (CommitMismatchError, CommitStateUnknownError))  # or may be
-    what = "was built, and its recluster failed" if is_committed else "was built but not reclustered"
-    return Answer(relation, {}, error=f"{relation} {what}: {failure(error)}")
+        spec = parse_difference(select, exclude)
+        selected = NodeSelector(Graph(linker.graph), manifest).get_selected(spec, warn_on_no_nodes=False)
+    except DbtBaseException as e:
+        raise OptionError(f"select or exclude is wrong: {getattr(e, 'msg', None) or e}") from e
+    if not selected:
+        given = [f"{name}: {' '.join(w)}" for name, w in (("select", select), ("exclude", exclude)) if w]
+        raise OptionError(f"nothing in this project is left by {', '.join(given)}")
+    return frozenset(selected)

@@ -1,309 +1,283 @@
-"""The command line of ``dbt-recluster``, made from the declarations of the operations."""
+"""The command ``dbt-recluster``: it works on one table after the other, and a failure does not stop it."""
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING
 
-from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.job.request import DONE, PROGRAM, WRONG_USAGE, Request
-from dbt_recluster.operations.declaration import Argument, Operation
-from dbt_recluster.operations.runner import OPERATIONS
-from dbt_recluster.redaction import hide, redact, secrets_in_command
-from dbt_recluster.table_names import name_parts
+from dbt_recluster.clustering.result import ProgressCallback
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import (
+    CatalogNotFoundError,
+    ClusterKeyError,
+    ManifestError,
+    NotAnIcebergTableError,
+    OptionError,
+    OtherFormatError,
+    ReclusterError,
+)
+from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
+from dbt_recluster.iceberg.session.environment import check_session, refuse_spark_connect
+from dbt_recluster.iceberg.session.interruption import Interruptible
+from dbt_recluster.iceberg.session.java_errors import short_message
+from dbt_recluster.iceberg.session.jobs import job_group
+from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
+from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
+from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.job.manifest import Manifest
+from dbt_recluster.job.node_selection import selected_nodes
+from dbt_recluster.job.request import PROGRAM, Exit, Request, outcome, parse, standard_error
+from dbt_recluster.operations.declaration import Call, Operation, RunBudget
+from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.runner import Answer, failure_line, run_operation
+from dbt_recluster.operations.tables import Choice, Target, choose
+from dbt_recluster.redaction import redact, without_known_secrets
+from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
+from dbt_recluster.table_names import NameResolution
+from dbt_recluster.text import count_noun
 
-_DESCRIPTION = """\
-Keep Apache Iceberg tables well clustered, with Spark and without a dbt project.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-The cluster key and the options of a table come from the table itself: from the properties recluster.cluster_by
-and recluster.option.*, which dbt sets when it builds the table, otherwise from its sort order. Options given here
-win over those of the table.
-"""
-_EPILOG = """\
-examples:
-  dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
-  spark-submit --master yarn "$(dbt-recluster job)" recluster --catalog lake --max-bytes '50 GB'
-  spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
-  dbt build && dbt-recluster recluster --manifest target/manifest.json --run-results target/run_results.json ...
-
-exit codes:
-  0    done, or nothing to do
-  1    a table failed (the others were tried), or Spark or the catalog cannot be reached
-  2    wrong usage, or a catalog or namespace that does not exist; nothing was changed
-  130  interrupted; a round that was not committed changed nothing
-
-Each command has its own help: dbt-recluster recluster --help
-"""
-_TABLES = "a table, as Spark names it: catalog.namespace.table"
-_JOB = "print the path of the file to give to spark-submit"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Errors take one line; the usage of these commands takes several. With ``--json`` there is one of JSON too."""
-
-    as_json = False
-
-    def error(self, message: str) -> NoReturn:
-        from dbt_recluster.job.start import standard_error
-
-        message = redact(message)
-        if self.as_json:
-            known: dict[str, Any] = {
-                "command": None,
-                "exit_code": WRONG_USAGE,
-                "error": message,
-                "tables": [],
-            }
-            print(json.dumps(known), flush=True)
-        with standard_error():
-            self.exit(WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Errors of a command line or of the files that it names: nothing was done to any table.
+_WRONG = (CatalogNotFoundError, ManifestError, OptionError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code; wrong usage raises SystemExit(2).
-
-    Args:
-        arguments: The command line; None is that of the process.
-    """
+    """Run a command and return its exit code; wrong usage raises SystemExit(2)."""
     request = parse(arguments)
     if request.operation is None:
         print(Path(__file__).with_name("recluster_job.py"))
-        return DONE
-    from dbt_recluster.job.commands import run
-
-    return run(request)
-
-
-def parse(arguments: Sequence[str] | None = None) -> Request:
-    """Parse a command line.
-
-    Raises:
-        SystemExit: Its usage is wrong (code 2), or help was asked for (code 0).
-    """
-    words = sys.argv[1:] if arguments is None else arguments
-    _Parser.as_json = "--json" in words
-    parser, options_with_values = _parser()
-    hide(secrets_in_command(words, harmless=options_with_values - {"conf"}))
-    given = vars(parser.parse_args(words))
-    command, operation = given["command"], given.get("operation")
-    if operation is None:
-        return Request(command)
-    tables = tuple(dict.fromkeys(given["tables"]))
-    if error := _wrong_choice(command, operation, tables, given):
-        parser.error(error)
-    for argument in operation.arguments:
-        if argument.is_of_one_table and given[argument.name] is not None and len(tables) != 1:
-            parser.error(f"{_flag(argument)} is for a single table: name it")
-    try:
-        read = operation.read((), {each.name: given[each.name] for each in operation.arguments})
-    except ReclusterError as e:
-        parser.error(str(e))
-    return Request(
-        command=command,
-        operation=operation,
-        tables=tables,
-        namespace=given["namespace"],
-        catalog=given["catalog"],
-        manifest=given["manifest"],
-        run_results=given["run_results"],
-        select=given["select"],
-        exclude=given["exclude"],
-        renamed=dict(given["map"]),
-        arguments=read,
-        settings=dict(given["conf"]),
-        properties_file=given["properties_file"],
-        as_json=given["json"],
-        debug=given["debug"],
-    )
+        return Exit.DONE
+    job = _Job(request, request.operation)
+    with standard_error():
+        try:
+            job.read_manifest()
+            with (
+                Interruptible(signals=_SIGNALS),
+                spark_session(request.settings, request.properties_file) as spark,
+                job_group(spark, PROGRAM),
+            ):
+                return job.run(spark)
+        except KeyboardInterrupt as e:
+            return job.stop(str(e) or "interrupted", Exit.INTERRUPTED)
+        except Exception as e:
+            job.explain(e)
+            return job.stop(short_message(e), Exit.WRONG_USAGE if isinstance(e, _WRONG) else Exit.FAILED)
 
 
-def _wrong_choice(
-    command: str, operation: Operation, tables: Sequence[str], given: Mapping[str, Any]
-) -> str | None:
-    """Return what is wrong with the tables that are chosen, or None."""
-    is_selected = given["select"] is not None or given["exclude"] is not None
-    if given["manifest"] is None:
-        if is_selected or given["run_results"] is not None or given["map"]:
-            return "--select, --exclude, --run-results and --map are for --manifest"
-        if bool(tables) + (given["namespace"] is not None) + (given["catalog"] is not None) != 1:
-            return f"{command} needs one or more tables, or --namespace, or --catalog, or --manifest"
-        return None
-    if given["namespace"] is not None:
-        return "--namespace and --manifest are two ways to choose tables; give one of them"
-    if given["map"] and given["catalog"] is not None:
-        return "--catalog puts all tables of the manifest there, and leaves nothing to --map"
-    if tables and (is_selected or given["run_results"] is not None):
-        return "name tables, or choose them by --select, --exclude and --run-results, not both"
-    if operation.needs_choice and not tables and not is_selected and given["run_results"] is None:
-        return f"{command} needs tables, or --select, or --run-results beside --manifest"
-    return None
+class _Job:
+    """One command on its tables, and where its operation runs (``operations.declaration.Context``)."""
 
+    resume = RESUME_WITHOUT_DBT
+    absent = ""
 
-def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
-    """Return the parser, and the options of all commands that take a value, without their dashes."""
-    parser = _Parser(
-        prog=PROGRAM,
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for operation in OPERATIONS.values():
-        text = _help(operation.meaning)
-        command = commands.add_parser(
-            operation.name.replace("_", "-"),
-            aliases=[operation.short] if operation.short else [],
-            help=text.partition(". ")[0].partition(": ")[0].rstrip("."),
-            description=text,
-            allow_abbrev=False,
+    def __init__(self, request: Request, operation: Operation) -> None:
+        self._operation = operation
+        self._request = request
+        self._answers: list[Answer] = []
+        self._files: list[str] = []
+        self._left_out = 0
+        self._code: int | None = None
+        self._given = {name for name, value in request.arguments.items() if value is not None}
+        self._opened: tuple[str, ClusteredTable] | None = None
+        self._manifest: Manifest | None = None
+        self._built: set[str] | None = None
+        self.budget = RunBudget()
+        self.trigger = "manual" if request.run_results is None else "run"
+
+    def read_manifest(self) -> None:
+        """Read the manifest and the run results, if they are given."""
+        request = self._request
+        if request.manifest is not None:
+            self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+            if request.run_results is not None:
+                self._built = self._manifest.built(request.run_results)
+
+    def run(self, spark: SparkSession) -> int:
+        """Work on every table; print what came of each."""
+        self._spark, operation, request = spark, self._operation, self._request
+        choice = Choice(list(request.tables) or None)
+        targets = self._targets(choice)
+        for answer, _, _ in run_operation(operation, choice, targets, request.arguments, self):
+            self._answers.append(answer)
+            self._show(answer)
+        results = [answer.result for answer in self._answers if answer.error is None]
+        if operation.finish is not None and results:
+            self._files = operation.finish(results, request.arguments)
+            self._print("\n".join(self._files))
+        place = request.manifest or request.namespace or request.catalog
+        if self._left_out:
+            tables_text = count_noun(self._left_out, "table")
+            _note(f"{tables_text} of {place} left out, by automatic_clustering: false")
+        elif not self._answers:
+            _note(self._nothing(str(place)))
+        failed = sum(answer.error is not None for answer in self._answers)
+        if len(self._answers) > 1 and failed:
+            _note(f"{failed} of {len(self._answers)} tables failed")
+        return self._end(Exit.FAILED if failed else Exit.DONE)
+
+    def stop(self, error: str, code: int) -> int:
+        """End before all tables had their turn, unless they had: a signal may come later."""
+        if self._code is not None:
+            return self._code
+        error = without_known_secrets(error)
+        _note(f"{PROGRAM}: {error}")
+        return self._end(code, error)
+
+    def open(self, relation: str) -> ClusteredTable:
+        """Open a table under the key of its sort order."""
+        if self._opened is None or self._opened[0] != relation:
+            self._opened = relation, ClusteredTable(self._spark, relation)
+        return self._opened[1]
+
+    def exists(self, target: Target) -> bool:
+        """Whether a table that nobody named has a key, and is reclustered without being named."""
+        options = target.options
+        if self._manifest is not None:
+            try:
+                self.open(target.relation)
+            except NotAnIcebergTableError as e:
+                if target.unique_id in (self._built or ()) and not isinstance(e, OtherFormatError):
+                    raise
+                _note(f"{target.relation} is passed over: {e}")
+                return False
+        iceberg = self.open(target.relation).iceberg
+        if options is None and recorded_key(iceberg.properties) is None:
+            try:
+                if table_cluster_key(iceberg) is None:
+                    return False
+            except ClusterKeyError:
+                return False  # sorted by something that is no cluster key
+        if not self._operation.is_rewrite:
+            return True
+        options = options or ModelOptions.of_table(iceberg.properties, but=self._given)
+        is_left_out = not options.automatic_clustering
+        self._left_out += is_left_out
+        return not is_left_out
+
+    def queries(self, unique_id: str) -> Mapping[str, str]:
+        """Return the compiled SQL of what reads a node's table, by name, as the manifest has it."""
+        return {} if self._manifest is None else self._manifest.queries(unique_id)
+
+    def progress(self) -> ProgressCallback | None:
+        """Return what shows the progress of one recluster, on a terminal."""
+        return ProgressLines(_note, sys.stderr) if sys.stderr.isatty() else None
+
+    def explain(self, error: Exception) -> str:
+        """Return an error in one line; print its traceback if that was asked for."""
+        if self._request.debug:
+            _note(redact("".join(traceback.format_exception(error))))
+        return without_known_secrets(short_message(error))
+
+    def _targets(self, choice: Choice) -> list[Target]:
+        request = self._request
+        if self._manifest is not None:
+            return self._targets_of_manifest(self._manifest, choice)
+        names: list[str] | tuple[str, ...] = request.tables
+        if request.catalog is not None:
+            names = tables_of_catalog(self._spark, request.catalog)
+        elif request.namespace is not None:
+            names = tables_of_namespace(self._spark, request.namespace)
+        return [Target(name, required=bool(request.tables)) for name in names]
+
+    def _targets_of_manifest(self, manifest: Manifest, choice: Choice) -> list[Target]:
+        """Return the tables of the manifest that are meant, all of them checked."""
+        nodes, built, request = manifest.nodes, self._built, self._request
+        if request.select is not None or request.exclude is not None:
+            chosen = selected_nodes(nodes, request.select, request.exclude, sys.stdin)
+            nodes = {name: node for name, node in nodes.items() if name in chosen}
+        if built is not None:
+            nodes = {name: node for name, node in nodes.items() if name in built}
+            if not any(map(self._operation.eligible.admits, nodes.values())):
+                return []
+        names = NameResolution(
+            lambda: str(self._spark.catalog.currentCatalog()),
+            lambda name: has_catalog(self._spark, name),
+            lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
         )
-        command.set_defaults(operation=operation)
-        _add_common(command)
-        for argument in operation.arguments:
-            _add_argument(command, argument)
-    commands.add_parser(
-        "job",
-        help=_JOB,
-        description=f'{_JOB.capitalize()}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE.',
-        allow_abbrev=False,
-    )
-    taken = (command._option_string_actions.items() for command in commands.choices.values())
-    return parser, {name.lstrip("-") for options in taken for name, action in options if action.nargs != 0}
+        targets = choose(choice, nodes.values(), names, self._operation.eligible)
+        if wrong := [target.error for target in targets if target.error is not None]:
+            raise OptionError("\n".join(wrong))
+        self._check_tables(targets)
+        return targets
+
+    def _check_tables(self, targets: list[Target]) -> None:
+        """Check every key against its table, before anything is done to any of them."""
+        wrong, missing = [], []
+        for target in targets:
+            try:
+                _ = Call(target, self._request.arguments, self).table.key
+            except NotAnIcebergTableError as e:
+                missing.append(e)  # reported with its own answer, unless it is the only one
+                continue
+            except ReclusterError as e:
+                wrong.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
+            if not self._operation.is_rewrite:
+                return  # one of the tables is there
+        if wrong:
+            raise OptionError("\n".join(wrong))
+        if targets and len(missing) == len(targets):
+            tables = count_noun(len(targets), "table")
+            raise OptionError(
+                f"Spark has none of the {tables} of {self._request.manifest} that are meant: {missing[0]}. --catalog "
+                "or --map say which of its catalogs has them"
+            )
+
+    def _nothing(self, place: str) -> str:
+        if self._built is not None:
+            return f"nothing that the run of {self._request.run_results} has built {self._operation.eligible.trait}"
+        if self._manifest is not None:
+            return f"no table of {place} is there"
+        return f"no table of {place} has a cluster key"
+
+    def _show(self, answer: Answer) -> None:
+        for warning in answer.warnings:
+            _note(f"{answer.table}: {warning}")
+        if answer.error is not None:
+            _note(failure_line(answer))
+        elif answer.text:
+            self._print("\n".join(filter(None, [answer.text, answer.detail])))
+
+    def _print(self, text: str) -> None:
+        print(text, file=sys.stderr if self._request.as_json else sys.stdout, flush=True)
+
+    def _end(self, code: int, error: str | None = None) -> int:
+        self._code = code
+        if self._request.as_json:
+            tables = [] if self._operation.finish else [answer.values for answer in self._answers]
+            printed = outcome(self._request.command, code, error, tables)
+            if self._operation.finish:
+                printed["files"] = self._files
+            is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            print(json.dumps(printed, ensure_ascii=not is_utf8), flush=True)
+        return code
 
 
-class _Version(argparse.Action):
-    """Read the version from the installed package: the module that has it belongs to dbt's."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            text = version(PROGRAM)
-        except PackageNotFoundError:
-            text = "of an unknown version: the package is not installed, only unpacked"
-        print(f"{PROGRAM} {text}")
-        parser.exit(DONE)
+def _note(message: str, *facts: str) -> None:
+    print(message.format(*facts) if facts else message, file=sys.stderr, flush=True)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_argument_group("which tables")
-    which.add_argument("tables", nargs="*", type=_value(_name_of("table")), metavar="TABLE", help=_TABLES)
-    which.add_argument(
-        "--namespace",
-        type=_value(_name_of("namespace")),
-        metavar="NAME",
-        help="every table of a namespace that has a cluster key: lake.sales",
-    )
-    which.add_argument(
-        "--catalog",
-        metavar="NAME",
-        help="every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
-    )
-    of_dbt = parser.add_argument_group("tables that any dbt builds")
-    of_dbt.add_argument(
-        "--manifest",
-        type=Path,
-        metavar="FILE",
-        help="dbt's target/manifest.json: every table with cluster_by, or those that are named",
-    )
-    of_dbt.add_argument(
-        "--run-results",
-        type=Path,
-        metavar="FILE",
-        help="dbt's target/run_results.json: only what that run has built",
-    )
-    for name, text in (
-        (
-            "select",
-            "only these nodes: names, tag:, path:, fqn:, package:, config.NAME:; - reads the lines of dbt ls",
-        ),
-        ("exclude", "but not these nodes"),
-    ):
-        of_dbt.add_argument(f"--{name}", nargs="+", action="extend", metavar="SELECTOR", help=text)
-    of_dbt.add_argument(
-        "--map",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="NAME=CATALOG",
-        help="Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
-    )
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="KEY=VALUE",
-        help="a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
-    )
-    parser.add_argument(
-        "--properties-file",
-        type=_file,
-        metavar="FILE",
-        help="a file of such settings, as spark-submit takes it; those of --conf win",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print nothing but one line of JSON to standard output"
-    )
-    parser.add_argument(
-        "--debug", action="store_true", help="print the traceback of an error to standard error"
-    )
-
-
-def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
-    text = _help(argument.meaning).rstrip(".")
-    if argument.otherwise and argument.metavar:
-        text = f"{text} (default: {argument.otherwise})"
-    if not argument.metavar:
-        # One that is false by default is only ever turned on.
-        action: Any = "store_true" if argument.default is False else argparse.BooleanOptionalAction
-        parser.add_argument(_flag(argument), action=action, default=None, help=text)
-    elif argument.is_list:
-        parser.add_argument(_flag(argument), action="append", metavar=argument.metavar, help=text)
-    else:
-        parser.add_argument(_flag(argument), type=_value(argument.parse), metavar=argument.metavar, help=text)
-
-
-def _flag(argument: Argument) -> str:
-    return f"--{argument.name.replace('_', '-')}"
-
-
-def _help(text: str) -> str:
-    return text.replace("%", "%%")
-
-
-def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
-    """Return a type for argparse, which puts the name of the option before the error."""
-
-    def convert(text: str) -> Any:
-        try:
-            parse_value("it", text)
-        except ReclusterError as e:
-            raise argparse.ArgumentTypeError(str(e)) from None
-        return text
-
-    return convert
-
-
-def _name_of(kind: str) -> Callable[[str, str], Any]:
-    return lambda _, text: name_parts(text, kind)
-
-
-def _file(text: str) -> Path:
-    path = Path(text)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {text}")
-    return path
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip():
-        raise argparse.ArgumentTypeError("it must be NAME=VALUE")
-    return name.strip(), value
+@contextmanager
+def spark_session(settings: Mapping[str, str], properties_file: Path | None = None) -> Iterator[SparkSession]:
+    """Yield a session with Iceberg, and stop it at the end if it was started here."""
+    is_own = not is_running()
+    refuse_spark_connect("run this through spark-submit", {**os.environ, **settings})
+    if is_own and GATEWAY not in os.environ:
+        given = {**DEFAULTS, **outside_settings(properties_file), **settings}
+        settings = {**{name: given[name] for name in DEFAULTS}, **settings, **iceberg_settings(given)}
+    spark = start_spark(settings, properties_file=properties_file)
+    try:
+        check_session(spark)
+        yield spark
+    finally:
+        if is_own:
+            spark.stop()

@@ -1,15 +1,20 @@
-"""dbt's manifest.json and run_results.json, read as data: of dbt 1 and 2, and of any adapter."""
+"""dbt's manifest.json and run_results.json, read as data: of dbt 1 and 2, and of any adapter.
+
+Of compiled SQL in another dialect, names and texts are written as Spark reads them, and nothing else. Spark takes
+``"a"`` for a text, where Trino and Athena have a name, and finds a table under a name of its own.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import ManifestError
-from dbt_recluster.job.compiled_sql import as_spark_reads_it
 from dbt_recluster.operations.tables import Node, has_table, project_queries, relation_of
 from dbt_recluster.table_names import Parts, join_parts
 
@@ -26,15 +31,13 @@ class Manifest:
         path: The file.
         nodes: The nodes by their ids; the ``database`` of each is the catalog that Spark has its table in.
         relations: Spark's names of the project's relations, sources included, by those in compiled SQL.
-        created_at: When dbt wrote it, as ISO text.
-        invocation: dbt's id of the invocation that wrote it, or None.
+        metadata: What dbt says of the file, such as when it wrote it.
     """
 
     path: Path
     nodes: Mapping[str, Node]
     relations: Mapping[str, str]
-    created_at: str
-    invocation: str | None
+    metadata: Mapping[str, Any]
 
     @classmethod
     def read(
@@ -46,15 +49,11 @@ class Manifest:
             path: The file.
             catalog: The catalog that Spark has all tables in; None is that of each node.
             renamed: Spark's names of catalogs by those of the manifest.
-
-        Raises:
-            ManifestError: It is no manifest, or an old one, or two nodes have one table.
         """
-        content = _read_object(path, "manifest")
-        metadata = _schema(content, path, "manifest", _OLDEST_SCHEMA)
+        content = _read(path, "manifest", _OLDEST_SCHEMA)
         nodes = content.get("nodes")
         if not isinstance(nodes, dict):
-            schema = metadata["dbt_schema_version"]
+            schema = content["metadata"]["dbt_schema_version"]
             raise ManifestError(
                 f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
             )
@@ -77,18 +76,11 @@ class Manifest:
             for node in known
             if node.get("relation_name") and node.get("schema")
         }
-        return cls(
-            path, placed, relations, str(metadata.get("generated_at", "")), metadata.get("invocation_id")
-        )
+        return cls(path, placed, relations, content["metadata"])
 
     def built(self, path: Path) -> set[str]:
-        """Return the ids of the nodes that a run built, by its run_results.json.
-
-        Raises:
-            ManifestError: It is none, or belongs to another project or an older manifest.
-        """
-        content = _read_object(path, "run results")
-        metadata = _schema(content, path, "run-results", 4)
+        """Return the ids of the nodes that a run built, by its run_results.json."""
+        content = _read(path, "run-results", 4)
         results = content.get("results")
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise ManifestError(f"{path} has no results: it is not the run_results.json of dbt")
@@ -98,11 +90,12 @@ class Manifest:
             raise ManifestError(
                 f"{path} and {self.path} are of different projects: they have no node in common"
             )
-        ended, invocation = str(metadata.get("generated_at", "")), metadata.get("invocation_id")
-        is_same = invocation is not None and invocation == self.invocation
-        if ended < self.created_at and not is_same:
+        written, ended = (str(of.get("generated_at", "")) for of in (self.metadata, content["metadata"]))
+        invocation = content["metadata"].get("invocation_id")
+        is_same = invocation is not None and invocation == self.metadata.get("invocation_id")
+        if ended < written and not is_same:
             raise ManifestError(
-                f"{path} of {ended} is older than {self.path} of {self.created_at}: it is not of the last run; "
+                f"{path} of {ended} is older than {self.path} of {written}: it is not of the last run; "
                 "give both files of one run"
             )
         return {unique_id for unique_id in known if ids[unique_id] == _SUCCESS}
@@ -130,11 +123,12 @@ class Manifest:
         return None
 
 
-def _read_object(path: Path, what: str) -> dict[str, Any]:
+def _read(path: Path, kind: str, oldest: int) -> dict[str, Any]:
+    """Return one of dbt's files, its schema checked: ``.../dbt/manifest/v12.json``."""
     if not path.exists() and Path(path.name).exists():
-        path = Path(
-            path.name
-        )  # spark-submit --files puts it into the working directory of a driver elsewhere
+        # spark-submit --files puts it into the working directory of a driver elsewhere
+        path = Path(path.name)
+    what = kind.replace("-", " ")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -143,19 +137,13 @@ def _read_object(path: Path, what: str) -> dict[str, Any]:
         raise ManifestError(f"{path} is not the {what} of dbt, or only a part of it: {e}"[:300]) from e
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         raise ManifestError(f"{path} is not the {what} of dbt: it has no metadata")
-    return content
-
-
-def _schema(content: Mapping[str, Any], path: Path, kind: str, oldest: int) -> Mapping[str, Any]:
-    """Return the metadata of one of dbt's files, its schema checked: ``.../dbt/manifest/v12.json``."""
-    metadata: Mapping[str, Any] = content["metadata"]
-    schema = str(metadata.get("dbt_schema_version"))
+    schema = str(content["metadata"].get("dbt_schema_version"))
     name, _, version = schema.removesuffix(".json").rpartition("/v")
     if not name.endswith(f"/{kind}") or not version.isdigit():
         raise ManifestError(f"{path} is not a {kind} of dbt: its schema is {schema}")
     if int(version) < oldest:
         raise ManifestError(f"{path} has the schema v{version} of an older dbt; v{oldest} or later is needed")
-    return metadata
+    return content
 
 
 def _node(unique_id: str, node: Any, path: Path) -> Node:
@@ -181,3 +169,45 @@ def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
         relation = relation_of(node)
         if (other := owners.setdefault(relation, unique_id)) != unique_id:
             raise ManifestError(f"{path}: {other} and {unique_id} have one table, {join_parts(relation)}")
+
+
+def _tokens(text: str, quoted_name: str) -> re.Pattern[str]:
+    part = rf"(?: {quoted_name} | [^\W\d]\w* )"
+    return re.compile(
+        rf"(?P<text> {text} ) | (?P<comment> --[^\n]* | /\*.*?\*/ ) | (?P<name> {part} (?:\.{part})* )",
+        re.DOTALL | re.VERBOSE,
+    )
+
+
+_TOKENS = _tokens(r"""'(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" """, r"`(?:[^`]|``)+`")
+_TOKENS_WITH_DOUBLE_QUOTES = _tokens(r"'(?:[^']|'')*'", r'"(?:[^"]|"")+"')
+_PARTS = re.compile(r'"(?:[^"]|"")+"|`(?:[^`]|``)+`|\w+')
+
+
+def as_spark_reads_it(query: str, relations: Mapping[str, str], *, double_quotes: bool) -> str:
+    """Return a query with the names that Spark has for its tables.
+
+    Args:
+        query: The query.
+        relations: Spark's names of relations by those that dbt writes into queries.
+        double_quotes: Whether ``"a"`` is a name there, and a backslash in a text nothing special.
+    """
+
+    def translated(match: re.Match[str]) -> str:
+        if (text := match["text"]) is not None and double_quotes:
+            return "'" + text[1:-1].replace("\\", "\\\\").replace("''", "\\'") + "'"
+        return match[0] if match["name"] is None else _name(match[0], relations, double_quotes=double_quotes)
+
+    tokens = _TOKENS_WITH_DOUBLE_QUOTES if double_quotes else _TOKENS
+    return tokens.sub(translated, query)
+
+
+def _name(name: str, relations: Mapping[str, str], *, double_quotes: bool) -> str:
+    parts = _PARTS.findall(name)
+    written = parts
+    if double_quotes:
+        written = [quote(part[1:-1].replace('""', '"')) if part.startswith('"') else part for part in parts]
+    for length in range(len(parts), 0, -1):  # a column may follow the table's name
+        if (known := relations.get(".".join(parts[:length]))) is not None:
+            return ".".join([known, *written[length:]])
+    return ".".join(written)

@@ -32,9 +32,6 @@ def selected_nodes(
         select: Selectors, of which one has to admit a node; None admits all. ``-`` stands for ``lines``.
         exclude: Selectors, of which none may admit it.
         lines: Lines of ``dbt ls --output name``, ``json``, ``path`` or ``selector``.
-
-    Raises:
-        OptionError: A selector is wrong or a line names no node, or nothing is selected.
     """
     chosen = set(nodes)
     if select is not None:

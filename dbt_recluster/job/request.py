@@ -1,53 +1,324 @@
-"""A parsed command line, and how a command ends."""
+"""A parsed command line of ``dbt-recluster``. Its parser is made from the declarations of the operations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
+from enum import IntEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from dbt_recluster.operations.declaration import Operation
+from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.iceberg.session.jvm import JavaStandardError
+from dbt_recluster.iceberg.session.starter import GATEWAY
+from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.redaction import hide, redact, secrets_in_command
+from dbt_recluster.table_names import name_parts
 
 PROGRAM = "dbt-recluster"
-# Exit codes.
-DONE, FAILED, WRONG_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+_DESCRIPTION = """\
+Keep Apache Iceberg tables well clustered, with Spark and without a dbt project.
+
+The cluster key and the options of a table come from the table itself: from the properties recluster.cluster_by
+and recluster.option.*, which dbt sets when it builds the table, otherwise from its sort order. Options given here
+win over those of the table.
+"""
+_EPILOG = """\
+examples:
+  dbt-recluster recluster lake.sales.orders --final --conf spark.master=local[4] --conf spark.sql.catalog.lake=...
+  spark-submit --master yarn "$(dbt-recluster job)" recluster --catalog lake --max-bytes '50 GB'
+  spark-submit --master yarn "$(dbt-recluster job)" information lake.sales.orders --json
+  dbt build && dbt-recluster recluster --manifest target/manifest.json --run-results target/run_results.json ...
+
+exit codes:
+  0    done, or nothing to do
+  1    a table failed (the others were tried), or Spark or the catalog cannot be reached
+  2    wrong usage, or a catalog or namespace that does not exist; nothing was changed
+  130  interrupted; a round that was not committed changed nothing
+
+Each command has its own help: dbt-recluster recluster --help
+"""
+_TABLES = "a table, as Spark names it: catalog.namespace.table"
+_JOB = "print the path of the file to give to spark-submit"
 
 
-@dataclass(frozen=True)
-class Request:
-    """A parsed command line.
+class Exit(IntEnum):
+    """How a command ends."""
 
-    Attributes:
-        command: The command as it was written.
-        operation: The operation; None is ``job``.
-        tables: Tables that are named.
-        namespace: The namespace whose tables are meant, or None.
-        catalog: The catalog whose tables are meant, or that Spark has the manifest's tables in, or None.
-        manifest: dbt's manifest whose tables are meant, or None.
-        run_results: The run whose tables are meant, or None for all of the manifest.
-        select: Selectors of the manifest's nodes, or None.
-        exclude: Selectors of nodes that are not meant, or None.
-        renamed: Spark's names of catalogs by those of the manifest.
-        arguments: The arguments of the operation.
-        settings: Spark settings.
-        properties_file: A file of more Spark settings, or None.
-        as_json: Whether standard output is JSON.
-        debug: Whether to print the tracebacks of errors.
-    """
+    DONE = 0
+    FAILED = 1
+    WRONG_USAGE = 2
+    INTERRUPTED = 130
+
+
+class Request(argparse.Namespace):
+    """A parsed command line: its options, and the arguments of its operation, checked; ``job`` has no operation."""
 
     command: str
     operation: Operation | None = None
-    tables: tuple[str, ...] = ()
-    namespace: str | None = None
-    catalog: str | None = None
-    manifest: Path | None = None
-    run_results: Path | None = None
-    select: list[str] | None = None
-    exclude: list[str] | None = None
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    properties_file: Path | None = None
-    as_json: bool = False
-    debug: bool = False
+    tables: tuple[str, ...]
+    namespace: str | None
+    catalog: str | None
+    manifest: Path | None
+    run_results: Path | None
+    select: list[str] | None
+    exclude: list[str] | None
+    renamed: Mapping[str, str]
+    arguments: Mapping[str, Any]
+    settings: Mapping[str, str]
+    properties_file: Path | None
+    as_json: bool
+    debug: bool
+
+
+@contextmanager
+def standard_error() -> Iterator[None]:
+    """Write to the standard error of spark-submit, if this was started by it."""
+    if GATEWAY not in os.environ:
+        yield
+        return
+    with redirect_stderr(JavaStandardError()):
+        yield
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors take one line; the usage of these commands takes several. With ``--json`` there is one of JSON too."""
+
+    as_json = False
+
+    def error(self, message: str) -> NoReturn:
+        message = redact(message)
+        if self.as_json:
+            print(json.dumps(outcome(None, Exit.WRONG_USAGE, message, [])), flush=True)
+        with standard_error():
+            self.exit(Exit.WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def outcome(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
+    """Return what a command prints as JSON."""
+    return {"command": command, "exit_code": code, "error": error, "tables": tables}
+
+
+def parse(arguments: Sequence[str] | None = None) -> Request:
+    """Parse a command line; None is that of the process.
+
+    Raises:
+        SystemExit: Its usage is wrong (code 2), or help was asked for (code 0).
+    """
+    words = sys.argv[1:] if arguments is None else arguments
+    _Parser.as_json = "--json" in words
+    parser, options_with_values = _parser()
+    hide(secrets_in_command(words, harmless=options_with_values - {"conf"}))
+    request = parser.parse_args(words, Request())
+    operation = request.operation
+    if operation is None:
+        return request
+    request.tables = tuple(dict.fromkeys(request.tables))
+    request.renamed, request.settings = dict(request.renamed), dict(request.settings)
+    if error := _wrong_choice(request, operation):
+        parser.error(error)
+    given = {argument.name: getattr(request, argument.name) for argument in operation.arguments}
+    for argument in operation.arguments:
+        if argument.is_of_one_table and given[argument.name] is not None and len(request.tables) != 1:
+            parser.error(f"{_flag(argument)} is for a single table: name it")
+    try:
+        request.arguments = operation.read((), given)
+    except ReclusterError as e:
+        parser.error(str(e))
+    return request
+
+
+def _wrong_choice(request: Request, operation: Operation) -> str | None:
+    """Return what is wrong with the tables that are chosen, or None."""
+    tables, namespace, catalog = request.tables, request.namespace, request.catalog
+    is_selected = request.select is not None or request.exclude is not None
+    is_of_run = request.run_results is not None
+    if request.manifest is None:
+        if is_selected or is_of_run or request.renamed:
+            return "--select, --exclude, --run-results and --map are for --manifest"
+        if bool(tables) + (namespace is not None) + (catalog is not None) != 1:
+            return f"{request.command} needs one or more tables, or --namespace, or --catalog, or --manifest"
+        return None
+    if namespace is not None:
+        return "--namespace and --manifest are two ways to choose tables; give one of them"
+    if request.renamed and catalog is not None:
+        return "--catalog puts all tables of the manifest there, and leaves nothing to --map"
+    if tables and (is_selected or is_of_run):
+        return "name tables, or choose them by --select, --exclude and --run-results, not both"
+    if operation.needs_choice and not tables and not is_selected and not is_of_run:
+        return f"{request.command} needs tables, or --select, or --run-results beside --manifest"
+    return None
+
+
+def _parser() -> tuple[argparse.ArgumentParser, set[str]]:
+    """Return the parser, and the options of all commands that take a value, without their dashes."""
+    parser = _Parser(
+        prog=PROGRAM,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    text = f"{PROGRAM} {_version()}"
+    parser.add_argument("--version", action="version", version=text, help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for operation in OPERATIONS.values():
+        text = _help(operation.meaning)
+        command = commands.add_parser(
+            operation.name.replace("_", "-"),
+            aliases=[operation.short] if operation.short else [],
+            help=text.partition(". ")[0].partition(": ")[0].rstrip("."),
+            description=text,
+            allow_abbrev=False,
+        )
+        command.set_defaults(operation=operation)
+        _add_choice(command)
+        _add_settings(command)
+        for argument in operation.arguments:
+            _add_argument(command, argument)
+    commands.add_parser(
+        "job",
+        help=_JOB,
+        description=f'{_JOB.capitalize()}, as in: spark-submit ... "$({PROGRAM} job)" recluster TABLE.',
+        allow_abbrev=False,
+    )
+    taken = (command._option_string_actions.items() for command in commands.choices.values())
+    return parser, {name.lstrip("-") for options in taken for name, action in options if action.nargs != 0}
+
+
+def _version() -> str:
+    """Return the version of the installed package: the module that has it belongs to dbt's."""
+    try:
+        return version(PROGRAM)
+    except PackageNotFoundError:
+        return "of an unknown version: the package is not installed, only unpacked"
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose tables."""
+    which = parser.add_argument_group("which tables")
+    which.add_argument("tables", nargs="*", type=_value(_name_of("table")), metavar="TABLE", help=_TABLES)
+    which.add_argument(
+        "--namespace",
+        type=_value(_name_of("namespace")),
+        metavar="NAME",
+        help="every table of a namespace that has a cluster key: lake.sales",
+    )
+    which.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help="every table of a catalog that has a cluster key; with --manifest, Spark's catalog of its tables",
+    )
+    of_dbt = parser.add_argument_group("tables that any dbt builds")
+    of_dbt.add_argument(
+        "--manifest",
+        type=Path,
+        metavar="FILE",
+        help="dbt's target/manifest.json: every table with cluster_by, or those that are named",
+    )
+    of_dbt.add_argument(
+        "--run-results",
+        type=Path,
+        metavar="FILE",
+        help="dbt's target/run_results.json: only what that run has built",
+    )
+    text = "only these nodes: names, tag:, path:, fqn:, package:, config.NAME:; - reads the lines of dbt ls"
+    for flag, meaning in (("--select", text), ("--exclude", "but not these nodes")):
+        of_dbt.add_argument(flag, nargs="+", action="extend", metavar="SELECTOR", help=meaning)
+    of_dbt.add_argument(
+        "--map",
+        dest="renamed",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=CATALOG",
+        help="Spark's name of a catalog of the manifest: awsdatacatalog=lake; may be repeated",
+    )
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the options of Spark's session and of what is printed."""
+    parser.add_argument(
+        "--conf",
+        dest="settings",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="KEY=VALUE",
+        help="a setting of the Spark session; may be repeated. Through spark-submit, give settings to that instead",
+    )
+    parser.add_argument(
+        "--properties-file",
+        type=_file,
+        metavar="FILE",
+        help="a file of such settings, as spark-submit takes it; those of --conf win",
+    )
+    parser.add_argument(
+        "--json",
+        dest="as_json",
+        action="store_true",
+        help="print nothing but one line of JSON to standard output",
+    )
+    parser.add_argument(
+        "--debug", action="store_true", help="print the traceback of an error to standard error"
+    )
+
+
+def _add_argument(parser: argparse.ArgumentParser, argument: Argument) -> None:
+    text = _help(argument.meaning).rstrip(".")
+    if argument.otherwise and argument.metavar:
+        text = f"{text} (default: {argument.otherwise})"
+    if not argument.metavar:
+        # One that is false by default is only ever turned on.
+        action: Any = "store_true" if argument.default is False else argparse.BooleanOptionalAction
+        parser.add_argument(_flag(argument), action=action, default=None, help=text)
+    elif argument.is_list:
+        parser.add_argument(_flag(argument), action="append", metavar=argument.metavar, help=text)
+    else:
+        parser.add_argument(_flag(argument), type=_value(argument.parse), metavar=argument.metavar, help=text)
+
+
+def _flag(argument: Argument) -> str:
+    return f"--{argument.name.replace('_', '-')}"
+
+
+def _help(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _value(parse_value: Callable[[str, str], Any]) -> Callable[[str], Any]:
+    """Return a type for argparse, which puts the name of the option before the error."""
+
+    def convert(text: str) -> Any:
+        try:
+            parse_value("it", text)
+        except ReclusterError as e:
+            raise argparse.ArgumentTypeError(str(e)) from None
+        return text
+
+    return convert
+
+
+def _name_of(kind: str) -> Callable[[str, str], Any]:
+    return lambda _, text: name_parts(text, kind)
+
+
+def _file(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return path
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError("it must be NAME=VALUE")
+    return name.strip(), value

@@ -193,17 +193,26 @@ class Operation:
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
-        known = {argument.name: argument for argument in (*arguments, *self.arguments)}
         given = {name: value for name, value in given.items() if value is not None}
         for old, new in self.renamed.items():
             if old in given and new in given:
                 raise OptionError(f"{old} is the older name of {new}: name one of them")
         given = {self.renamed.get(name, name): value for name, value in given.items()}
-        for name in given:
-            if name not in known:
-                meant = did_you_mean(str(name), known) or f"it takes {', '.join(known)}"
-                raise OptionError(f"{self.name} has no argument {name!r}; {meant}")
-        return {name: argument.read(given.get(name)) for name, argument in known.items()}
+        return read_arguments(self.name, (*arguments, *self.arguments), given)
+
+
+def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation or a test, checked; None stands for one that is not given.
+
+    Raises:
+        OptionError, ClusterKeyError: One is wrong, or there is no such argument.
+    """
+    known = {argument.name: argument for argument in arguments}
+    for name in given:
+        if name not in known:
+            meant = did_you_mean(str(name), known) or f"it takes {', '.join(known)}"
+            raise OptionError(f"{of} has no argument {name!r}; {meant}")
+    return {name: argument.read(given.get(name)) for name, argument in known.items()}
 
 
 def operation(

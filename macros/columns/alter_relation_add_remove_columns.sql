@@ -11,11 +11,9 @@
 
   {#- An operation has no `this`. -#}
   {%- set is_this = this is defined and this is not none and relation.render() == this.render() -%}
-  {%- set table = none -%}
+  {%- set build = adapter.current_build() -%}
   {%- if remove_columns -%}
-    {%- set table = recluster_get_clustering(relation) -%}
-    {%- set description = run_query('describe ' ~ relation).rows -%}
-    {%- set removal = adapter.column_removal(relation, remove_columns, table, description, is_this=is_this) -%}
+    {%- set removal = build.column_removal(relation, remove_columns, is_this=is_this) -%}
   {%- endif -%}
 
   {%- if add_columns -%}
@@ -24,10 +22,8 @@
     {%- endcall -%}
   {%- endif -%}
 
-  {%- if is_this and adapter.current_clustering() -%}
-    {%- set clustering = recluster_resolve(relation) -%}
-    {%- set table = table or recluster_get_clustering(relation) -%}
-    {%- do recluster_alter_clustering(relation, adapter.clustering_change(clustering, table, config.get('tblproperties'))) -%}
+  {%- if is_this -%}
+    {%- do build.set_clustering(relation, config.get('tblproperties')) -%}
   {%- endif -%}
 
   {%- if remove_columns -%}

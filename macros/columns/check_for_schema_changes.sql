@@ -3,7 +3,7 @@
   {%- if config.get('file_format') != 'iceberg' -%}
     {{ return(default__check_for_schema_changes(source_relation, target_relation)) }}
   {%- endif -%}
-  {{ return(adapter.compare_schemas(
+  {{ return(adapter.current_build().compare_schemas(
     adapter.get_columns_in_relation(source_relation), adapter.get_columns_in_relation(target_relation)
   )) }}
 {% endmacro %}

@@ -1,8 +1,9 @@
 {#- dbt-spark's; a column that the model no longer selects keeps its value in the rows that a merge updates. -#}
 {% macro recluster__get_merge_update_columns(merge_update_columns, merge_exclude_columns, dest_columns) %}
   {%- set columns = spark__get_merge_update_columns(merge_update_columns, merge_exclude_columns, dest_columns) -%}
-  {%- if adapter.current_schema_changes().missing -%}
-    {%- set columns = adapter.current_schema_changes().without_missing(columns or dest_columns | map(attribute='quoted')) -%}
+  {%- set changes = adapter.current_build().schema_changes -%}
+  {%- if changes.missing -%}
+    {%- set columns = changes.without_missing(columns or dest_columns | map(attribute='quoted')) -%}
   {%- endif -%}
   {{ return(columns) }}
 {% endmacro %}

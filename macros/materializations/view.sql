@@ -4,7 +4,7 @@
   would keep its first definition forever (apache/iceberg#15490).
 -#}
 {% materialization view, adapter='recluster' %}
-  {%- do recluster_warn_ignored() -%}
+  {%- do adapter.current_build().warn_ignored(context) -%}
   {%- set existing = load_cached_relation(this) -%}
   {%- if adapter.cannot_replace_view(existing) -%}
     {%- do adapter.drop_relation(existing) -%}

@@ -4,10 +4,6 @@
     {%- do adapter.clear_directory(this) -%}
   {%- endif -%}
   {%- set sql = spark__create_csv_table(model, agate_table) -%}
-  {%- set clustering = adapter.current_clustering() -%}
-  {%- if clustering -%}
-    {%- set actual = recluster_get_clustering(this) -%}
-    {%- do recluster_alter_clustering(this, adapter.clustering_change(clustering, actual, none)) -%}
-  {%- endif -%}
+  {%- do adapter.current_build().set_clustering(this, none) -%}
   {{ return(sql) }}
 {% endmacro %}

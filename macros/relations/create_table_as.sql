@@ -3,21 +3,22 @@
   order has a curve, along which rows to insert are sorted, too.
 -#}
 {% macro recluster__create_table_as(temporary, relation, compiled_code, language='sql') -%}
-  {%- set clustering = adapter.current_clustering() -%}
-  {%- if language == 'sql' and not temporary and clustering and clustering.columns is none -%}
-    {%- set clustering = adapter.prepare_clustering(clustering, recluster_model_columns(compiled_code)) -%}
-  {%- endif -%}
-  {%- if language == 'sql' and adapter.sorts_along_curve(temporary) -%}
-    {%- set compiled_code = adapter.sorted_along_curve(compiled_code, recluster_model_columns(compiled_code), temporary) -%}
-  {%- elif language == 'sql' and not temporary and clustering and clustering.order_by() -%}
-    {%- set compiled_code -%}
+  {%- set build = adapter.current_build() -%}
+  {%- if language == 'sql' -%}
+    {%- set order_by = none if temporary else build.order_by(compiled_code) -%}
+    {%- set along_curve = build.along_curve(compiled_code, temporary) -%}
+    {%- if along_curve -%}
+      {%- set compiled_code = along_curve -%}
+    {%- elif order_by -%}
+      {%- set compiled_code -%}
       select * from (
         {{ adapter.as_subquery(compiled_code) }}
       )
-      order by {{ clustering.order_by() }}
-    {%- endset -%}
+      order by {{ order_by }}
+      {%- endset -%}
+    {%- endif -%}
   {%- endif -%}
-  {%- set replaced = none if temporary else adapter.replaced_by(relation) -%}
+  {%- set replaced = none if temporary else build.replaced_by(relation) -%}
   {%- if replaced -%}
     {{ recluster_replace_table(relation, replaced, compiled_code) }}
   {%- else -%}

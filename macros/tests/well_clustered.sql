@@ -2,19 +2,10 @@
 {% test well_clustered(
   model, max_average_depth=none, max_p95_depth=none, max_fragmentation=none, min_ratio=none, cluster_by=none, predicate=none
 ) %}
-  {%- do adapter.check_limit_names(kwargs) -%}
-  {{- adapter.dispatch('test_well_clustered', 'dbt')(
-    model, max_average_depth, max_p95_depth, max_fragmentation, min_ratio, cluster_by, predicate
-  ) -}}
-{% endtest %}
-
-{% macro default__test_well_clustered(
-  model, max_average_depth, max_p95_depth, max_fragmentation, min_ratio, cluster_by, predicate
-) %}
-  {%- set broken = adapter.broken_clustering_limits(model, {
-    'max_average_depth': max_average_depth, 'max_p95_depth': max_p95_depth, 'max_fragmentation': max_fragmentation,
-    'min_ratio': min_ratio, 'cluster_by': cluster_by, 'predicate': predicate
-  }) -%}
+  {%- set broken = adapter.broken_clustering_limits(model, dict(
+    kwargs, max_average_depth=max_average_depth, max_p95_depth=max_p95_depth, max_fragmentation=max_fragmentation,
+    min_ratio=min_ratio, cluster_by=cluster_by, predicate=predicate
+  )) -%}
   {%- if flags.WHICH in ('build', 'test') -%}
     {#- dbt's own message of a failed test only counts rows. -#}
     {%- for limit in broken -%}
@@ -29,4 +20,4 @@
   {%- else %}
     select '' as broken_limit, cast(0 as double) as allowed, cast(0 as double) as found where false
   {%- endfor -%}
-{% endmacro %}
+{% endtest %}

@@ -69,16 +69,15 @@ class ReclusterCredentials(SparkCredentials):
 
     @classmethod
     def validate(cls, data: Any) -> None:
-        """Check the keys of a profile before their values; dbt ignores those that it does not know.
-
-        Raises:
-            DbtRuntimeError: A key does not exist, or ``recluster_session`` is no mapping.
-        """
+        """Check the keys of a profile before their values; dbt ignores those that it does not know."""
         hide_in_logs(_secrets_of(data))
         known = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:
             if key not in known:
-                raise DbtRuntimeError(_unknown_key(str(key), [*known, *_OF_DBT]))
+                near = get_close_matches(str(key), [*known, *_OF_DBT], n=1)
+                listed = ", ".join(sorted([*known, *_OF_DBT]))
+                meant = f"Did you mean `{near[0]}`?" if near else f"There are {listed}."
+                raise DbtRuntimeError(f"the profile has no key `{key}`. {meant}")
         if data.get("recluster_submit") is not None:
             try:
                 parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
@@ -151,11 +150,6 @@ class ReclusterCredentials(SparkCredentials):
         """The value that tells connections apart; dbt hashes it."""
         return self.path if self.path is not None else str(self.host)
 
-    @property
-    def place(self) -> str:
-        """Where the connection leads, in words."""
-        return f"`method: {self.method}` at {self.host}:{self.port}"
-
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
         """Return what identifies the connection; with aliases, as dbt does for ``target``, also ``database``."""
         yield from super().connection_info(with_aliases=with_aliases)
@@ -183,9 +177,3 @@ def _secrets_of(profile: Mapping[str, Any]) -> Iterator[str]:
         elif value is not None:
             for item in value if isinstance(value, list) else [value]:
                 yield from secrets_in({name: item})
-
-
-def _unknown_key(key: str, known: list[str]) -> str:
-    near = get_close_matches(key, known, n=1)
-    meant = f"Did you mean `{near[0]}`?" if near else f"There are {', '.join(sorted(known))}."
-    return f"the profile has no key `{key}`. {meant}"

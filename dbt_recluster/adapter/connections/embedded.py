@@ -18,8 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dbt.adapters.events.logging import AdapterLogger
-
+from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
@@ -38,9 +37,10 @@ if TYPE_CHECKING:
 
 _INSTALL = "pip install 'dbt-recluster[embedded]'"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# The file of a lake with the processes that have it open.
+_OWNER = ".owner.json"
 # Derby's addresses end at the first two, Java's options at the next, and Hive puts variables in.
 _NOT_IN_PATHS = (":", ";", '"', "\\", "\n", "${")
-logger = AdapterLogger("Recluster")
 _start_lock = threading.Lock()
 _running: Lake | None = None
 
@@ -94,12 +94,7 @@ def start(path: str, settings: Mapping[str, str] | None = None, log_level: str |
 
 
 def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
-    """Return the settings that the embedded Spark starts with.
-
-    Args:
-        lake: The absolute path of the lake's directory.
-        log_level: As in :func:`start`.
-    """
+    """Return the settings that the embedded Spark starts with."""
     logs = lake / "logs"
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
@@ -142,7 +137,8 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> La
         if log_level:
             # pyspark sets WARN whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())
-        _write_owner(lake, spark)
+        owner = {"pid": os.getpid(), "jvm_pid": jvm.process_id(spark)}
+        (lake / _OWNER).write_text(json.dumps(owner))
     except BaseException:
         lock.release()
         raise
@@ -220,21 +216,12 @@ def _acquire(lake: Path) -> FileLock:
     return lock
 
 
-def _owner_file(lake: Path) -> Path:
-    return lake / ".owner.json"
-
-
 def _read_owner(lake: Path) -> dict[str, int]:
     try:
-        owner = json.loads(_owner_file(lake).read_text())
+        owner = json.loads((lake / _OWNER).read_text())
     except (OSError, ValueError):
         return {}
     return owner if isinstance(owner, dict) else {}
-
-
-def _write_owner(lake: Path, spark: SparkSession) -> None:
-    owner = {"pid": os.getpid(), "jvm_pid": jvm.process_id(spark)}
-    _owner_file(lake).write_text(json.dumps(owner))
 
 
 def _wait_for_jvm(pid: int | None, seconds: float = 15) -> None:

@@ -8,20 +8,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
-from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
-from dbt_recluster.adapter.dbt_errors import failure, redacted_errors
+from dbt_recluster.adapter.dbt_errors import failure, logger, redacted_errors
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = AdapterLogger("Recluster")
 _NO_VIEWS = "view is not supported by catalog"
 _INSTEAD_OF_VIEWS = "Let the model be a table or ephemeral, or use a catalog that has views, e.g. a REST one"
 
@@ -89,24 +87,18 @@ class ReclusterConnectionManager(SparkConnectionManager):
     def jobs_of(self, spark: SparkSession) -> Iterator[None]:
         """Run this thread's jobs in ``spark`` so that cancelling the thread's connection cancels them."""
         connection = self.get_thread_connection()
-        if (
-            isinstance(connection.credentials, ReclusterCredentials)
-            and connection.credentials.method.in_process
-        ):
+        name, credentials = str(connection.name), connection.credentials
+        if isinstance(credentials, ReclusterCredentials) and credentials.method.in_process:
             jobs = connection.handle.jobs
-            self._refuse_cancelled()
-            with job_group(spark, jobs.group):
-                yield
-            return
-        name = str(connection.name)
-        jobs = self._beside[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")
+        else:
+            jobs = self._beside[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")
         try:
             self._refuse_cancelled()
             with job_group(spark, jobs.group):
                 yield
         finally:
-            self._beside.pop(name, None)
-            jobs.close()
+            if self._beside.pop(name, None):
+                jobs.close()
 
     def add_query(self, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
         """Run a statement, as dbt-spark does, but none that comes after a cancel."""

@@ -1,18 +1,28 @@
-"""The profile's ``recluster_session``: a Spark session in this process beside a connection that leads elsewhere."""
+"""The profile's ``recluster_session``: a Spark session in this process for the tables of a Spark elsewhere."""
 
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.events.logging import AdapterLogger
+from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections import embedded
-from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.exceptions import OptionError, ReclusterError, SparkEnvironmentError
+from dbt_recluster.adapter.dbt_errors import logger, message
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.exceptions import (
+    DifferentTableError,
+    NotAnIcebergTableError,
+    OptionError,
+    ReclusterError,
+    SparkEnvironmentError,
+)
+from dbt_recluster.iceberg.catalog_files import without_scheme
 from dbt_recluster.iceberg.session.environment import (
     SESSION_CATALOG,
     check_environment,
@@ -27,36 +37,54 @@ from dbt_recluster.iceberg.session.starter import (
     session_of,
     start_spark,
 )
+from dbt_recluster.table_names import join_parts, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dbt_recluster.iceberg.iceberg_table import IcebergTable
+
+# Tables that `dbt debug` looks at before it gives up to find an Iceberg table.
+_TRIED = 5
 LOG_FILE = "recluster_session.log"
 
 _CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
 _DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-logger = AdapterLogger("Recluster")
 
+class ConnectionTables:
+    """The tables of a connection to a Spark elsewhere, opened in a session here that starts when the first is due.
 
-class ReclusterSession:
-    """The Spark session that reclusters the tables of a connection. It starts when the first table is due.
+    Both must see the same table before anything is changed. SQL does not show a table's uuid, and a copy that is
+    registered in another catalog has the same one. But ``metadata_log_entries`` lists the table's metadata files: every
+    commit writes one under a new name, and the last one is what the catalog knows of the table.
 
     Args:
         settings: ``recluster_session`` of the profile.
-        catalog: ``catalog`` of the profile, or None.
+        catalog: ``catalog`` of the profile, the connection's name for the session's, or None.
+        connection: The connection in words, for errors.
+        ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
+            has none.
         log_directory: Where Spark's log goes.
-
-    Raises:
-        OptionError: ``settings`` do not say which catalog holds the tables.
     """
 
-    def __init__(self, settings: Mapping[str, str], catalog: str | None, log_directory: Path) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        catalog: str | None,
+        connection: str,
+        ask: Callable[..., list[Any]],
+        log_directory: Path,
+    ) -> None:
         self._settings = settings
-        self.catalog = default_catalog(settings, catalog)
+        self._catalog = catalog
+        self._session_catalog = default_catalog(settings, catalog)
+        self._connection = connection
+        self._ask = ask
         self._log = log_directory.resolve() / LOG_FILE
         self._error: ReclusterError | None = None
+        self._opened = threading.local()
 
     @property
     def spark(self) -> SparkSession:
@@ -65,14 +93,59 @@ class ReclusterSession:
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return session_of({**self._settings, _DEFAULT_CATALOG: self.catalog}, self._start_once)
+        return session_of({**self._settings, _DEFAULT_CATALOG: self._session_catalog}, self._start_once)
 
-    def describe(self) -> str:
-        """Return the session's catalog in words, without any value that might be secret."""
-        prefix = f"spark.sql.catalog.{self.catalog}"
-        kinds = (self._settings.get(f"{prefix}.{key}") for key in ("type", "catalog-impl"))
-        kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
-        return f"{self.catalog} ({kind.rpartition('.')[2]})"
+    def open(self, name: str) -> ClusteredTable:
+        """Open a table in the session."""
+        files, snapshot_id = self._metadata_log(name)
+        try:
+            table = ClusteredTable(self.spark, self._name_in_session(name))
+        except NotAnIcebergTableError as e:
+            raise DifferentTableError(
+                f"the session of recluster_session has no table {name}: {e}. Over the connection its metadata is "
+                f"{files[-1]}. {self._places()}"
+            ) from e
+        iceberg = table.iceberg
+        is_same_file = without_scheme(files[-1]) == without_scheme(iceberg.metadata_file)
+        if not is_same_file or snapshot_id != iceberg.snapshot_id:
+            self._check_log(name, iceberg)
+        if (opened := getattr(self._opened, "tables", None)) is not None:
+            opened.append((name, iceberg, iceberg.metadata_file))
+        return table
+
+    @contextmanager
+    def refreshing(self) -> Iterator[None]:
+        """At the end, have the connection read those tables again that this thread opened and changed."""
+        self._opened.tables = []
+        try:
+            yield
+        finally:
+            for name, table, file in self._opened.tables:
+                try:
+                    table.refresh()
+                    if table.metadata_file != file:
+                        self._ask(f"refresh table {name}", False)
+                except Exception as e:
+                    # The table is as it should be; the connection may answer from its cache for half a minute.
+                    logger.debug(f"{name} was not refreshed over the connection: {message(e)}")
+            self._opened.tables = []
+
+    def check(self, schema: str) -> str:
+        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; return what was seen."""
+        spark = self.spark
+        master = spark.sparkContext.master
+        seen = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
+        try:
+            names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:_TRIED]]
+        except DbtRuntimeError:
+            names = []
+        for name in names:
+            try:
+                self.open(name)
+            except NotAnIcebergTableError:
+                continue
+            return f"{seen}; {name} is the same table over the connection"
+        return f"{seen}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
 
     def _start_once(self) -> SparkSession:
         if self._error is not None:
@@ -86,7 +159,7 @@ class ReclusterSession:
     def _start(self) -> SparkSession:
         began = time.monotonic()
         refuse_spark_connect("run dbt without it")
-        settings = session_settings(self._settings, self.catalog, self._log)
+        settings = session_settings(self._settings, self._session_catalog, self._log)
         embedded.announce("starting Spark for recluster_session", find_java_home())
         if is_running():
             spark = new_session(settings)
@@ -97,18 +170,61 @@ class ReclusterSession:
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
 
+    def _name_in_session(self, name: str) -> str:
+        catalog, *rest = name_parts(name)
+        if len(rest) < 2 or catalog != self._catalog:
+            return name
+        return join_parts((self._session_catalog, *rest))
+
+    def _metadata_log(self, name: str) -> tuple[list[str], int | None]:
+        """Return the metadata files of a table as the connection sees it, the current one last, and its snapshot."""
+        try:
+            rows = self._ask(f"select file, latest_snapshot_id from {name}.metadata_log_entries")
+        except DbtRuntimeError as e:
+            reason = message(e).splitlines()[0]
+            raise NotAnIcebergTableError(
+                f"{name} is not a table whose metadata the connection can read, as an Iceberg table's: {reason}"
+            ) from e
+        # An entry has the snapshot that was current then, unless it has expired; the last one never has.
+        snapshot_id = rows[-1][1]
+        return [str(row[0]) for row in rows], None if snapshot_id is None else int(snapshot_id)
+
+    def _check_log(self, name: str, table: IcebergTable) -> None:
+        """Compare a table that differs at first sight: another writer may have committed, or a cache be stale."""
+        table.refresh()
+        ours = table.metadata_file
+        self._ask(f"refresh table {name}", False)
+        files, _ = self._metadata_log(name)
+        table.refresh()
+        known = map(without_scheme, [*table.earlier_metadata_files(), table.metadata_file])
+        # Of one table, each side knows what was the other's current file a moment before.
+        if without_scheme(ours) in map(without_scheme, files) and without_scheme(files[-1]) in known:
+            return
+        raise DifferentTableError(
+            f"{name} over the connection is another table than {table.name} in the session of recluster_session. "
+            f"Over the connection its metadata is {files[-1]}, in the session {table.metadata_file}. {self._places()}"
+        )
+
+    def _places(self) -> str:
+        """Return both sides in words, without any value that might be secret."""
+        try:
+            catalog = str(self._ask("select current_catalog()")[0][0])
+        except Exception:
+            catalog = "its default one"
+        prefix = f"spark.sql.catalog.{self._session_catalog}"
+        kinds = (self._settings.get(f"{prefix}.{key}") for key in ("type", "catalog-impl"))
+        kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
+        return (
+            f"The connection ({self._connection}) is in the catalog {catalog}, the session in {self._session_catalog} "
+            f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
+            "connection's Spark has."
+        )
+
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
     """Return the session's catalog of names of two parts.
 
     It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
-
-    Args:
-        settings: ``recluster_session`` of the profile.
-        catalog: ``catalog`` of the profile, the connection's name for it, or None.
-
-    Raises:
-        OptionError: There is none, or more than one.
     """
     if chosen := settings.get(_DEFAULT_CATALOG) or catalog:
         return chosen
@@ -128,13 +244,7 @@ def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
 
 
 def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
-    """Return the settings to start the session with: those ``given``, and what they leave out.
-
-    Args:
-        given: ``recluster_session`` of the profile.
-        catalog: The catalog of names of two parts.
-        log: The file for Spark's warnings and errors.
-    """
+    """Return the settings to start the session with: those ``given``, and what they leave out."""
     is_local = given.get("spark.master", "local").startswith("local")
     settings = {
         **(local_settings() if is_local else {**DEFAULTS, "spark.ui.enabled": "false"}),

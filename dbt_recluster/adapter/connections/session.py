@@ -6,7 +6,8 @@ in a hook, and prints a warning each time. Here the session is configured once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:
-    """Return the session of a profile; the first call starts and configures it.
-
-    Raises:
-        ReclusterError: The embedded lake cannot be opened (see :func:`embedded.start`), or Spark Connect is on.
-    """
+    """Return the session of a profile; the first call starts and configures it."""
     parameters = credentials.server_side_parameters
     refuse_spark_connect("connect by `method: thrift` and add `recluster_session` to the profile")
     if credentials.method == ConnectionMethod.EMBEDDED:
@@ -56,21 +53,23 @@ class SessionCursor(Cursor):
         if parameters:
             sql = sql % parameters
         writes = written_tables(sql) if self._serialise_commits else []
-        with Interruptible():
-            try:
-                spark = self._session()
-                with job_group(spark, self._job_group_id), table_lock(*writes):
-                    self._df = spark.sql(sql)
-            except Exception as e:
-                raise DbtRuntimeError(readable_message(e)) from e
+        with self._running() as spark, table_lock(*writes):
+            self._df = spark.sql(sql)
 
     def fetchall(self) -> list[Any] | None:
         """Return all rows."""
+        with self._running():
+            rows: list[Any] | None = super().fetchall()
+            return rows
+
+    @contextmanager
+    def _running(self) -> Iterator[SparkSession]:
+        """Run Spark's jobs so that they can be cancelled, and raise its errors as dbt's."""
         with Interruptible():
             try:
-                with job_group(self._session(), self._job_group_id):
-                    rows: list[Any] | None = super().fetchall()
-                    return rows
+                spark = self._session()
+                with job_group(spark, self._job_group_id):
+                    yield spark
             except Exception as e:
                 raise DbtRuntimeError(readable_message(e)) from e
 

@@ -8,15 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dbt.adapters.base.meta import available
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.connection_tables import ConnectionTables
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
-from dbt_recluster.adapter.connections.recluster_session import ReclusterSession
+from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
 from dbt_recluster.adapter.relations.catalogs import Catalogs
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.session.interruption import Interruptible
@@ -24,8 +23,6 @@ from dbt_recluster.table_names import NameResolution, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from dbt_recluster.clustering.table import ClusteredTable
 
 
 class SessionMethods(SparkAdapter):
@@ -37,14 +34,8 @@ class SessionMethods(SparkAdapter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._tables = self._connection_tables()
-        self.catalogs = Catalogs(self._ask)
+        self.catalogs = Catalogs(self.ask)
 
-    @available.parse_none
-    def cannot_recluster_after_build(self) -> str | None:
-        """Return why this connection's tables are not reclustered after a build, or None if they are."""
-        return None if self.credentials.recluster_submit is not None else self.cannot_recluster()
-
-    @available.parse_none
     def cannot_recluster(self) -> str | None:
         """Return why there is no Spark session in this process to look at tables with, or None if there is."""
         method = self.credentials.method
@@ -70,16 +61,11 @@ class SessionMethods(SparkAdapter):
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session of this process, which reclusters; the first use may start it.
-
-        Raises:
-            DbtRuntimeError: The method connects to a Spark elsewhere, and there is no ``recluster_session``.
-            ReclusterError: The session does not start.
-        """
+        """The Spark session of this process, which reclusters; the first use may start it."""
         if reason := self.cannot_recluster():
             raise DbtRuntimeError(reason)
         if self._tables is not None:
-            return self._tables.session.spark
+            return self._tables.spark
         from dbt_recluster.adapter.connections.session import spark_session
 
         return spark_session(self.credentials)
@@ -90,41 +76,44 @@ class SessionMethods(SparkAdapter):
         if credentials.recluster_session is None:
             return None
         log_directory = Path(getattr(self.config, "log_path", None) or "logs")
-        session = ReclusterSession(credentials.recluster_session, credentials.catalog, log_directory)
-        return ConnectionTables(session, self.connections.ask, credentials.place, credentials.catalog)
+        return ConnectionTables(
+            credentials.recluster_session,
+            credentials.catalog,
+            f"`method: {credentials.method}` at {credentials.host}:{credentials.port}",
+            self.connections.ask,
+            log_directory,
+        )
 
-    def _ask(self, sql: str) -> list[Any]:
+    def ask(self, sql: str) -> list[Any]:
         """Run a statement that takes a moment, and return its rows."""
         if not self.credentials.method.in_process:
             return self.connections.ask(sql)
         _, rows = self.execute(sql, fetch=True)
         return [tuple(row) for row in rows]
 
-    def _open(self, relation: str) -> ClusteredTable:
-        if self._tables is not None:
-            return self._tables.open(relation)
-        from dbt_recluster.clustering.table import ClusteredTable
-
-        return ClusteredTable(self.spark, relation)
+    def open_table(self, relation: str) -> ClusteredTable:
+        """Open a table under the key of its sort order."""
+        return ClusteredTable(self.spark, relation) if self._tables is None else self._tables.open(relation)
 
     @property
-    def _names(self) -> NameResolution:
+    def names(self) -> NameResolution:
         """Which table a name means to this connection."""
         return NameResolution(lambda: self.catalogs.current, self.catalogs.is_catalog, self._is_one_table)
 
     def _is_one_table(self, one: str, other: str) -> bool:
         try:
-            return self._open(one).iceberg.uuid == self._open(other).iceberg.uuid
+            return self.open_table(one).iceberg.uuid == self.open_table(other).iceberg.uuid
         except NotAnIcebergTableError:
             return False
 
-    def _exists(self, relation: str) -> bool:
+    def is_built(self, relation: str) -> bool:
+        """Whether there is a relation of this name."""
         *catalog, schema, identifier = name_parts(relation)
         database = catalog[0] if catalog else self.credentials.database
         return self.get_relation(database, schema, identifier) is not None  # type: ignore[arg-type]
 
     @contextmanager
-    def _cancellable(self) -> Iterator[None]:
+    def cancellable(self) -> Iterator[None]:
         """Run Spark jobs so that dbt's cancel on Ctrl-C ends them, and have the connection see what they changed."""
         if self.cannot_recluster():
             yield
@@ -133,10 +122,11 @@ class SessionMethods(SparkAdapter):
         with Interruptible(), self.connections.jobs_of(self.spark), refreshing:
             yield
 
-    def _columns(self, types: Mapping[str, str]) -> Columns:
-        return Columns.parse(types, case_sensitive=self._case_sensitive)
+    def parse_columns(self, types: Mapping[str, str]) -> Columns:
+        """Return columns by their types, under the session's rule for names."""
+        return Columns.parse(types, case_sensitive=self.case_sensitive)
 
     @cached_property
-    def _case_sensitive(self) -> bool:
+    def case_sensitive(self) -> bool:
         """Whether the session distinguishes ``k`` from ``K``."""
-        return str(self._ask("set spark.sql.caseSensitive")[0][1]).lower() == "true"
+        return str(self.ask("set spark.sql.caseSensitive")[0][1]).lower() == "true"

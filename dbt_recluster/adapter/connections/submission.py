@@ -8,19 +8,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import click
-from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.events.types import AdapterEventWarning
 from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.dbt_errors import message
-from dbt_recluster.adapter.operations import answer_of_build, failure_of_build
+from dbt_recluster.adapter.after_build import answer_of_build, failure_of_build
+from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
 from dbt_recluster.redaction import redact
@@ -35,34 +34,22 @@ _LAST_LINES = 5.0
 # A year, in seconds.
 _LONGEST = 31_536_000
 
-logger = AdapterLogger("Recluster")
-
 
 class RunSubmission:
     """Submits what a run has built, once, after dbt has written its manifest and the results of the run.
 
-    Args:
-        command: ``recluster_submit`` of the profile.
-        timeout: ``recluster_submit_timeout`` of the profile.
-        target_path: The directory that dbt writes these files to.
+    Attributes:
+        tables: The tables that were built; empty if there is nothing to submit.
     """
 
     def __init__(self, command: Any, timeout: Any, target_path: Path) -> None:
         self._command, self._timeout = parse_submit(command, timeout)
         self._manifest, self._results = target_path / "manifest.json", target_path / "run_results.json"
-        self._tables: list[str] = []
-
-    def add(self, relation: str) -> None:
-        """Note a table that was built."""
-        self._tables.append(relation)
-
-    def forget(self) -> None:
-        """Submit nothing: the run was interrupted."""
-        self._tables.clear()
+        self.tables: list[str] = []
 
     def submit_at_end(self) -> None:
         """Submit when dbt's command ends: it closes its connections before it writes its files."""
-        tables, self._tables = list(dict.fromkeys(self._tables)), []
+        tables, self.tables = list(dict.fromkeys(self.tables)), []
         context = click.get_current_context(silent=True)
         if tables and context is not None:
             context.call_on_close(lambda: self._submit(tables))
@@ -73,10 +60,16 @@ class RunSubmission:
         logger.info(
             f"recluster_submit: {self._command[0]} reclusters {count_noun(len(tables), 'table')} of this run"
         )
+        warnings: list[str] = []
         try:
-            warnings = list(_report(Submission(self._command, self._arguments(), self._timeout).run()))
+            for answer in run_job(self._command, self._arguments(), self._timeout):
+                if isinstance(answer, SubmitError):
+                    warnings.append(str(answer))
+                else:
+                    logger.info(recluster_line(answer))
+                    warnings += answer_of_build(answer.table, answer).warnings
         except SubmitError as e:
-            warnings = [_failure(", ".join(tables), e)]
+            warnings.append(_failure(", ".join(tables), e))
         error = None
         for warning in warnings:
             try:  # as macros warn: --warn-error makes it an error
@@ -90,11 +83,7 @@ class RunSubmission:
             raise ExceptionExit(error)
 
     def _arguments(self) -> list[str]:
-        """Return what the job is given.
-
-        Raises:
-            SubmitError: dbt has not written the results of this run.
-        """
+        """Return what the job is given."""
         try:
             invocation = json.loads(self._results.read_text(encoding="utf-8"))["metadata"]["invocation_id"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -107,101 +96,79 @@ class RunSubmission:
         return ["recluster", "--manifest", str(self._manifest), "--run-results", str(self._results), "--json"]
 
 
+def run_job(
+    command: Sequence[str], arguments: Sequence[str], timeout: float | None
+) -> list[ReclusterResult | SubmitError]:
+    """Run ``recluster_submit`` with the job and its arguments, until it ends. No shell is involved.
+
+    Returns:
+        The result or the error of each table that it worked on, and its own error; none if it ended well and
+        printed no result.
+
+    Raises:
+        SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
+    """
+    process = _start([*command, str(JOB), *arguments])
+    output, errors = _Lines(process.stdout), _Lines(process.stderr)
+    try:
+        code = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        raise SubmitError(
+            f"recluster_submit: {command[0]} did not end within recluster_submit_timeout, {timeout:g} s, and was "
+            "stopped. What it submitted may go on elsewhere"
+        ) from None
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        # Something that the command left behind may hold them open for as long as it likes.
+        output.join(_LAST_LINES)
+        errors.join(_LAST_LINES)
+    ended = f"recluster_submit: {command[0]} ended with code {code}"
+    figures, error = _figures(output.last)
+    if code and not figures and error is None:
+        error = errors.last or output.last or "it printed nothing"
+    own = [SubmitError(f"{ended}: {redact(error)}")] if error else []
+    if own and not figures:
+        raise own[0]
+    if not figures:
+        logger.info(f"{command[0]} ended well without a result in the last line of its output")
+    return [*(_answer(of_table, ended) for of_table in figures), *own]
+
+
+def _start(words: Sequence[str]) -> subprocess.Popen[str]:
+    try:
+        # In a group of its own, so that what it starts can be ended with it.
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
+        raise SubmitError(
+            f"recluster_submit: {words[0]} cannot be started: {getattr(e, 'strerror', None) or e}. Its first item is a "
+            "program on the PATH or the path of one"
+        ) from e
+
+
+def _answer(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitError:
+    """Return the result or the error of one table, by its figures and how the command has ended."""
+    if error := figures.get("error"):
+        failed = SubmitError(f"{ended}: {redact(str(error))}")
+        return SubmitError(_failure(redact(str(figures.get("table"))), failed))
+    try:
+        return ReclusterResult.from_dict(figures)
+    except ValueError as e:
+        return SubmitError(f"{ended}, and the last line of its output is not a result: {redact(str(e))}")
+
+
 def _failure(tables: str, error: SubmitError) -> str:
     return str(failure_of_build(tables, error).error)
-
-
-def _report(answers: Iterable[ReclusterResult | SubmitError]) -> Iterator[str]:
-    """Print the result of each table and yield what to warn of."""
-    for answer in answers:
-        if isinstance(answer, SubmitError):
-            yield str(answer)
-            continue
-        logger.info(recluster_line(answer))
-        yield from answer_of_build(answer.table, answer).warnings
-
-
-class Submission:
-    """One run of the command. No shell is involved.
-
-    Args:
-        command: ``recluster_submit`` of the profile.
-        arguments: The arguments of the job.
-        timeout: Seconds after which the command is ended, or None.
-    """
-
-    def __init__(self, command: Sequence[str], arguments: Sequence[str], timeout: float | None) -> None:
-        self._command = [*command, str(JOB), *arguments]
-        self._timeout = timeout
-
-    def run(self) -> list[ReclusterResult | SubmitError]:
-        """Run the command until it ends.
-
-        Returns:
-            The result or the error of each table that it worked on, and its own error; none if it ended well and
-            printed no result.
-
-        Raises:
-            SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
-        """
-        process = self._start()
-        output, errors = _Lines(process.stdout), _Lines(process.stderr)
-        try:
-            code = process.wait(self._timeout)
-        except subprocess.TimeoutExpired:
-            _end(process)
-            raise SubmitError(
-                f"recluster_submit: {self._command[0]} did not end within recluster_submit_timeout, "
-                f"{self._timeout:g} s, and was stopped. What it submitted may go on elsewhere"
-            ) from None
-        except BaseException:
-            _end(process)
-            raise
-        finally:
-            # Something that the command left behind may hold them open for as long as it likes.
-            output.join(_LAST_LINES)
-            errors.join(_LAST_LINES)
-        figures, error = _figures(output.last)
-        if code and not figures and error is None:
-            error = errors.last or output.last or "it printed nothing"
-        if error and not figures:
-            raise self._failed(code, error)
-        if not figures:
-            logger.info(f"{self._command[0]} ended well without a result in the last line of its output")
-        answers = [self._answer(of_table, code) for of_table in figures]
-        return [*answers, self._failed(code, error)] if error else answers
-
-    def _start(self) -> subprocess.Popen[str]:
-        try:
-            # In a group of its own, so that what it starts can be ended with it.
-            return subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
-            raise SubmitError(
-                f"recluster_submit: {self._command[0]} cannot be started: {getattr(e, 'strerror', None) or e}. Its "
-                "first item is a program on the PATH or the path of one"
-            ) from e
-
-    def _failed(self, code: int, reason: str) -> SubmitError:
-        return SubmitError(f"recluster_submit: {self._command[0]} ended with code {code}: {redact(reason)}")
-
-    def _answer(self, figures: Mapping[str, Any], code: int) -> ReclusterResult | SubmitError:
-        if error := figures.get("error"):
-            return SubmitError(_failure(redact(str(figures.get("table"))), self._failed(code, str(error))))
-        try:
-            return ReclusterResult.from_dict(figures)
-        except ValueError as e:
-            return SubmitError(
-                f"recluster_submit: {self._command[0]} ended with code {code}, and the last line of its output is not "
-                f"a result: {redact(str(e))}"
-            )
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -246,11 +213,7 @@ def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:
-    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile.
-
-    Raises:
-        OptionError: The command is no list of words, or the timeout no number of seconds above 0.
-    """
+    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile."""
     if (
         not isinstance(command, list)
         or not command

@@ -1,21 +1,29 @@
-"""Schemas and relations of any catalog, where dbt-spark knows one catalog and reads each table to list it."""
+"""Schemas and relations of any catalog, where dbt-spark knows one catalog and reads each table to list it.
+
+A project has one ``catalogs.yml`` for all its targets, and models name an integration of it by ``catalog_name``. An
+Iceberg REST or Hive integration is a catalog of Spark. Any other keeps only the models that name it from being built.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.impl import catch_as_completed
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation, InformationSchema
-from dbt.adapters.contracts.relation import RelationType
+from dbt.adapters.catalogs._integration import CatalogIntegrationConfig
+from dbt.adapters.contracts.relation import Policy, RelationType
 from dbt.adapters.spark.column import SparkColumn
+from dbt.adapters.spark.relation import SparkIncludePolicy, SparkRelation
 from dbt_common.clients.agate_helper import DEFAULT_TYPE_TESTER
 from dbt_common.utils.executor import executor
 
 from dbt_recluster.adapter.connections.session_methods import SessionMethods
-from dbt_recluster.adapter.relations.relation import ReclusterRelation
+from dbt_recluster.adapter.dbt_errors import ConfigurationError
+from dbt_recluster.adapter.relations.catalogs import names_like, quoted
 
 if TYPE_CHECKING:
     import agate
@@ -26,6 +34,24 @@ if TYPE_CHECKING:
 _ICEBERG_MARKS = ("table_type=ICEBERG", "Provider: iceberg")
 _ICEBERG_VIEW = "table_type=ICEBERG-VIEW"
 
+_INTEGRATION_TYPES = ("iceberg_rest", "hive_metastore")
+# `default` is the platform's own, and this adapter's is Iceberg.
+_INTEGRATION_FORMATS = ("iceberg", "default")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReclusterRelation(SparkRelation):
+    """A relation whose ``database`` is a catalog, or None for the connection's current one.
+
+    dbt-spark's relations have no database (dbt-adapters#495).
+    """
+
+    include_policy: Policy = field(default_factory=lambda: SparkIncludePolicy(database=True))
+    render = BaseRelation.render
+
+    def __post_init__(self) -> None:
+        """Accept any database."""
+
 
 class CatalogMethods(SessionMethods):
     """The part of the adapter that lists and describes what there is."""
@@ -34,29 +60,30 @@ class CatalogMethods(SessionMethods):
     # dbt's limit of 100 is for adapters that name them all in one statement.
     MAX_SCHEMA_METADATA_RELATIONS = sys.maxsize
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._integrations: dict[str, CatalogIntegrationConfig] = {}
+
+    # --- what there is in a catalog ---
+
     def _build_spark_relation_list(
         self, row_list: agate.Table, relation_info_func: Callable[[agate.Row], tuple[str, str, str]]
     ) -> list[BaseRelation]:
         """List relations; recognise Iceberg tables of a Hive metastore and omit temporary views."""
         # Temporary views have no schema and are not dbt's to manage; dbt-spark never drops its own.
         rows = [row for row in row_list if row[0]]
-        relations = super()._build_spark_relation_list(rows, relation_info_func)
-        return [
-            relation.incorporate(is_iceberg=True)  # type: ignore[no-untyped-call]
-            if _looks_like_iceberg(relation)
-            else relation
-            for relation in relations
-        ]
+        relations: list[Any] = super()._build_spark_relation_list(rows, relation_info_func)
+        for number, relation in enumerate(relations):
+            if not relation.is_view and any(mark in (relation.information or "") for mark in _ICEBERG_MARKS):
+                relations[number] = relation.incorporate(is_iceberg=True)
+        return relations
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """List a schema: as dbt-spark does in the session catalog, by two statements in any other."""
         database = schema_relation.database
         if self.catalogs.is_session_catalog(database):
-            relations = super().list_relations_without_caching(schema_relation)
-            return [
-                relation.incorporate(path={"database": database})  # type: ignore[no-untyped-call]
-                for relation in relations
-            ]
+            relations: list[Any] = super().list_relations_without_caching(schema_relation)
+            return [relation.incorporate(path={"database": database}) for relation in relations]
         return [
             self.Relation.create(
                 database=database,
@@ -135,6 +162,23 @@ class CatalogMethods(SessionMethods):
         ]
         return agate.Table.from_object(columns, column_types=DEFAULT_TYPE_TESTER)
 
+    @available.parse_list
+    def relations_like(
+        self, schema_pattern: str, pattern: str, exclude: str, database: str | None
+    ) -> list[BaseRelation]:
+        """Return the tables and views whose names are like a pattern, in all schemas whose names are like another."""
+        relations: list[BaseRelation] = []
+        for schema in names_like(self.list_schemas(database), schema_pattern):
+            place = quoted(database, schema)
+            views = {row[1] for row in self.ask(f"show views in {place}")}
+            # Temporary views have no schema.
+            names = [row[1] for row in self.ask(f"show tables in {place}") if row[0]]
+            for name in names_like(names, pattern, exclude):
+                kind = RelationType.View if name in views else RelationType.Table
+                path = {"database": database or None, "schema": schema, "identifier": name}
+                relations.append(self.Relation.create(**path, type=kind))
+        return relations
+
     @available.parse(lambda *_: False)
     def cannot_replace_view(self, relation: BaseRelation | None) -> bool:
         """Whether ``create or replace view`` would not change the view (macros/materializations/view.sql)."""
@@ -146,7 +190,67 @@ class CatalogMethods(SessionMethods):
             relation.database
         )
 
+    # --- catalogs.yml ---
 
-def _looks_like_iceberg(relation: BaseRelation) -> bool:
-    information = getattr(relation, "information", None) or ""
-    return not relation.is_view and any(mark in information for mark in _ICEBERG_MARKS)
+    def add_catalog_integration(self, catalog_integration: CatalogIntegrationConfig) -> Any:
+        """Take an integration of any type: dbt adds all of them before it parses."""
+        self._integrations[catalog_integration.name] = catalog_integration
+        return catalog_integration
+
+    @available
+    def integration_catalog(self, name: str | None) -> str | None:
+        """Return the catalog of Spark that a model's ``catalog_name`` means, or None if it means none."""
+        integration = None if name is None else self._integrations.get(name)
+        return None if integration is None or _refusal(integration) else _spark_catalog(integration)
+
+    def pre_model_hook(self, config: Any) -> Any:
+        """Before each node: refuse a ``catalog_name`` that leads to no catalog of Spark."""
+        node = getattr(config, "model", None)
+        name = getattr(node, "config", {}).get("catalog_name")
+        if name is not None:
+            self._check_integration(node, str(name))
+        return super().pre_model_hook(config)
+
+    def _check_integration(self, node: Any, name: str) -> None:
+        integration = self._integrations.get(name)
+        if integration is None:
+            known = ", ".join(sorted(self._integrations)) or "none"
+            reason = f"not among the catalogs of catalogs.yml ({known})"
+        elif refusal := _refusal(integration):
+            reason = refusal
+        elif (
+            node.config.get("database")
+            or node.config.get("catalog")
+            or node.database == _spark_catalog(integration)
+        ):
+            return
+        else:
+            # dbt parses a model again when its file changes, not when catalogs.yml does.
+            raise ConfigurationError(
+                f"{node.name}: catalog_name {name} is the catalog {_spark_catalog(integration)} of Spark, but dbt "
+                f"parsed the model for {node.database or 'the current one'}: run once with --no-partial-parse",
+                node=node,
+            )
+        raise ConfigurationError(
+            f"{node.name}: catalog_name {name} is {reason}. Write the catalog of Spark that the model is for as its "
+            "config `catalog`, or leave catalog_name out for this target",
+            node=node,
+        )
+
+
+def _spark_catalog(integration: CatalogIntegrationConfig) -> str:
+    """Return the catalog of Spark that an integration names: its adapter property ``catalog``, or its own name."""
+    named = (integration.adapter_properties or {}).get("catalog")
+    return str(named or integration.catalog_name or integration.name)
+
+
+def _refusal(integration: CatalogIntegrationConfig) -> str | None:
+    """Return why Spark has no such catalog, or None."""
+    kind, table_format = integration.catalog_type, integration.table_format
+    if str(kind).lower() not in _INTEGRATION_TYPES:
+        return (
+            f"an integration of type {kind}, and to Spark only {', '.join(_INTEGRATION_TYPES)} are catalogs"
+        )
+    if (table_format or "iceberg").lower() not in _INTEGRATION_FORMATS:
+        return f"an integration for tables of {table_format}, where this adapter's are Iceberg tables"
+    return None

@@ -6,9 +6,10 @@ for each table (dbt-adapters#862). An Iceberg catalog holds nothing but Iceberg 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -25,15 +26,12 @@ _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not 
 _NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A table or a view of a schema.
+# A pattern of SQL's LIKE.
+_PATTERN = re.compile(r"\\(?P<literal>.)|(?P<any>%)|(?P<one>_)|(?P<plain>[^%_\\]+|\\)", re.DOTALL)
 
-    Attributes:
-        name: Its name.
-        is_view: Whether it is a view.
-        is_iceberg: Whether it is an Iceberg table.
-    """
+
+class Listed(NamedTuple):
+    """A table or a view of a schema."""
 
     name: str
     is_view: bool
@@ -41,24 +39,17 @@ class Listed:
 
 
 class Catalogs:
-    """What a connection's catalogs are, each asked once.
-
-    Args:
-        ask: Runs a short statement over the connection and returns its rows.
-    """
+    """What a connection's catalogs are, each asked once."""
 
     def __init__(self, ask: Callable[[str], list[Any]]) -> None:
         self._ask = ask
-        self._current: str | None = None
         self._classes: dict[str, str] = {}
         self._without_views: set[str] = set()
 
-    @property
+    @cached_property
     def current(self) -> str:
         """The catalog of names of two parts."""
-        if self._current is None:
-            self._current = str(self._ask("select current_catalog()")[0][0])
-        return self._current
+        return str(self._ask("select current_catalog()")[0][0])
 
     def is_session_catalog(self, catalog: str | None) -> bool:
         """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""
@@ -93,11 +84,12 @@ class Catalogs:
         views = {str(row[1]) for row in self._views(catalog, schema)}
         # Temporary views have no schema; some catalogs list their views among the tables.
         names = [str(row[1]) for row in tables if row[0] and str(row[1]) not in views]
-        iceberg = self._class(catalog) == ICEBERG_CATALOG
-        return [
-            *(Listed(name, False, iceberg or self._is_iceberg(schema, name)) for name in names),
-            *(Listed(name, True, False) for name in sorted(views)),
-        ]
+        is_iceberg = self._class(catalog) == ICEBERG_CATALOG
+        listed = []
+        for name in names:
+            provider = "iceberg" if is_iceberg else self.provider(f"{schema}.{quote(unquote(name))}")
+            listed.append(Listed(name, False, provider == "iceberg"))
+        return [*listed, *(Listed(name, True, False) for name in sorted(views))]
 
     def schemas(self, catalog: str | None) -> list[str]:
         """Return the names of a catalog's schemas, unquoted; None means the current catalog."""
@@ -121,5 +113,25 @@ class Catalogs:
             self._classes[catalog] = str(self._ask(f"set {quote(f'spark.sql.catalog.{catalog}')}")[0][1])
         return self._classes[catalog]
 
-    def _is_iceberg(self, schema: str, name: str) -> bool:
-        return self.provider(f"{schema}.{quote(unquote(name))}") == "iceberg"
+
+def quoted(catalog: str | None, schema: str) -> str:
+    """Return the name of a schema as SQL writes it; no catalog is the current one."""
+    return ".".join(quote(part) for part in (catalog, schema) if part)
+
+
+def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[str]:
+    """Return the names like ``pattern`` and not like ``exclude``, in alphabetical order.
+
+    As in ``ILIKE``, ``%`` stands for any text, ``_`` for one character, a backslash takes the next character as it is,
+    and case does not matter.
+    """
+    wanted, unwanted = _as_regex(pattern), _as_regex(exclude)
+    return sorted(name for name in names if wanted.fullmatch(name) and not unwanted.fullmatch(name))
+
+
+def _as_regex(pattern: str) -> re.Pattern[str]:
+    parts = []
+    for part in _PATTERN.finditer(pattern):
+        kind = str(part.lastgroup)
+        parts.append({"any": ".*", "one": "."}.get(kind) or re.escape(part[kind]))
+    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)

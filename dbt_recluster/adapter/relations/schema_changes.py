@@ -58,11 +58,7 @@ class SchemaChanges:
         return bool(self.added or self.missing or self.retyped)
 
     def check_types(self, relation: str) -> None:
-        """Refuse a change of type that Iceberg does not make.
-
-        Raises:
-            OptionError: Names the column and both types.
-        """
+        """Refuse a change of type that Iceberg does not make."""
         for old, new in self.retyped:
             if not _is_widened(_stored(old.data_type), _stored(new.data_type)):
                 raise OptionError(
@@ -94,10 +90,6 @@ def column_removal(
         table: The clustering that the table has.
         key: The cluster key that its model asks for, which the table has by then; None if it asks for none.
         partitioned_by: The columns of its partitions (:func:`partition_columns`).
-
-    Raises:
-        ClusterKeyError: The key, or else the table's sort order, needs one of the columns.
-        OptionError: The table is partitioned by one.
     """
 
     def lost(needed: Iterable[str]) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.adapter.patterns import names_like
+from dbt_recluster.adapter.relations.catalogs import names_like
 
 NAMES = ["events_2025", "Events_2026", "eventsx2026", "users", "50%", "a.c", "a\\c"]
 

@@ -7,8 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dbt_recluster.adapter.relations.relation_config import TableClustering, clustering_change
-from dbt_recluster.adapter.relations.sorted_loads import LoadedInto, sorted_along_curve
+from dbt_recluster.adapter.relations.relation_config import (
+    LoadedInto,
+    TableClustering,
+    clustering_change,
+    sorted_along_curve,
+)
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import as_properties
 from dbt_recluster.columns import Columns

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.connections.submission import JOB, Submission, parse_submit
+from dbt_recluster.adapter.connections.submission import JOB, parse_submit, run_job
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.exceptions import OptionError, SubmitError
 
@@ -29,13 +29,16 @@ RESULT = ReclusterResult(
 )
 
 
-def submission(code: str, timeout: float | None = None) -> Submission:
-    return Submission([sys.executable, "-c", code], ["recluster", "--json"], timeout)
+Answers = list[ReclusterResult | SubmitError]
 
 
-def one(submitted: Submission) -> Any:
+def submission(code: str, timeout: float | None = None) -> Answers:
+    return run_job([sys.executable, "-c", code], ["recluster", "--json"], timeout)
+
+
+def one(answers: Answers) -> Any:
     """The one answer of a submission; an error is raised."""
-    (answer,) = submitted.run()
+    (answer,) = answers
     if isinstance(answer, SubmitError):
         raise answer
     return answer
@@ -45,7 +48,7 @@ def test_several_tables_have_an_answer_each() -> None:
     whole = {**RESULT.as_dict(), "table": "lake.s.a"}
     tables = [{"table": "lake.s.c"}, {"table": "lake.s.b", "error": "no such table"}, whole]
     output = json.dumps({"command": "recluster", "exit_code": 1, "error": None, "tables": tables})
-    c, b, a = submission(f"import sys; print({output!r}); sys.exit(1)").run()
+    c, b, a = submission(f"import sys; print({output!r}); sys.exit(1)")
     assert isinstance(a, ReclusterResult)
     assert a.as_dict() == whole
     assert str(b).startswith("lake.s.b was built but not reclustered: recluster_submit: ")
@@ -57,7 +60,7 @@ def test_an_interrupted_job_has_the_results_of_the_tables_that_had_their_turn() 
     tables = [{**RESULT.as_dict(), "table": "lake.s.a"}]
     output = json.dumps({"command": "recluster", "exit_code": 130, "error": "interrupted", "tables": tables})
     code = f"import sys; print({output!r}); sys.exit(130)"
-    a, error = submission(code).run()
+    a, error = submission(code)
     assert isinstance(a, ReclusterResult)
     assert str(error).endswith("ended with code 130: interrupted")
 
@@ -79,14 +82,14 @@ def test_the_job_prints_its_result_last() -> None:
 def test_what_the_command_is_given() -> None:
     code = "import sys, json; print(json.dumps({'error': sys.argv[1:]}))"
     with pytest.raises(SubmitError) as e:
-        submission(code).run()
+        submission(code)
     assert str(e.value).endswith(str([str(JOB), "recluster", "--json"]))
 
 
 def test_no_shell_reads_the_command(tmp_path: Path) -> None:
     touched = tmp_path / "touched"
     command = [sys.executable, "-c", "", f"; touch {touched}", f"$(touch {touched})"]
-    assert Submission(command, ["t"], None).run() == []
+    assert run_job(command, ["t"], None) == []
     assert not touched.exists()
 
 
@@ -108,31 +111,31 @@ def test_a_command_that_fails(code: str, message: str) -> None:
 
 def test_a_command_that_does_not_exist() -> None:
     with pytest.raises(SubmitError, match="spark-submitt cannot be started: No such file or directory"):
-        Submission(["spark-submitt"], ["t"], None).run()
+        run_job(["spark-submitt"], ["t"], None)
 
 
 @pytest.mark.parametrize("output", ["done", "[1]", "{}", "", "[" * 100_000])
 def test_a_command_that_prints_no_result(output: str) -> None:
-    assert submission(f"print({output!r})").run() == []
+    assert submission(f"print({output!r})") == []
 
 
 def test_a_command_that_cannot_be_one() -> None:
     with pytest.raises(SubmitError, match="cannot be started: embedded null byte"):
-        Submission(["a\0b"], ["t"], None).run()
+        run_job(["a\0b"], ["t"], None)
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
     code = "import subprocess; subprocess.run(['sleep', '60'])"
     began = time.monotonic()
     with pytest.raises(SubmitError, match="did not end within recluster_submit_timeout, 1 s"):
-        submission(code, timeout=1).run()
+        submission(code, timeout=1)
     assert time.monotonic() - began < 20
 
 
 def test_a_command_that_leaves_something_behind_is_not_waited_for() -> None:
     began = time.monotonic()
     code = "import subprocess; subprocess.Popen(['sleep', '60']); print('submitted', flush=True)"
-    assert submission(code, timeout=30).run() == []
+    assert submission(code, timeout=30) == []
     assert time.monotonic() - began < 25
 
 

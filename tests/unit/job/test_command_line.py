@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dbt_recluster import redaction
-from dbt_recluster.job.command_line import main, parse
+from dbt_recluster.job.command_line import main
+from dbt_recluster.job.request import parse
 from dbt_recluster.operations.declaration import Operation
 from dbt_recluster.operations.runner import OPERATIONS
 
@@ -171,7 +172,7 @@ def test_every_option_has_help(command: str, capsys: pytest.CaptureFixture[str])
 
 def test_the_job_knows_no_dbt_and_starts_without_spark() -> None:
     code = (
-        "import sys, dbt_recluster.job.commands, dbt_recluster.job.recluster_job; "
+        "import sys, dbt_recluster.job.recluster_job; "
         "print([m for m in sys.modules if m.split('.')[0] in ('dbt', 'dbt_common', 'pyspark') "
         "or m.startswith('dbt_recluster.adapter')])"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dbt_recluster.job.compiled_sql import as_spark_reads_it
+from dbt_recluster.job.manifest import as_spark_reads_it
 
 ATHENA = {
     '"awsdatacatalog"."sales"."orders"': "glue.sales.orders",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.run_vars import clustering_turned_off
+from dbt_recluster.adapter.dbt_run import clustering_turned_off
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.reads.read_properties import DeclaredRead

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.operations import DbtContext, outputs
+from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
@@ -25,7 +26,8 @@ def never_opened(relation: str) -> Any:
     raise AssertionError(relation)
 
 
-CONTEXT = DbtContext(never_opened, lambda name: name != "s.unbuilt", lambda _: {}, RunBudget())
+ADAPTER: Any = SimpleNamespace(open_table=never_opened, is_built=lambda name: name != "s.unbuilt")
+CONTEXT = DbtContext(ADAPTER, RunBudget())
 
 
 def work(call: Call) -> Mapping[str, Any]:
@@ -48,12 +50,13 @@ class Lines:
 
 def printed(operation: Operation, output: str = "text", choice: Choice = Choice()) -> Lines:  # noqa: B008
     told = Lines()
+    macros = {
+        "log": lambda line, **_: told.lines.append(line),
+        "print": told.lines.append,
+        "exceptions": {"warn": lambda warning: told.lines.append(f"! {warning}")},
+    }
     try:
-        for each in outputs(operation, choice, TARGETS, {"format": output}, CONTEXT):
-            told.lines += [
-                *filter(None, [each.line, each.text]),
-                *(f"! {warning}" for warning in each.warnings),
-            ]
+        run_and_print(operation, choice, TARGETS, {"format": output}, CONTEXT, macros)
     except Exception as e:
         told.error = str(e)
     return told
@@ -123,7 +126,7 @@ def test_a_rewrite_has_numbered_lines_and_its_plan_below() -> None:
 
 
 def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
-    recluster, context = OPERATIONS["recluster"], DbtContext(never_opened, bool, lambda _: {}, RunBudget())
+    recluster, context = OPERATIONS["recluster"], CONTEXT
     arguments = recluster.read((), {"cluster_by": "b"})
 
     class Table:
@@ -132,7 +135,7 @@ def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
         def under(self, _: Any) -> Table:
             return self
 
-    contradicted = DbtContext(lambda _: Table(), bool, lambda _: {}, RunBudget())  # type: ignore[arg-type]
+    contradicted = DbtContext(SimpleNamespace(open_table=lambda _: Table()), RunBudget())  # type: ignore[arg-type]
     own = [target("t", required=True, cluster_by="a")]
     ((answer, _, _),) = run_operation(recluster, Choice("s.t"), own, arguments, contradicted)
     assert answer.error == "the model of s.t has cluster_by a; change it there instead of naming b here"

@@ -1,4 +1,4 @@
-"""Queries that are put into others."""
+"""What a build knows outside a node, and the queries that it puts into others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.adapter.model_methods import without_end
+from dbt_recluster.adapter.impl import ReclusterAdapter
+from dbt_recluster.adapter.model_build import without_end
+from dbt_recluster.adapter.relations.catalog_methods import ReclusterRelation
 
 QUERIES = (
     "select 1 as k",
@@ -35,3 +37,18 @@ def test_what_is_left_out_is_no_part_of_a_query(query: str) -> None:
     assert query.startswith(kept)
     assert without_end(kept) == kept
     assert not query[len(kept) :].strip(" \n") or query[len(kept) :].lstrip(" \n")[0] in ";-/"
+
+
+def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
+    build = ReclusterAdapter._parse_replacements_[
+        "current_build"
+    ]()  # of macros in hooks, before there is a connection
+    table = ReclusterRelation.create(database="lake", schema="s", identifier="t")
+    assert build.order_by("select 1 as k") is None
+    assert build.along_curve("select 1 as k", False) is None
+    assert build.replaced_by(table) is None
+    assert not build.postpones_drop(table)
+    assert build.creation_properties() == {}
+    assert not build.schema_changes
+    build.set_clustering(table, None)
+    build.check_new_types(table)

@@ -1,0 +1,385 @@
+"""How one node is built: by dbt-spark's own materialization, with its table kept clustered before and after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, make_dataclass
+from typing import Any
+
+from dbt.adapters.base.column import Column
+from dbt.adapters.base.relation import BaseRelation
+from dbt.adapters.spark.impl import SparkConfig
+
+from dbt_recluster.adapter.after_build import KeyChange
+from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
+from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, run_budget, run_vars
+from dbt_recluster.adapter.relations.relation_config import (
+    ClusteringChange,
+    LoadedInto,
+    TableClustering,
+    clustering_change,
+    creation_properties,
+    restored_order,
+    sorted_along_curve,
+)
+from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.relations.table_methods import TableMethods
+from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.iceberg.reads.predicates import check_predicate
+from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, misspelt
+
+# dbt does not check the values of an adapter's configs; ModelOptions does.
+ReclusterConfig: type[SparkConfig] = make_dataclass(
+    "ReclusterConfig",
+    [(name, Any, None) for name in ("catalog", "catalog_name", *CONFIGS)],
+    bases=(SparkConfig,),
+)
+
+# Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
+_TOKENS = re.compile(
+    r"""\b[rR]'[^']*' | \b[rR]"[^"]*" | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`
+    | (?P<end> \s+ | ; | --[^\n]* | /\*.*?\*/ ) | .""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+class ModelBuild:
+    """The node that a thread builds, from its first hook to its last. Outside of one, nothing is known of it.
+
+    Attributes:
+        options: The node's options if it is clustered; their key is checked as soon as columns are known.
+        schema_changes: How the node differs from its table, as far as that was compared.
+    """
+
+    def __init__(self, adapter: TableMethods, run: DbtRun) -> None:
+        self._adapter = adapter
+        self._run = run
+        self.options: ModelOptions | None = None
+        self.schema_changes = SchemaChanges()
+        self._macros: Mapping[str, Any] = {}
+        self._table: TableClustering | None = None  # that this build writes into, or replaces
+        self._loaded = LoadedInto()
+        self._key_change: KeyChange | None = None
+        self._postponed: str | None = None
+        self._replaced: BaseRelation | None = None
+
+    # --- the build (macros/clustering/build.sql) ---
+
+    def build(self, macros: Mapping[str, Any], materialization: Any) -> Any:
+        """Build the node by another adapter's materialization, and keep its table clustered."""
+        self._macros = macros
+        config, model, this = macros["config"], macros["model"], macros["this"]
+        self._check_node()
+        options = self._configured(config)
+        existing = macros["load_cached_relation"](this)
+        kept = self._keeps(existing)
+        if existing and not kept and model["resource_type"] == "model" and model["language"] == "sql":
+            self._postponed = this.render()
+        if config.get("file_format") != "iceberg":
+            if not kept:
+                is_seed = model["resource_type"] == "seed"
+                self._adapter.check_directory(this, existing, config, is_seed=is_seed)
+            return self._materialize(materialization)
+        altered = self._prepare_table(options, existing, kept)
+        return self._finish_table(options, self._materialize(materialization), altered)
+
+    def _check_node(self) -> None:
+        """Check what the columns do not decide: the language, the vars of the run, and configs without effect."""
+        model, method = self._macros["model"], self._adapter.credentials.method
+        if self._is_python and not method.runs_python_models:
+            raise ConfigurationError(
+                f"{model['name']} is a Python model, and dbt-spark runs those on Databricks clusters only "
+                f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
+            )
+        with as_dbt_errors():
+            run_budget(run_vars(self._macros))
+            clustering_turned_off(run_vars(self._macros))
+        self.warn_ignored(self._macros)
+
+    def warn_ignored(self, macros: Mapping[str, Any]) -> None:
+        """Warn once in a run about configs without effect.
+
+        These are a cluster_by on this node or on an ephemeral model that it selects from, and what looks like ours.
+        """
+        config, model, warn = macros["config"], macros["model"], macros["exceptions"]["warn"]
+        first_time = self._run.first_time
+        if first_time(f"configs of {model['unique_id']}"):
+            node_config = config.model.config
+            known = [f.name for kind in (type(node_config), ReclusterConfig) for f in fields(kind)]
+            for key, meant in misspelt(node_config, known):
+                warn(f"{model['name']}: there is no config {key}; did you mean {meant}?")
+        ignored, file_format = "cluster_by has no effect on", config.get("file_format")
+        reason = ""
+        if config.get("materialized") == "view":
+            reason = "a view has no data of its own to cluster"
+        elif file_format != "iceberg":
+            reason = f"its file_format is {file_format}, and only Iceberg tables can be clustered"
+        if reason and config.get("cluster_by") and first_time(model["unique_id"]):
+            warn(f"{ignored} {model['name']}: {reason}.")
+        for unique_id in (model.get("depends_on") or {}).get("nodes", []):
+            parent = macros["graph"]["nodes"].get(unique_id, {"config": {}})
+            is_ephemeral = parent["config"].get("materialized") == "ephemeral"
+            if is_ephemeral and parent["config"].get("cluster_by") and first_time(unique_id):
+                warn(f"{ignored} {parent['name']}: an ephemeral model has no table.")
+
+    def _configured(self, config: Any) -> ModelOptions:
+        """Return the options of the node; an error names what is wrong with them."""
+        node = config.model
+        items = {name: node.config.get(name) for name in node.config}
+        with as_dbt_errors(node):
+            options = ModelOptions.of_config(items)
+        self._loaded = LoadedInto.of_config(items)
+        note = options.cluster_by.note if options.cluster_by else None
+        if note and self._run.first_time(f"curve of {node.unique_id}"):
+            logger.info(f"{node.name}: {note}")
+        return options
+
+    def _keeps(self, existing: BaseRelation | None) -> bool:
+        """Whether the build writes into the existing table, rather than dropping or replacing it."""
+        if existing is None or existing.is_view:
+            return False
+        materialized = self._macros["config"].get("materialized")
+        return materialized == "snapshot" or (
+            materialized == "incremental" and not self._macros["should_full_refresh"]()
+        )
+
+    def _materialize(self, materialization: Any) -> Any:
+        """Run another adapter's materialization; dbt submits a Python model's job from no macro below one."""
+        if not self._is_python:
+            return materialization()
+        stack = materialization.stack
+        callers, stack.call_stack = stack.call_stack, []
+        try:
+            return materialization()
+        finally:
+            stack.call_stack = callers
+
+    @property
+    def _is_python(self) -> bool:
+        return bool(self._macros["model"].get("language") == "python")
+
+    # --- its table ---
+
+    def _prepare_table(self, options: ModelOptions, existing: BaseRelation | None, kept: bool) -> bool:
+        """Check the key against the model's columns, and give a table that stays its sort order.
+
+        So this load arrives sorted. Return whether the table has its clustering now.
+        """
+        new_columns: list[str] = []
+        if options.cluster_by:
+            is_incremental = self._macros["config"].get("materialized") == "incremental"
+            if kept and is_incremental and not getattr(existing, "is_iceberg", False):
+                assert existing is not None
+                self._adapter.check_is_iceberg(existing)
+            new_columns = self._prepare_key(options, existing if kept else None)
+        if existing is None or not getattr(existing, "is_iceberg", False):
+            return False
+        if not options.cluster_by and not self._adapter.may_have_clustering(existing):
+            return False
+        self._table = self._adapter.table_clustering(existing)
+        if kept and not new_columns:
+            self._cluster(existing, self.options or options, self._table, self._table_properties)
+        return kept and not new_columns
+
+    def _prepare_key(self, options: ModelOptions, kept_table: BaseRelation | None) -> list[str]:
+        """Check the key against the columns that the table has or will have; return those that this run has to add."""
+        assert options.cluster_by is not None
+        new_columns: list[str] = []
+        if kept_table is not None:
+            columns = self._table_columns(kept_table)
+            new_columns = options.cluster_by.missing_from(self._adapter.parse_columns(columns))
+            if not new_columns:
+                self._resolve(options, columns)
+                return []
+        if self._macros["pre_hooks"] or self._is_python:
+            # The query may depend on what a hook creates, so it is described when the table is created.
+            self.options = options
+            return new_columns
+        self._resolve(options, self._model_columns())
+        on_schema_change = self._macros["config"].get("on_schema_change")
+        if new_columns and on_schema_change not in ("append_new_columns", "sync_all_columns"):
+            raise ConfigurationError(
+                f"cluster_by names {', '.join(new_columns)}, which the model selects and its table does not have yet. "
+                "Set on_schema_change to 'append_new_columns', or run once with --full-refresh."
+            )
+        return new_columns
+
+    def _finish_table(self, options: ModelOptions, result: Any, altered: bool) -> Any:
+        """Give a new or replaced table its sort order, and recluster the table."""
+        this, before = self._macros["this"], self._table
+        is_ours = options.cluster_by is not None or before is not None
+        may_be_replaced = bool(self._macros["post_hooks"]) and is_ours
+        if may_be_replaced and not self._adapter.is_iceberg_table(this):
+            if options.cluster_by:
+                self._macros["exceptions"]["warn"](
+                    f"cluster_by has no effect on {self._macros['model']['name']}: after its hooks there is no Iceberg "
+                    "table of that name."
+                )
+            return result
+        options = self._resolved(lambda: self._table_columns(this)) or options
+        if is_ours and (not altered or (may_be_replaced and options.cluster_by)):
+            after = self._adapter.table_clustering(this)
+            if options.cluster_by or before is None or KEY_PROPERTY in before.properties:
+                self._cluster(this, options, after, self._table_properties)
+            else:
+                self._alter(this, restored_order(before, after))
+        self._run.finish_build(self._macros, options, self._key_change)
+        # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
+        return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
+
+    def set_clustering(self, relation: BaseRelation, table_properties: Mapping[str, str] | None) -> None:
+        """Give the table of this build, which has just got its columns, the clustering of the node if it has one."""
+        if options := self._resolved(lambda: self._table_columns(relation)):
+            actual = self._adapter.table_clustering(relation)
+            self._cluster(relation, options, actual, table_properties)
+
+    def creation_properties(self) -> dict[str, str]:
+        """Return the table properties to create the node's table with."""
+        return creation_properties(self.options) if self.options else {}
+
+    def _cluster(
+        self,
+        relation: BaseRelation,
+        desired: ModelOptions,
+        actual: TableClustering,
+        table_properties: Mapping[str, str] | None,
+    ) -> None:
+        """Give a table the clustering of its model; the model's line tells a change of the key."""
+        key = desired.cluster_by
+        before, after = actual.properties.get(KEY_PROPERTY), None if key is None else str(key)
+        if before is not None and before.lower() != str(after).lower():
+            self._key_change = KeyChange(before, after)
+        self._alter(relation, clustering_change(desired, actual, table_properties, self._loaded))
+
+    def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
+        self._macros["recluster_alter_clustering"](relation, change)
+
+    @property
+    def _table_properties(self) -> Mapping[str, str] | None:
+        properties: Mapping[str, str] | None = self._macros["config"].get("tblproperties")
+        return properties
+
+    # --- its columns ---
+
+    def _resolve(self, options: ModelOptions, columns: Mapping[str, str]) -> ModelOptions:
+        """Check options against columns, name to Spark type, and keep them for this build."""
+        with as_dbt_errors():
+            resolved = options.resolve(self._adapter.parse_columns(columns))
+            where = options.recluster.where
+            if where is not None and self._adapter.credentials.method.in_process:
+                check_predicate(self._adapter.spark, columns, where)
+        self.options = resolved
+        return resolved
+
+    def _resolved(self, columns: Callable[[], Mapping[str, str]]) -> ModelOptions | None:
+        """Return the node's options, their key checked now if no columns were known before."""
+        if self.options is not None and self.options.columns is None:
+            return self._resolve(self.options, columns())
+        return self.options
+
+    def _table_columns(self, relation: BaseRelation) -> dict[str, str]:
+        return {column.name: column.dtype for column in self._adapter.get_columns_in_relation(relation)}
+
+    def _model_columns(self, query: str | None = None) -> dict[str, str]:
+        """Return the columns that the node's table will have, name to Spark type, without running the model."""
+        config, model = self._macros["config"], self._macros["model"]
+        if model["resource_type"] == "seed":
+            rows = self._macros["load_agate_table"]()
+            given = config.get("column_types") or {}
+            return {
+                name: given.get(name, self._adapter.convert_type(rows, number))
+                for number, name in enumerate(rows.column_names)
+            }
+        described = self._macros["run_query"](f"describe query {query or model['compiled_code']}")
+        columns = {row[0]: row[1] for row in described.rows}
+        if model["resource_type"] == "snapshot":
+            names = (
+                config.get("snapshot_table_column_names") or self._macros["get_snapshot_table_column_names"]()
+            )
+            columns[names["dbt_scd_id"]] = "string"
+            for name in ("dbt_updated_at", "dbt_valid_from", "dbt_valid_to"):
+                columns[names[name]] = "timestamp"
+            if config.get("hard_deletes") == "new_record":
+                columns[names["dbt_is_deleted"]] = "string"
+        return columns
+
+    def compare_schemas(self, model: list[Column], table: list[Column]) -> dict[str, Any]:
+        """Compare the columns of an incremental model and its table; return dbt's form of it."""
+        changes = SchemaChanges.between(model, table, case_sensitive=self._adapter.case_sensitive)
+        self.schema_changes = changes
+        return {
+            "schema_changed": bool(changes),
+            "source_not_in_target": changes.added,
+            "target_not_in_source": changes.missing,
+            "source_columns": model,
+            "target_columns": table,
+            "new_target_types": [
+                {"column_name": old.name, "new_type": new.data_type} for old, new in changes.retyped
+            ],
+        }
+
+    @as_dbt_errors()
+    def check_new_types(self, relation: BaseRelation) -> None:
+        """Refuse, before anything is altered, a change of type that Iceberg does not make."""
+        self.schema_changes.check_types(relation.render())
+
+    def column_removal(
+        self, relation: BaseRelation, removed: list[Column], *, is_this: bool
+    ) -> ClusteringChange:
+        """Return the change that precedes a removal of columns; an error if the table needs one of them."""
+        key = self.options.cluster_by if is_this and self.options else None
+        columns = self._adapter.parse_columns({column.name: column.data_type for column in removed})
+        table = self._adapter.table_clustering(relation)
+        partitions = partition_columns(self._adapter.ask(f"describe {relation}"))
+        with as_dbt_errors():
+            return column_removal(relation.render(), columns, table, key, partitions)
+
+    # --- its query ---
+
+    def order_by(self, query: str) -> str | None:
+        """Return the ``ORDER BY`` list for the rows of a new table that a query makes, or None."""
+        options = self._resolved(lambda: self._model_columns(query))
+        return None if options is None else options.order_by()
+
+    def along_curve(self, query: str, temporary: bool) -> str | None:
+        """Return the query of a new table, or of rows to insert, sorted along the table's curve.
+
+        None means that it is not to be; where its columns do not allow it, the query is returned as it is.
+        """
+        options, table = self.options, self._table
+        if options is None or options.cluster_by is None or options.columns is None or table is None:
+            return None
+        is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
+        if not is_asked or recorded_curve(table.properties, options.cluster_by) is None:
+            return None
+        columns = self._adapter.parse_columns(self._model_columns(query))
+        partitions = self._loaded.partitions if temporary else None
+        plain = without_end(query)
+        return sorted_along_curve(plain, options.cluster_by, table.properties, columns, partitions) or query
+
+    # --- what it replaces ---
+
+    def postpones_drop(self, relation: BaseRelation) -> bool:
+        """Whether the drop of a relation is postponed until the table that replaces it is created."""
+        if relation.render() != self._postponed:
+            return False
+        self._replaced = relation
+        return True
+
+    def replaced_by(self, relation: BaseRelation) -> BaseRelation | None:
+        """Return what the table that is being created replaces, which is dropped at once from now on."""
+        if relation.render() != self._postponed:
+            return None
+        replaced, self._postponed = self._replaced, None
+        return replaced
+
+
+def without_end(query: str) -> str:
+    """Return a query without the semicolons at its end, and the comments around them."""
+    end = 0
+    for token in _TOKENS.finditer(query):
+        if token["end"] is None:
+            end = token.end()
+    return query[:end]

@@ -1,1 +1,0 @@
-{% macro clustering_depth(table=none) %}{%- do recluster_operate('clustering_depth', table, kwargs) -%}{% endmacro %}

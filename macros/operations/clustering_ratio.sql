@@ -1,1 +1,0 @@
-{% macro clustering_ratio(table=none) %}{%- do recluster_operate('clustering_ratio', table, kwargs) -%}{% endmacro %}

@@ -1,1 +1,0 @@
-{% macro clustering_report(table=none) %}{%- do recluster_operate('clustering_report', table, kwargs) -%}{% endmacro %}

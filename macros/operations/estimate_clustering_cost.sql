@@ -1,1 +1,0 @@
-{% macro estimate_clustering_cost(table=none) %}{%- do recluster_operate('estimate_clustering_cost', table, kwargs) -%}{% endmacro %}

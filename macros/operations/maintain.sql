@@ -1,1 +1,0 @@
-{% macro maintain(table=none) %}{%- do recluster_operate('maintain', table, kwargs) -%}{% endmacro %}

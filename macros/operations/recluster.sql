@@ -1,1 +1,0 @@
-{% macro recluster(table=none) %}{%- do recluster_operate('recluster', table, kwargs) -%}{% endmacro %}

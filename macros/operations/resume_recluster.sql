@@ -1,1 +1,0 @@
-{% macro resume_recluster(table=none) %}{%- do recluster_operate('resume_recluster', table, kwargs) -%}{% endmacro %}

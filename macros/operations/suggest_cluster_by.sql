@@ -1,1 +1,0 @@
-{% macro suggest_cluster_by(table=none) %}{%- do recluster_operate('suggest_cluster_by', table, kwargs) -%}{% endmacro %}
