@@ -13,7 +13,7 @@ from dbt_recluster.iceberg.session.jvm import java_items
 _FILES_PER_PARTITION = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockFile:
     """A block to be merged.
 
@@ -33,7 +33,7 @@ class BlockFile:
     deleted_rows: int | None
     row_groups: int
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The file's location."""
         return str(self.task.file().location())
@@ -80,6 +80,11 @@ class FileGroup:
         """Whether any delete file applies."""
         return any(file.deletes for file in self.files)
 
+    @cached_property
+    def partition(self) -> Any:
+        """Their partition of the table, a Java ``StructLike``."""
+        return self.files[0].task.file().partition()
+
 
 @dataclass(frozen=True)
 class RewrittenGroup:
@@ -92,6 +97,11 @@ class RewrittenGroup:
 
     source: FileGroup
     files: tuple[Any, ...]
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The locations of the new files."""
+        return tuple(str(file.location()) for file in self.files)
 
     @cached_property
     def rows(self) -> int:
@@ -125,14 +135,7 @@ class ScanPartition:
 def file_group(
     tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
 ) -> FileGroup:
-    """Return the group of the files at ``paths``.
-
-    Args:
-        tasks: Scan tasks by path (see :func:`dbt_recluster.iceberg.metadata.scan.scan_tasks`).
-        paths: The files.
-        spec_id: Their partition spec.
-        level: The level of the new blocks.
-        run: The run of the new blocks.
+    """Return the group of the files at ``paths``, given scan tasks by path.
 
     Raises:
         ConcurrentChangeError: One of the files is no longer part of the table.
@@ -168,7 +171,7 @@ def _block_file(task: Any) -> BlockFile:
         rows=int(file.recordCount()),
         bytes=int(file.fileSizeInBytes()),
         deletes=count,
-        deleted_rows=_deleted_rows(java_items(deletes)) if count else 0,
+        deleted_rows=_deleted_rows(java_items(deletes) if count else ()),
         row_groups=max(1, offsets.size()) if offsets is not None else 1,
     )
 

@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +20,17 @@ from dbt_recluster.iceberg.session.jvm import is_stopped
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
-PROGRESS_INTERVAL = 0.5
-
-# Seconds between two cancellations of a group's jobs.
-_CANCEL_INTERVAL = 0.1
-
 # Receives the merged share of a round's bytes, 0 to 1, and the number of its block sets that are merged.
 MergeProgress = Callable[[float, int], None]
+
+# Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
+PROGRESS_INTERVAL = 0.5
+# Seconds between two cancellations of a group's jobs.
+_CANCEL_INTERVAL = 0.1
 
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
 _INTERRUPT = "spark.job.interruptOnCancel"
-
 
 # The job groups of the main thread, of which the last one is that of the next job.
 _of_main_thread: list[tuple[SparkSession, str]] = []
@@ -117,33 +115,11 @@ class Cancellation:
 
 
 class CancellableJobs(Cancellation):
-    """The Spark jobs of a group.
-
-    Args:
-        spark: The session they run in.
-        group: Their job group (:func:`job_group`).
-    """
+    """The Spark jobs of a session that belong to a group (:func:`job_group`)."""
 
     def __init__(self, spark: SparkSession, group: str) -> None:
         super().__init__(lambda: cancel_jobs(spark, group))
         self.group = group
-
-
-@contextmanager
-def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Tag this thread's jobs, in addition to their group, for :func:`cancel_tagged`."""
-    context = spark.sparkContext
-    context.addJobTag(tag)
-    try:
-        yield
-    finally:
-        context.removeJobTag(tag)
-
-
-def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the running jobs with this tag; does nothing if Spark has stopped."""
-    if not is_stopped(spark):
-        spark.sparkContext.cancelJobsWithTag(tag)
 
 
 class RoundJobs:
@@ -180,16 +156,18 @@ class RoundJobs:
             # Spark starts tasks in order, so those that have ended are the first ones, give or take a few.
             ended = (share * stages - (stages - 1)) * len(set_of)
             merged_sets = self._sets_before + bisect_right(last_tasks, ended + 1e-6)
-            if self._progress is not None:
+            if self._progress:
                 self._progress((self._bytes_before + share * own) / total, merged_sets)
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
-        with job_step(self._spark, name), job_tag(self._spark, tag):
-            if self._progress is None:
-                yield
-            else:
-                with _watched(self._spark, tag, stages, report):
+        watch = _watched(self._spark, tag, stages, report) if self._progress else nullcontext()
+        with job_step(self._spark, name):
+            self._spark.sparkContext.addJobTag(tag)
+            try:
+                with watch:
                     yield
+            finally:
+                self._spark.sparkContext.removeJobTag(tag)
         self._bytes_before += own
         self._sets_before += len(sets)
 
@@ -203,9 +181,23 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
     from pyspark import InheritableThread  # closes its connection to the JVM when it ends
 
     ended = threading.Event()
+
+    def watch() -> None:
+        last = 0.0
+        while not ended.wait(PROGRESS_INTERVAL):
+            try:
+                if is_stopped(spark):
+                    return
+                share = min(1.0, _stages_done(spark, tag) / stages)
+                if share > last and not ended.is_set():
+                    last = share
+                    report(share)
+            except Exception:
+                return  # the merge itself will report what is wrong
+
     # dbt's loggers find the current node in context variables.
     context = contextvars.copy_context()
-    thread = InheritableThread(lambda: context.run(_watch, spark, tag, stages, report, ended))
+    thread = InheritableThread(lambda: context.run(watch))
     thread.daemon = True  # so that Python can exit if the JVM never answers
     thread.name = f"recluster-progress-{tag}"
     thread.start()
@@ -216,22 +208,6 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
         thread.join()
     with suppress(Exception):
         report(1.0)
-
-
-def _watch(
-    spark: SparkSession, tag: str, stages: int, report: Callable[[float], None], ended: threading.Event
-) -> None:
-    last = 0.0
-    while not ended.wait(PROGRESS_INTERVAL):
-        try:
-            if is_stopped(spark):
-                return
-            share = min(1.0, _stages_done(spark, tag) / stages)
-            if share > last and not ended.is_set():
-                last = share
-                report(share)
-        except Exception:
-            return  # the merge itself will report what is wrong
 
 
 def _stages_done(spark: SparkSession, tag: str) -> float:
