@@ -60,6 +60,9 @@ def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, s
         key: The key that ends in it.
         types: Spark's type of each column on the curve, by its name in the key.
         place: A name; no column of ``query`` begins with it.
+
+    Raises:
+        ValueError: The boundaries of the curve are of another type than a column.
     """
     on_curve = [types[field.column] for field in key.on_curve]
     for step in _place_steps(curve, key.on_curve, on_curve, place):
@@ -93,11 +96,7 @@ def _place_steps(
 
 
 def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[str, str]:
-    """Return SQL of the values of a column on a curve, NULL for NULL, and of the array that they are searched in.
-
-    Raises:
-        ValueError: The boundaries are of another type.
-    """
+    """Return SQL of the values of a column on a curve, NULL for NULL, and of the array that they are searched in."""
     kind, starts = base_type(spark_type), column_starts(field, spark_type, boundaries)
     value, compared = _COMPARED.get(kind, ("{}", spark_type))
     if kind == "timestamp_ntz":

@@ -88,12 +88,7 @@ class FileGroup:
 
 @dataclass(frozen=True)
 class RewrittenGroup:
-    """A file group and the files that replace it.
-
-    Attributes:
-        source: The group.
-        files: The new Java data files, not yet part of the table.
-    """
+    """A file group and the Java data files that replace it, which are not yet part of the table."""
 
     source: FileGroup
     files: tuple[Any, ...]
@@ -123,7 +118,7 @@ class ScanPartition:
         spec_id: Their partition spec.
         filter: An Iceberg expression, or None for all rows. Readers skip row groups without a matching row, and return
             whole row groups otherwise.
-        group: Position of their file group among the groups of the job.
+        group: Position of their file group among those that are packed together.
     """
 
     files: tuple[BlockFile, ...]
@@ -135,11 +130,7 @@ class ScanPartition:
 def file_group(
     tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
 ) -> FileGroup:
-    """Return the group of the files at ``paths``, given scan tasks by path.
-
-    Raises:
-        ConcurrentChangeError: One of the files is no longer part of the table.
-    """
+    """Return the group of files, given scan tasks by path; a ConcurrentChangeError names one without a task."""
     for path in paths:
         if path not in tasks:
             raise ConcurrentChangeError(f"{path} is no longer part of the table")

@@ -52,11 +52,9 @@ def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -
         return []
     if spark_type in TIMES:
         values = [value.cast(pa.int64()).cast(pa.timestamp("us")) for value in values]
-    show = "lower(hex({}))" if spark_type == "binary" else "cast({} as string)"
-    items = ", ".join(
-        f"coalesce({show.format(exact_literal(value, spark_type))}, 'NULL')" for value in values
-    )
-    row = spark.sql(f"select array({items})").first()
+    show = "lower(hex(value))" if spark_type == "binary" else "cast(value as string)"
+    array = keys_sql([[value] for value in values], [spark_type])
+    row = spark.sql(f"select transform({array}, value -> coalesce({show}, 'NULL'))").first()
     return [str(text) for text in row[0]] if row is not None else []
 
 

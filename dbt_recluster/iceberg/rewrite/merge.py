@@ -78,9 +78,6 @@ class Merger:
     """Merges file groups of one table.
 
     Attributes:
-        table: The table.
-        key: The cluster key.
-        limits: Limits of a new block.
         progress: Callback for the progress of the merge, or None.
         target: The table as it will be when the new files are committed, whose properties they follow; None is the
             same.

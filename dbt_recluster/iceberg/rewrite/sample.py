@@ -128,11 +128,7 @@ def take_samples(
 def _read(
     table: IcebergTable, partitions: Sequence[ScanPartition], key: ClusterKey, strides: Sequence[int]
 ) -> tuple[pa.Table, bool]:
-    """Read one row of each stride of every partition: its ``place`` and its ``key_0``, ``key_1``...
-
-    Returns:
-        The rows, and whether all text that Iceberg has bounds of is UTF-8.
-    """
+    """Read ``place`` and ``key_0``... of one row of each stride; tell whether text that has bounds is all UTF-8."""
     from pyspark.sql import functions as F
 
     with staged(table, partitions) as files:

@@ -51,10 +51,9 @@ class StagedFiles:
     frame: DataFrame
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
-        """Write rows as new files of ``table``, which need not be committed, without a snapshot.
+        """Write rows as new files of ``table``, which need not be committed, without a snapshot; return the files.
 
-        Returns:
-            The Java data files, in the order of the partitions that wrote them.
+        They are Java data files, in the order of the partitions that wrote them.
         """
         cache_class = java_class(table.spark, "org.apache.iceberg.spark.SparkTableCache")
         # py4j takes the static `get` for the other one, which has an argument.

@@ -19,11 +19,8 @@ def assign_files(
     """Assign the new files of one job to the file groups that they replace.
 
     Spark returns files in the order of the partitions that wrote them, and partitions are in the order of the groups.
-    So the files of a group end where its rows do. File names show the same only under Iceberg's own location
-    providers.
-
-    Raises:
-        MergeFailedError: The rows do not add up.
+    So the files of a group end where its rows do, or it is a MergeFailedError. File names show the same only under
+    Iceberg's own location providers.
     """
     rewritten = []
     remaining = iter(files)
@@ -42,13 +39,10 @@ def assign_files(
 
 
 def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[RewrittenGroup]) -> None:
-    """Compare the new files' partitions and counts of values and NULLs with those of the files they replace.
+    """Raise a MergeFailedError if partitions or counts of values and NULLs are not those of the replaced files.
 
     Counts are compared for every column that all files of a group have counts of, old and new, in groups without
     deletes. The old files belong to the snapshot.
-
-    Raises:
-        MergeFailedError: They differ.
     """
     for group in groups:
         # Not by equals(): Java compares bytes by their identity, and a dropped field of v1 may have another type.
@@ -72,11 +66,7 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
 
 
 def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
-    """Compare what a snapshot that replaces blocks counts with what it should, before its commit.
-
-    Raises:
-        CommitFailedError: They differ.
-    """
+    """Raise a CommitFailedError if a snapshot that replaces blocks does not count what it should, before its commit."""
     if difference := _wrong_count(before, after, groups):
         raise CommitFailedError(
             f"the new snapshot would have {difference}. A file that the table lists more than once may be the reason"

@@ -43,8 +43,7 @@ def write_files(
 
     Args:
         table: The table.
-        rows: Rows with the table's columns, sorted within partitions; each partition belongs to one partition of the
-            table.
+        rows: Rows with the table's columns, sorted within partitions.
         source: The files that the rows come from; the tag of the Spark jobs is its id.
         spec_id: The partition spec to write under.
         partitions: For each partition of ``rows``, the Java partition of the table that its rows belong to.
@@ -124,14 +123,7 @@ def discard_files(table: IcebergTable, paths: Sequence[str], error: BaseExceptio
 
 
 class TaskFiles:
-    """Where the tasks of one write put their files.
-
-    Args:
-        table: The table.
-        set_id: The id of the rewrite, which is the tag of its jobs too.
-        spec_id: The partition spec to write under.
-        partitions: For each Spark partition, the table's partition that its rows belong to: a Java ``StructLike``.
-    """
+    """Where the tasks of one write put their files; arguments as of :func:`write_files`."""
 
     def __init__(self, table: IcebergTable, set_id: str, spec_id: int, partitions: Sequence[Any]) -> None:
         self._table = table

@@ -26,15 +26,7 @@ _CATALOGS = (SESSION_CATALOG, ICEBERG_CATALOG)
 
 
 def check_environment(spark: SparkSession, catalog: str | None = None) -> None:
-    """Check a session as :func:`check_session` does, and that an Iceberg catalog answers.
-
-    Args:
-        spark: The session.
-        catalog: The catalog of the tables; None means the session's default one.
-
-    Raises:
-        SparkEnvironmentError: As there.
-    """
+    """Check a session as :func:`check_session` does, and that a catalog answers; None is the session's default one."""
     check_version(spark)
     _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark, catalog))
 
@@ -63,9 +55,6 @@ def check_version(spark: SparkSession) -> None:
 
     Iceberg 1.11 for Spark 4.1 ignores the read option that names the files (apache/iceberg#15301), so a merge would
     read the whole table.
-
-    Raises:
-        SparkEnvironmentError: It is newer than Spark 4.0, or older than 3.5, or no session with a JVM.
     """
     check_has_jvm(spark)
     version = str(spark.version)
@@ -89,14 +78,11 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
-    """Refuse to start a session where pyspark would connect to a Spark elsewhere instead.
+    """Raise a SparkEnvironmentError where pyspark would connect to a Spark elsewhere instead of starting one.
 
     Args:
         otherwise: What the user can do instead of turning Spark Connect off.
         settings: The environment, and Spark settings.
-
-    Raises:
-        SparkEnvironmentError: Spark Connect is on.
     """
     name = next((name for name in _SPARK_CONNECT if name in settings), None)
     if name is None:

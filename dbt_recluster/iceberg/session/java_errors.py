@@ -92,10 +92,7 @@ def _hide_secrets_of_session() -> None:
 
 
 def _java_message(error: BaseException) -> str:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors.exceptions.captured import CapturedException
-
-    if not isinstance(error, Py4JJavaError) and (not isinstance(error, CapturedException) or error.desc):
+    if getattr(error, "desc", None):  # pyspark's own exception
         return str(error)
     messages = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
     for name, message in reversed(messages):

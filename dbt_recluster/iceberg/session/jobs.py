@@ -88,8 +88,7 @@ def cancel_main_thread() -> None:
 class Cancellation:
     """Cancels the jobs of a piece of work, several of which may follow one another.
 
-    Args:
-        cancel: Cancels those that run; called from a thread of its own.
+    ``cancel`` cancels those that run, and is called from a thread of its own.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -123,13 +122,7 @@ class CancellableJobs(Cancellation):
 
 
 class RoundJobs:
-    """The jobs that write the blocks of one round, one after the other.
-
-    Args:
-        spark: The session they run in.
-        sizes: Bytes of each block set of the round.
-        progress: Callback for the progress of the round, or None.
-    """
+    """The jobs that write the blocks of one round, one after the other; ``sizes`` are the bytes of its block sets."""
 
     def __init__(self, spark: SparkSession, sizes: Sequence[int], progress: MergeProgress | None) -> None:
         self._spark = spark

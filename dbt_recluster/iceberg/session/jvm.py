@@ -21,9 +21,6 @@ class JavaNames:
 
     py4j asks at every mention, and for every part of ``org.apache.iceberg.expressions.Expressions``: those were half of
     the calls of a small recluster.
-
-    Args:
-        java: What py4j has for it.
     """
 
     def __init__(self, java: Any) -> None:

@@ -98,11 +98,7 @@ def spark_home() -> Path:
 
 
 def iceberg_jar() -> Path:
-    """Return the installed jar of Iceberg's Spark runtime.
-
-    Raises:
-        SparkEnvironmentError: The package that brings it is missing.
-    """
+    """Return the installed jar of Iceberg's runtime; a SparkEnvironmentError says that its package is missing."""
     try:
         from snowpark_connect_deps_iceberg import get_jar_path
     except ImportError as e:

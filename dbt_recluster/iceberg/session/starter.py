@@ -57,11 +57,7 @@ _start_lock = threading.Lock()
 
 
 def is_running() -> bool:
-    """Whether Spark runs in this process, whoever started it.
-
-    Raises:
-        SparkEnvironmentError: pyspark is missing.
-    """
+    """Whether Spark runs in this process, whoever started it; a SparkEnvironmentError says that pyspark is missing."""
     try:
         from pyspark import SparkContext
     except ImportError as e:
@@ -137,15 +133,19 @@ def _start(settings: Mapping[str, str], hive: bool, properties_file: Path | None
     options = {name: outside[name] for name in _JAVA_OPTIONS if name in outside}
     for name, value in {**options, **settings}.items():
         builder = builder.config(name, value)
-    with _own_handler_of_ctrl_c():
+    # pyspark's own handler of Ctrl-C would call Java in the middle of another call to Java.
+    before = signal.getsignal(signal.SIGINT)
+    try:
         return builder.getOrCreate()
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
     """Return the settings that spark-submit finds without us: in a properties file and in the environment.
 
-    Args:
-        properties_file: The file; None is the one that the environment names, or else spark-defaults.conf.
+    The file is the given one, or the one that the environment names, or else spark-defaults.conf.
     """
     given, file, _ = _submit_arguments()
     file = properties_file or file
@@ -176,17 +176,6 @@ def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:
             name, _, value = (_OPTIONS[option], "", value) if option in _OPTIONS else value.partition("=")
             settings[name] = value
     return settings, file, words
-
-
-@contextmanager
-def _own_handler_of_ctrl_c() -> Iterator[None]:
-    """Keep pyspark from replacing the handler: its own calls Java in the middle of another call to Java."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
 
 
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
