@@ -117,12 +117,11 @@ class Merger:
         rewritten: dict[int, RewrittenGroup] = {}
         try:
             for _, members in groupby(sorted(plans, key=lambda plan: plan.job), key=lambda plan: plan.job):
-                merged_together = list(members)
-                files = self._write(merged_together, jobs)
+                of_job = list(members)
+                files = self._write(of_job, jobs)
                 written += files
-                merged = assign_files(self.table, files, [plan.group for plan in merged_together])
-                numbers = (plan.number for plan in merged_together)
-                rewritten |= zip(numbers, merged, strict=True)
+                merged = assign_files(self.table, files, [plan.group for plan in of_job])
+                rewritten |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
             result = [rewritten[number] for number in range(len(groups))]
             verify_rewrite(self.table, snapshot_id, result)
         except BaseException as e:
@@ -203,5 +202,5 @@ class Merger:
                 rows = rows.in_ranges(ranges)
             step, stages = ("merge by a shuffle", 2) if is_shuffled else ("merge by ranges", 1)
             with jobs.write(step, source.set_id, [plan.number for plan in of_block], stages):
-                of_table = [plan.group.partition for plan in of_block]
-                return write_files(self.target or self.table, rows.to_write(), source, spec_id, of_table)
+                written_to = [plan.group.partition for plan in of_block]
+                return write_files(self.target or self.table, rows.to_write(), source, spec_id, written_to)
