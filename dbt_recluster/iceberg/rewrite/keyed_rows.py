@@ -132,36 +132,36 @@ class KeyedRows:
         """
         cuts = [start for group in starts for start in group]
         blocks = len(cuts) + len(starts)
-        rows, keys, values, types = self._cut_at(cuts)
+        rows, values = self, [cut.key for cut in cuts]
+        if any(cut.share for cut in cuts):
+            rows = self._with_share()
+            values = [[*cut.key, pa.scalar(round(cut.share * _SHARES), pa.int32())] for cut in cuts]
+        deciding = deciding_columns(values)
+        key, array = key_sql(rows.names[:deciding]), keys_sql(values, rows.types[:deciding])
         group, block, end = (f"{self.prefix}_{purpose}" for purpose in ("group", "block", "end"))
         first_cuts = list(accumulate(map(len, starts), initial=0))
         rows = rows.with_column(group, f"get({_integers(group_of)}, spark_partition_id())")
         rows = rows.with_column(block, f"get({_integers(first_cuts[:-1])}, {group})")
         rows = rows.with_column(end, f"get({_integers(first_cuts[1:])}, {group})")
-        array = keys_sql(values, types)
         for bit in reversed(range(max(map(len, starts)).bit_length())):
             # A binary search for the last cut that is not above the row's key.
             candidate = f"{block} + {(1 << bit) - 1}"
-            reached = f"{candidate} < {end} and coalesce({key_sql(keys)} >= get({array}, {candidate}), false)"
+            reached = f"{candidate} < {end} and coalesce({key} >= get({array}, {candidate}), false)"
             rows = rows.with_column(block, f"if({reached}, {block} + {1 << bit}, {block})")
         # Every group before this one has one block more than it has cuts.
         rows = rows.with_column(block, f"get({_integers(partition_salts(blocks))}, {block} + {group})")
-        return rows.with_frame(rows.frame.repartition(blocks, block))
+        return self.with_frame(rows.frame.repartition(blocks, block))
 
-    def _cut_at(
-        self, cuts: Sequence[BlockStart]
-    ) -> tuple[KeyedRows, Sequence[str], Sequence[KeyValue], Sequence[str]]:
-        """Return rows, the columns that decide between cuts, and the values and types of these at each cut."""
-        if not any(cut.share for cut in cuts):
-            deciding = deciding_columns([cut.key for cut in cuts])
-            return self, self.names[:deciding], [cut.key for cut in cuts], self.types[:deciding]
-        # Rows of one value differ only in where they are read. Multiples of the golden ratio spread every run of
-        # consecutive rows evenly.
+    def _with_share(self) -> KeyedRows:
+        """Add a last key column by which the rows of one value are split.
+
+        They differ only in where they are read. Multiples of the golden ratio spread every run of consecutive rows
+        evenly.
+        """
         spread = f"((monotonically_increasing_id() & {_ROW_MASK}L) * {_GOLDEN}L) & {_WORD_MASK}L"
         share = f"{self.prefix}_share"
         rows = self.with_column(share, f"cast(shiftright({spread}, 12) as int)")
-        values = [[*cut.key, pa.scalar(round(cut.share * _SHARES), pa.int32())] for cut in cuts]
-        return rows, [*self.names, share], values, [*self.types, "int"]
+        return replace(rows, names=(*self.names, share), types=(*self.types, "int"))
 
     def with_column(self, name: str, expression: str) -> KeyedRows:
         """Return the rows with one more column, or another value of one."""

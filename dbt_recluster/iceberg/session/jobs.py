@@ -149,11 +149,11 @@ class RoundJobs:
             # Spark starts tasks in order, so those that have ended are the first ones, give or take a few.
             ended = (share * stages - (stages - 1)) * len(set_of)
             merged_sets = self._sets_before + bisect_right(last_tasks, ended + 1e-6)
-            if self._progress:
+            if self._progress is not None:
                 self._progress((self._bytes_before + share * own) / total, merged_sets)
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
-        watch = _watched(self._spark, tag, stages, report) if self._progress else nullcontext()
+        watch = nullcontext() if self._progress is None else _watched(self._spark, tag, stages, report)
         with job_step(self._spark, name):
             self._spark.sparkContext.addJobTag(tag)
             try:
