@@ -152,7 +152,7 @@ def arriving(spark: Any, table: str, key: str, frame: Any, parts: int) -> Any:
     """Return a load as our adapter writes it: sorted by the key, as far as the table knows how."""
     from pyspark.sql import functions as F
 
-    from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows
+    from dbt_recluster.iceberg.rewrite.keyed_rows import KeyedRows
     from dbt_recluster.maintenance import ClusteredTable
 
     if key == "zorder":

@@ -127,7 +127,7 @@ class RoundCommit:
             raise
         except BaseException as e:
             if not self._sent:
-                discard_files(self.table, _files(self._remaining), e)
+                discard_files(self.table, _paths(self._remaining), e)
             if isinstance(e, Exception):
                 raise (self._unknown(e) if self._sent else self._failed(e)) from e
             if self._sent:  # Ctrl-C stays Ctrl-C
@@ -161,7 +161,7 @@ class RoundCommit:
                 back_off(self._conflicts)
 
     def _give_up(self, conflict: _ConflictError) -> NoReturn:
-        self._orphans += delete_files(self.table, _files(self._remaining))
+        self._orphans += delete_files(self.table, _paths(self._remaining))
         raise ConcurrentChangeError(
             f"Another writer changed blocks of {self.table.name} while they were merged: "
             f"{short_message(conflict.cause)}",
@@ -261,8 +261,7 @@ class RoundCommit:
             return True
         if self.table.is_ancestor(conflict.base, of=current):
             return False  # what came after it has not expired, and is not ours
-        new_paths = [str(file.location()) for file in _files(self._remaining)]
-        return bool(scan_tasks(self.table, current, new_paths))
+        return bool(scan_tasks(self.table, current, _paths(self._remaining)))
 
     def _leave_out_changed(self, current: int | None) -> None:
         """Leave out the groups with a file that was removed, or has other delete files than when it was read."""
@@ -270,7 +269,7 @@ class RoundCommit:
         changed = changed_tasks(self.table, current, planned)
         stays = [all(file.path not in changed for file in group.source.files) for group in self._remaining]
         left_out = [group for group, stay in zip(self._remaining, stays, strict=True) if not stay]
-        self._orphans += delete_files(self.table, _files(left_out))
+        self._orphans += delete_files(self.table, _paths(left_out))
         self._remaining = [group for group, stay in zip(self._remaining, stays, strict=True) if stay]
         if current is not None:
             self.snapshot_id = current
@@ -289,7 +288,7 @@ class RoundCommit:
             return mismatch
         except Exception:
             logger.debug("%s cannot be read after a commit", self.table.name, exc_info=True)
-        files = [str(file.location()) for file in _files(self._remaining)]
+        files = _paths(self._remaining)
         return CommitStateUnknownError(
             f"Whether the recluster of {self.table.name} was committed is unknown: {short_message(error)}. The table "
             f"is as before or as after. If it is as before, {orphan_note(self.table.name, files, kept=True)}.",
@@ -313,5 +312,5 @@ class _ConflictError(Exception):
         self.is_of_blocks = is_of_blocks
 
 
-def _files(groups: Sequence[RewrittenGroup]) -> list[Any]:
-    return [file for group in groups for file in group.files]
+def _paths(groups: Sequence[RewrittenGroup]) -> list[str]:
+    return [path for group in groups for path in group.paths]

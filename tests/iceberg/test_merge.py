@@ -21,8 +21,8 @@ from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.file_groups import file_group
+from dbt_recluster.iceberg.rewrite.keyed_rows import partition_salts
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
-from dbt_recluster.iceberg.rewrite.shuffle import partition_salts
 from dbt_recluster.iceberg.session.jobs import cancel_jobs, job_group
 from dbt_recluster.iceberg.sort_order import TableChange
 

@@ -15,9 +15,8 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from dbt_recluster.exceptions import SparkEnvironmentError
-from dbt_recluster.iceberg.session.java import find_java_home
-from dbt_recluster.iceberg.session.properties_file import property_line, read_properties
-from dbt_recluster.iceberg.session.starter import start_spark
+from dbt_recluster.iceberg.session.local_spark import find_java_home
+from dbt_recluster.iceberg.session.starter import property_line, read_properties, start_spark
 
 ODD = {
     "spark.odd.value": " a=b: c#d !e \\ \\n \"f\" 'g' ü 😀 ${h} %i ",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ports import HOST, free_port, wait_for_port
 
-from dbt_recluster.iceberg.session.java import find_java_home
+from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 
 @contextmanager

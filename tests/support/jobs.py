@@ -16,7 +16,7 @@ from typing import Any
 from runtime import JAVA_OPTIONS, iceberg_jar
 
 import dbt_recluster
-from dbt_recluster.iceberg.session.java import find_java_home
+from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ROOT = Path(dbt_recluster.__file__).resolve().parents[1]

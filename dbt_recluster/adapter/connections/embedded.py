@@ -22,10 +22,11 @@ from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
-from dbt_recluster.iceberg.session.java import find_java_home, java_version
 from dbt_recluster.iceberg.session.local_spark import (
+    find_java_home,
     iceberg_jar,
     java_properties,
+    java_version,
     local_settings,
     log_options,
 )

@@ -28,8 +28,13 @@ from dbt_recluster.iceberg.session.environment import (
     check_environment,
     refuse_spark_connect,
 )
-from dbt_recluster.iceberg.session.java import find_java_home
-from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings, local_settings, log_options
+from dbt_recluster.iceberg.session.local_spark import (
+    DEFAULTS,
+    find_java_home,
+    iceberg_settings,
+    local_settings,
+    log_options,
+)
 from dbt_recluster.iceberg.session.starter import (
     is_running,
     new_session,

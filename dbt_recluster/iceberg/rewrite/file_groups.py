@@ -13,7 +13,7 @@ from dbt_recluster.iceberg.session.jvm import java_items
 _FILES_PER_PARTITION = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockFile:
     """A block to be merged.
 
@@ -33,7 +33,7 @@ class BlockFile:
     deleted_rows: int | None
     row_groups: int
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The file's location."""
         return str(self.task.file().location())
@@ -80,18 +80,23 @@ class FileGroup:
         """Whether any delete file applies."""
         return any(file.deletes for file in self.files)
 
+    @cached_property
+    def partition(self) -> Any:
+        """Their partition of the table, a Java ``StructLike``."""
+        return self.files[0].task.file().partition()
+
 
 @dataclass(frozen=True)
 class RewrittenGroup:
-    """A file group and the files that replace it.
-
-    Attributes:
-        source: The group.
-        files: The new Java data files, not yet part of the table.
-    """
+    """A file group and the Java data files that replace it, which are not yet part of the table."""
 
     source: FileGroup
     files: tuple[Any, ...]
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The locations of the new files."""
+        return tuple(str(file.location()) for file in self.files)
 
     @cached_property
     def rows(self) -> int:
@@ -113,7 +118,7 @@ class ScanPartition:
         spec_id: Their partition spec.
         filter: An Iceberg expression, or None for all rows. Readers skip row groups without a matching row, and return
             whole row groups otherwise.
-        group: Position of their file group among the groups of the job.
+        group: Position of their file group among those that are packed together.
     """
 
     files: tuple[BlockFile, ...]
@@ -125,18 +130,7 @@ class ScanPartition:
 def file_group(
     tasks: Mapping[str, Any], paths: Sequence[str], spec_id: int, level: int, run: int
 ) -> FileGroup:
-    """Return the group of the files at ``paths``.
-
-    Args:
-        tasks: Scan tasks by path (see :func:`dbt_recluster.iceberg.metadata.scan.scan_tasks`).
-        paths: The files.
-        spec_id: Their partition spec.
-        level: The level of the new blocks.
-        run: The run of the new blocks.
-
-    Raises:
-        ConcurrentChangeError: One of the files is no longer part of the table.
-    """
+    """Return the group of files, given scan tasks by path; a ConcurrentChangeError names one without a task."""
     for path in paths:
         if path not in tasks:
             raise ConcurrentChangeError(f"{path} is no longer part of the table")
@@ -168,7 +162,7 @@ def _block_file(task: Any) -> BlockFile:
         rows=int(file.recordCount()),
         bytes=int(file.fileSizeInBytes()),
         deletes=count,
-        deleted_rows=_deleted_rows(java_items(deletes)) if count else 0,
+        deleted_rows=_deleted_rows(java_items(deletes) if count else ()),
         row_groups=max(1, offsets.size()) if offsets is not None else 1,
     )
 

@@ -1,33 +1,31 @@
-"""Values of a cluster key as Spark SQL literals and as arguments of Iceberg's expressions."""
+"""Values of a cluster key as Spark SQL and as constants of Iceberg's expressions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.columns import sql_literal
+from dbt_recluster.cluster_key import KeyField
+from dbt_recluster.columns import base_type, decimal_precision, decimal_scale, sql_literal
 from dbt_recluster.iceberg.session.jvm import jvm
-from dbt_recluster.transforms import Transform
+from dbt_recluster.transforms import EXACT, INTEGERS, TEXTS, TIMES, Transform, Truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_INT_MAX = 2**31
+KeyValue = Sequence[pa.Scalar]
+
+_INT32_END = 2**31
 
 
-def sql_array(values: Sequence[pa.Scalar | None], spark_type: str) -> str:
-    """Return an array of a Spark type as SQL, which Spark folds into a constant."""
-    items = ", ".join(exact_literal(value, spark_type) for value in values)
-    return f"cast(array({items}) as array<{spark_type}>)"
-
-
-def exact_literal(value: pa.Scalar | None, spark_type: str) -> str:
+def exact_literal(value: pa.Scalar, spark_type: str) -> str:
     """Return a value as SQL that does not depend on quoting rules, time zones or rounding."""
-    if value is None or not value.is_valid:
+    if not value.is_valid:
         return f"cast(null as {spark_type})"
     kind = value.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -52,52 +50,121 @@ def printed(spark: SparkSession, values: Sequence[pa.Scalar], spark_type: str) -
     """
     if not values:
         return []
-    if spark_type in ("timestamp", "timestamp_ntz"):
+    if spark_type in TIMES:
         values = [value.cast(pa.int64()).cast(pa.timestamp("us")) for value in values]
-    show = "lower(hex({}))" if spark_type == "binary" else "cast({} as string)"
-    items = ", ".join(
-        f"coalesce({show.format(exact_literal(value, spark_type))}, 'NULL')" for value in values
-    )
-    row = spark.sql(f"select array({items})").first()
+    show = "lower(hex(value))" if spark_type == "binary" else "cast(value as string)"
+    array = keys_sql([[value] for value in values], [spark_type])
+    row = spark.sql(f"select transform({array}, value -> coalesce({show}, 'NULL'))").first()
     return [str(text) for text in row[0]] if row is not None else []
 
 
-def is_nan(value: pa.Scalar) -> bool:
-    """Whether a value is NaN, which no comparison of Iceberg's matches."""
-    return bool(pa.types.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py())
+def key_sql(names: Sequence[str]) -> str:
+    """Return a row's key as one SQL value. Spark compares structs like tuples, NULL first."""
+    if len(names) == 1:
+        return names[0]
+    fields = (f"'k{place}', {name}" for place, name in enumerate(names))
+    return f"named_struct({', '.join(fields)})"
 
 
-def source_value(
-    spark: SparkSession, value: pa.Scalar, transform: Transform, source: Any, up: bool
-) -> Any | None:
-    """Return the least value of the column for which a key item reaches ``value``, for Iceberg's expressions.
+def keys_sql(keys: Sequence[KeyValue | None], types: Sequence[str]) -> str:
+    """Return keys, as far as ``types`` go, as an array of values like :func:`key_sql`; None becomes NULL.
+
+    Spark folds it into a constant.
+    """
+    items = ("null" if key is None else key_sql([*map(exact_literal, key, types)]) for key in keys)
+    return f"array({', '.join(items)})"
+
+
+def deciding_columns(keys: Sequence[KeyValue | None]) -> int:
+    """Return how many of the first columns tell whether a row is at or above keys: NULL at the end is below all."""
+    deciding = (place for key in keys for place, value in enumerate(key or (), 1) if value.is_valid)
+    return max(deciding, default=1)
+
+
+def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.Array:
+    """Return the least values of a column at which a key item reaches boundaries, as far as its type has them.
+
+    Args:
+        field: The key item.
+        spark_type: The type of its column.
+        boundaries: Values of the item, as bounds of blocks have them (see ``BlockMetadata``).
+
+    Returns:
+        As many values. Dates are days since 1970, times microseconds.
+
+    Raises:
+        ValueError: The boundaries are of another type.
+    """
+    kind, given, transform = base_type(spark_type), boundaries.type, field.transform
+    if kind == "date" or kind in TIMES:
+        starts = [transform.start(value, of_date=kind == "date") for value in boundaries]
+        return _within(starts, pa.int32() if kind == "date" else pa.int64())
+    if kind == "decimal":
+        return _decimal_starts(transform, spark_type, boundaries.to_pylist())
+    if kind in INTEGERS and pa.types.is_integer(given):
+        return _within([_multiple(transform, value) for value in boundaries.to_pylist()], pa.int64())
+    if kind == "float":
+        exact = boundaries.cast(pa.float64()).to_numpy()
+        nearest = exact.astype(np.float32)
+        return pa.array(np.where(nearest < exact, np.nextafter(nearest, np.float32(np.inf)), nearest))
+    if kind == "double":
+        return boundaries.cast(pa.float64())
+    is_text = pa.types.is_string(given) or pa.types.is_large_string(given)
+    is_binary = pa.types.is_binary(given) or pa.types.is_large_binary(given)
+    if (
+        (kind in TEXTS and is_text)
+        or (kind == "binary" and is_binary)
+        or (kind == "boolean" and pa.types.is_boolean(given))
+    ):
+        return boundaries
+    raise ValueError(f"{field} is {spark_type}, which boundaries of type {given} do not cut")
+
+
+def _decimal_starts(transform: Transform, spark_type: str, boundaries: Sequence[Any]) -> pa.Array:
+    precision, scale = decimal_precision(spark_type), decimal_scale(spark_type)
+    if not isinstance(transform, Truncate):  # truncated decimals are unscaled (see Truncate.values)
+        boundaries = [Decimal(value).scaleb(scale, EXACT) for value in boundaries]
+    most = 10**precision - 1
+    numbers = (min(max(_multiple(transform, int(value)), -most), most) for value in boundaries)
+    return pa.array(
+        [Decimal(number).scaleb(-scale, EXACT) for number in numbers], pa.decimal128(precision, scale)
+    )
+
+
+def _multiple(transform: Transform, value: int) -> int:
+    """Return the least number that is truncated to ``value`` or more."""
+    width = transform.width if isinstance(transform, Truncate) else 1
+    return -(-value // width) * width
+
+
+def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """Return whole numbers of any size, limited to those that the type holds."""
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return pa.array([min(max(number, int(limits.min)), int(limits.max)) for number in numbers], kind)
+
+
+def iceberg_constant(spark: SparkSession, value: Any, kind: str, up: bool) -> Any | None:
+    """Return a value of a column as Iceberg's expressions take it.
 
     Args:
         spark: The session.
-        value: A value of the key item, neither NULL nor NaN.
-        transform: The transform of the key item.
-        source: The Java type of the column.
+        value: A value as :meth:`Transform.start` returns it, neither NULL nor NaN.
+        kind: Iceberg's type of the column.
         up: Whether to round up what py4j cannot pass on exactly, and zero: -0.0 and 0.0 are one value to Spark, and two
             to Iceberg.
 
     Returns:
         The value, or None if no constant of this type can be passed to Iceberg from Python.
     """
-    name = source.typeId().toString()
-    if name in ("BOOLEAN", "UUID", "TIMESTAMP_NANO"):
+    if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns"):
         return None
-    start = transform.start(value, of_date=name == "DATE")
-    if isinstance(start, float) and start == 0:
+    if isinstance(value, float) and value == 0:
         return 0.0 if up else -0.0
-    if name == "FLOAT" and isinstance(start, float) and math.isinf(start):
+    if kind == "float" and math.isinf(value):
         return None  # Iceberg takes it for a number that no float reaches
-    if isinstance(start, bytes):
-        return jvm(spark).java.nio.ByteBuffer.wrap(start)
-    return _micros(start, up) if name == "TIMESTAMP" else start
-
-
-def _micros(micros: int, up: bool) -> int:
-    """Avoid numbers that py4j would pass as an Integer, which Iceberg does not accept as a time."""
-    if -_INT_MAX <= micros < _INT_MAX:
-        return _INT_MAX if up else -_INT_MAX - 1
-    return micros
+    if isinstance(value, bytes):
+        return jvm(spark).java.nio.ByteBuffer.wrap(value)
+    if kind in ("timestamp", "timestamptz") and -_INT32_END <= value < _INT32_END:
+        # py4j would pass it as an Integer, which Iceberg does not accept as a time.
+        return _INT32_END if up else -_INT32_END - 1
+    return value

@@ -12,35 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import Any
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.curve import Curve
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, scan_partitions
-from dbt_recluster.iceberg.rewrite.key_columns import KeyedRows
-from dbt_recluster.iceberg.rewrite.ranges import (
-    BlockRange,
-    block_ranges,
-    bytes_read,
-    is_ascending,
-    rows_in_ranges,
-)
+from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, KeyedRows
+from dbt_recluster.iceberg.rewrite.ranges import BlockRange, block_ranges, bytes_read, is_ascending
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
-from dbt_recluster.iceberg.rewrite.shuffle import BlockStarts, send_to_blocks
-from dbt_recluster.iceberg.rewrite.split_points import SplitPoint, choose_split_points
 from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
 from dbt_recluster.iceberg.rewrite.writing import discard_files, write_files
 from dbt_recluster.iceberg.session.jobs import MergeProgress, RoundJobs, job_step
 
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
-
 # With this many sampled rows, a block ends within a few percent of where it should.
 _SAMPLED_PER_BLOCK = 4000
 _MOST_SAMPLED = 2_000_000
-# How far a block may be off, in standard deviations of its sampled rows.
-_DEVIATIONS = 3.5
 # Reading by ranges reads some row groups more than once; a shuffle writes and reads everything once more. With TPC-H's
 # lineitem the two took the same time when ranges read the files 2.9 times (benchmarks/merge.py).
 _MOST_READ_AGAIN = 1.9
@@ -64,59 +53,56 @@ class BlockLimits:
 
 @dataclass(frozen=True)
 class _GroupPlan:
-    """How to merge one group: by ``ranges``, or by a shuffle if there are none.
+    """How to merge one group.
 
     Attributes:
         number: Position among the groups of the round.
+        group: The group.
         starts: Where its new blocks begin.
-        ranges: Its new blocks.
+        ranges: Its new blocks if each is read by itself; None if the group is shuffled.
     """
 
     number: int
-    starts: BlockStarts
-    ranges: list[BlockRange] | None
+    group: FileGroup
+    starts: Sequence[BlockStart]
+    ranges: Sequence[BlockRange] | None
+
+    @property
+    def job(self) -> tuple[int, bool]:
+        """What the groups of one job have in common: their spec, and whether they are shuffled."""
+        return self.group.spec_id, self.ranges is None
 
 
+@dataclass(frozen=True)
 class Merger:
     """Merges file groups of one table.
 
-    Args:
-        table: The table.
-        key: The cluster key.
-        limits: Limits of a new block.
+    Attributes:
         progress: Callback for the progress of the merge, or None.
         target: The table as it will be when the new files are committed, whose properties they follow; None is the
             same.
-        curve: The curve that the key ends in.
+        curve: The curve that the key ends in, or None.
 
     Raises:
         ValueError: The key ends in a curve, and there is none, or the other way round.
     """
 
-    def __init__(
-        self,
-        table: IcebergTable,
-        key: ClusterKey,
-        limits: BlockLimits,
-        progress: MergeProgress | None = None,
-        target: IcebergTable | None = None,
-        curve: Curve | None = None,
-    ) -> None:
-        if len(curve.boundaries if curve else ()) != key.curve:
-            raise ValueError(f"merging by {key} takes boundaries of the {key.curve} columns of its curve")
-        self._table = table
-        self._curve = curve
-        self._target = target or table
-        self._key = key
-        self._limits = limits
-        self._progress = progress
+    table: IcebergTable
+    key: ClusterKey
+    limits: BlockLimits
+    progress: MergeProgress | None = None
+    target: IcebergTable | None = None
+    curve: Curve | None = None
+
+    def __post_init__(self) -> None:
+        """Check the curve."""
+        if len(self.curve.boundaries if self.curve else ()) != self.key.curve:
+            raise ValueError(
+                f"merging by {self.key} takes boundaries of the {self.key.curve} columns of its curve"
+            )
 
     def merge(self, snapshot_id: int, groups: Sequence[FileGroup]) -> list[RewrittenGroup]:
-        """Merge every group into new files that are sorted and, within the group, disjoint.
-
-        Args:
-            snapshot_id: The snapshot that the groups belong to.
-            groups: The groups; their delete files are applied.
+        """Merge groups of a snapshot, each into new files that are sorted and disjoint; delete files are applied.
 
         Returns:
             What was written, in the order of the groups.
@@ -125,136 +111,96 @@ class Merger:
             MergeFailedError: The new files do not hold the rows of the old ones.
             OrphanFilesError: Something failed, and some of the new files could not be deleted afterwards.
         """
-        groups = self._with_counted_rows(groups)
-        plans = self._plan(groups)
-        jobs = RoundJobs(self._table.spark, [group.bytes for group in groups], self._progress)
+        plans = self._plan(self._with_counted_rows(groups))
+        jobs = RoundJobs(self.table.spark, [group.bytes for group in groups], self.progress)
         written: list[Any] = []
         rewritten: dict[int, RewrittenGroup] = {}
         try:
-            for spec_id in sorted({group.spec_id for group in groups}):
-                own = [plan for plan in plans if groups[plan.number].spec_id == spec_id]
-                by_ranges = [plan for plan in own if plan.ranges is not None]
-                by_shuffle = [plan for plan in own if plan.ranges is None]
-                for selected, write in (
-                    (by_ranges, self._merge_by_ranges),
-                    (by_shuffle, self._merge_by_shuffle),
-                ):
-                    if not selected:
-                        continue
-                    files = write(selected, groups, spec_id, jobs)
-                    written += files
-                    merged = assign_files(self._table, files, [groups[plan.number] for plan in selected])
-                    rewritten |= {plan.number: group for plan, group in zip(selected, merged, strict=True)}
+            for _, members in groupby(sorted(plans, key=lambda plan: plan.job), key=lambda plan: plan.job):
+                of_job = list(members)
+                files = self._write(of_job, jobs)
+                written += files
+                merged = assign_files(self.table, files, [plan.group for plan in of_job])
+                rewritten |= {plan.number: group for plan, group in zip(of_job, merged, strict=True)}
             result = [rewritten[number] for number in range(len(groups))]
-            verify_rewrite(self._table, snapshot_id, result)
+            verify_rewrite(self.table, snapshot_id, result)
         except BaseException as e:
-            discard_files(self._table, written, e)
+            discard_files(self.table, [str(file.location()) for file in written], e)
             raise
         return result
 
     def _with_counted_rows(self, groups: Sequence[FileGroup]) -> list[FileGroup]:
         """Count the rows of the groups whose delete files do not record how many rows they delete."""
-        unknown = [number for number, group in enumerate(groups) if group.live_rows is None]
+        unknown = [group for group in groups if group.live_rows is None]
         if not unknown:
             return list(groups)
-        with job_step(self._table.spark, "count rows"):
-            counts = count_rows(self._table, [groups[number] for number in unknown])
-        counted = dict(zip(unknown, counts, strict=True))
-        return [replace(group, counted_rows=counted.get(number)) for number, group in enumerate(groups)]
+        with job_step(self.table.spark, "count rows"):
+            counts = iter(count_rows(self.table, unknown))
+        return [
+            replace(group, counted_rows=next(counts)) if group.live_rows is None else group
+            for group in groups
+        ]
 
     def _plan(self, groups: Sequence[FileGroup]) -> list[_GroupPlan]:
         """Decide where to split each group and how to read it."""
-        limits = [self._limits.rows_in(group) for group in groups]
+        limits = [self.limits.rows_in(group) for group in groups]
         large = [number for number, group in enumerate(groups) if (group.live_rows or 0) > limits[number]]
         samples: dict[int, GroupSample] = {}
         if large:
             least_stride = -(-sum(groups[number].rows for number in large) // _MOST_SAMPLED)
             strides = [max(1, limits[number] // _SAMPLED_PER_BLOCK, least_stride) for number in large]
-            with job_step(self._table.spark, "sample"):
+            with job_step(self.table.spark, "sample"):
                 sampled = [groups[number] for number in large]
-                taken = take_samples(self._table, sampled, self._key, strides, self._curve)
+                taken = take_samples(self.table, sampled, self.key, strides, self.curve)
             samples = dict(zip(large, taken, strict=True))
         plans = []
         for number, group in enumerate(groups):
             sample = samples.get(number)
-            points = _split_points(sample, limits[number]) if sample is not None else []
-            starts = BlockStarts(
-                [sample.start(point) for point in points] if sample is not None else [],
-                [point.share for point in points],
-            )
-            plans.append(_GroupPlan(number, starts, self._ranges(group, number, starts, sample)))
+            starts = sample.block_starts(limits[number]) if sample else []
+            plans.append(_GroupPlan(number, group, starts, self._ranges(group, starts, sample)))
         return plans
 
     def _ranges(
-        self, group: FileGroup, number: int, starts: BlockStarts, sample: GroupSample | None
+        self, group: FileGroup, starts: Sequence[BlockStart], sample: GroupSample | None
     ) -> list[BlockRange] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
-        if self._curve is not None and not is_ascending(self._curve):
+        if self.curve is not None and not is_ascending(self.curve):
             return None
-        if any(starts.shares) or (sample and not sample.has_bounds):
+        if any(start.share for start in starts) or (sample and not sample.has_bounds):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
-        if sample is not None:
-            files = zip(group.files, sample.is_sorted, strict=True)
-            unsorted = sum(file.bytes for file, is_sorted in files if not is_sorted)
-            # Unsorted files overlap with everything, which is clear before any range is built.
-            if unsorted * len(starts) > 2 * affordable:
-                return None
-        ranges = block_ranges(self._table, group, number, self._key, starts.keys, self._curve)
+        is_sorted = sample.is_sorted if sample else (True,) * len(group.files)
+        files = zip(group.files, is_sorted, strict=True)
+        unsorted = sum(file.bytes for file, sorted_inside in files if not sorted_inside)
+        # Unsorted files overlap with everything, which is clear before any range is built.
+        if unsorted * len(starts) > 2 * affordable:
+            return None
+        ranges = block_ranges(self.table, group, self.key, [start.key for start in starts], self.curve)
         opened = [len(block_range.partition.files) for block_range in ranges]
         if not opened or len(opened) * max(opened) > MAX_PIECES:
             return None
-        cost = (
-            bytes_read(group, ranges, sample) - group.bytes + (sum(opened) - len(group.files)) * _OPEN_BYTES
-        )
+        cost = bytes_read(group, ranges, is_sorted) - group.bytes
+        cost += (sum(opened) - len(group.files)) * _OPEN_BYTES
         return ranges if cost <= affordable else None
 
-    def _merge_by_ranges(
-        self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
-    ) -> list[Any]:
+    def _write(self, plans: Sequence[_GroupPlan], jobs: RoundJobs) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
-        ranges = [block_range for plan in plans for block_range in plan.ranges or []]
-        partitions = [block_range.partition for block_range in ranges]
-        with staged(self._table, partitions) as source:
-            rows = rows_in_ranges(
-                KeyedRows.of(self._table.spark, source.frame, self._key, self._curve), ranges
-            )
-            group_of = [partition.group for partition in partitions]
-            with jobs.write("merge by ranges", source.set_id, group_of, stages=1):
-                return write_files(
-                    self._target, rows.to_write(), source, spec_id, _partitions(groups, group_of)
-                )
-
-    def _merge_by_shuffle(
-        self, plans: Sequence[_GroupPlan], groups: Sequence[FileGroup], spec_id: int, jobs: RoundJobs
-    ) -> list[Any]:
-        """Write the blocks of groups in one job; return the new files, group after group."""
-        parallelism = self._table.spark.sparkContext.defaultParallelism
-        partitions = scan_partitions([groups[plan.number] for plan in plans], parallelism)
-        with staged(self._table, partitions) as source:
-            rows = KeyedRows.of(self._table.spark, source.frame, self._key, self._curve)
-            group_of = [partition.group for partition in partitions]
-            rows = send_to_blocks(rows, [plan.starts for plan in plans], group_of)
-            number_of_block = [plan.number for plan in plans for _ in range(len(plan.starts) + 1)]
-            with jobs.write("merge by a shuffle", source.set_id, number_of_block, stages=2):
-                return write_files(
-                    self._target, rows.to_write(), source, spec_id, _partitions(groups, number_of_block)
-                )
-
-
-def _partitions(groups: Sequence[FileGroup], number_of_block: Sequence[int]) -> list[Any]:
-    """Return the table's partition of each new block, given the number of its group."""
-    of_group = {number: groups[number].files[0].task.file().partition() for number in set(number_of_block)}
-    return [of_group[number] for number in number_of_block]
-
-
-def _split_points(sample: GroupSample, limit: int) -> list[SplitPoint]:
-    """Choose split points that leave room for the error of the sample."""
-    if sample.stride == 1:
-        return choose_split_points(sample.counts, sample.rows, limit, sample.cells)
-    # If rows are in random order, a split point is off by the square root of the rows sampled; in sorted files, by at
-    # most one stride for each.
-    off = _DEVIATIONS * (sample.stride / limit) ** 0.5
-    if all(sample.is_sorted):
-        off = min(off, 2 * len(sample.is_sorted) * sample.stride / limit)
-    return choose_split_points(sample.counts, sample.rows, limit * (1 - min(off, 0.3)), sample.cells)
+        spec_id, is_shuffled = plans[0].job
+        ranges = [block_range for plan in plans for block_range in plan.ranges or ()]
+        if is_shuffled:
+            parallelism = self.table.spark.sparkContext.defaultParallelism
+            partitions = scan_partitions([plan.group for plan in plans], parallelism)
+            of_block = [plan for plan in plans for _ in range(len(plan.starts) + 1)]
+        else:
+            partitions = [block_range.partition for block_range in ranges]
+            of_block = [plan for plan in plans for _ in plan.ranges or ()]
+        with staged(self.table, partitions) as source:
+            rows = KeyedRows.of(self.table.spark, source.frame, self.key, self.curve)
+            if is_shuffled:
+                rows = rows.in_blocks([plan.starts for plan in plans], [part.group for part in partitions])
+            else:
+                rows = rows.in_ranges(ranges)
+            step, stages = ("merge by a shuffle", 2) if is_shuffled else ("merge by ranges", 1)
+            with jobs.write(step, source.set_id, [plan.number for plan in of_block], stages):
+                written_to = [plan.group.partition for plan in of_block]
+                return write_files(self.target or self.table, rows.to_write(), source, spec_id, written_to)

@@ -9,32 +9,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.curve import Curve
 from dbt_recluster.hilbert import hilbert_boxes
-from dbt_recluster.iceberg.rewrite.curve_sql import item_boundary
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
-from dbt_recluster.iceberg.rewrite.key_columns import (
-    KeyedRows,
-    KeyValue,
-    deciding_columns,
-    key_array,
-    key_value,
-)
-from dbt_recluster.iceberg.rewrite.literals import is_nan, source_value
-from dbt_recluster.iceberg.rewrite.sample import GroupSample
+from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_constant
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions, split_lines
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.transforms import Transform
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 # A range of places on a curve is read as at most so many boxes: each costs every row group a comparison.
 _MOST_BOXES = 8
@@ -53,71 +42,48 @@ class BlockRange:
 def block_ranges(
     table: IcebergTable,
     group: FileGroup,
-    number: int,
     key: ClusterKey,
     starts: Sequence[KeyValue],
     curve: Curve | None = None,
 ) -> list[BlockRange]:
     """Return the new blocks of a group, which begin at its least key and at ``starts``, and the files each reads.
 
-    Args:
-        table: The table.
-        group: The group.
-        number: Its position among the groups of the job.
-        key: The cluster key.
-        starts: Keys, ascending.
-        curve: The curve that the key ends in.
+    A block has the files that may hold a row of it, by their bounds; one without any is left out.
     """
     if not starts:
-        return [BlockRange(ScanPartition(group.files, group.spec_id, group=number))]
+        return [BlockRange(ScanPartition(group.files, group.spec_id))]
     by_path = {file.path: file for file in group.files}
-    finder = _FileFinder(table, group)
-    boxes = _CurveBoxes(table, key, curve) if curve is not None and not key.leading else None
+    expressions = _RangeExpressions(table, key, curve)
+    functions, files = (
+        JavaFunctions(table.spark),
+        java_list(table.spark, [f.task.file() for f in group.files]),
+    )
+    location = functions.function(functions.method(CONTENT_FILE, "location", STRING))
+    evaluate = functions.method(_METRICS_EVALUATOR, "eval", "boolean", CONTENT_FILE)
     ranges = []
     for lower, upper in pairwise([None, *starts, None]):
-        wanted = boxes.expression(lower, upper) if boxes else _range_expression(table, key, lower, upper)
-        files = tuple(by_path[path] for path in finder.paths(wanted))
-        if files:
-            ranges.append(BlockRange(ScanPartition(files, group.spec_id, wanted, number), lower, upper))
+        wanted = expressions.between(lower, upper)
+        evaluator = table.iceberg.expressions.InclusiveMetricsEvaluator(table.java.schema(), wanted, True)
+        may_match = functions.predicate(evaluate.bindTo(evaluator))
+        paths = split_lines(functions.lines(files.stream().filter(may_match).map(location)))
+        if paths:
+            partition = ScanPartition(tuple(by_path[path] for path in paths), group.spec_id, wanted)
+            ranges.append(BlockRange(partition, lower, upper))
     return ranges
 
 
-def bytes_read(group: FileGroup, ranges: Sequence[BlockRange], sample: GroupSample | None) -> float:
+def bytes_read(group: FileGroup, ranges: Sequence[BlockRange], is_sorted: Sequence[bool]) -> float:
     """Estimate the bytes that reading these ranges takes.
 
     A range reads the row groups that it overlaps. So every cut within a sorted file makes two blocks read the same row
     group, and every block reads the whole of an unsorted file.
     """
     readers = Counter(id(file) for block_range in ranges for file in block_range.partition.files)
-    flags = sample.is_sorted if sample is not None else [True] * len(group.files)
     total = 0.0
-    for file, is_sorted in zip(group.files, flags, strict=True):
+    for file, sorted_inside in zip(group.files, is_sorted, strict=True):
         count = readers[id(file)]
-        total += file.bytes * (min(count, 1 + (count - 1) / file.row_groups) if is_sorted else count)
+        total += file.bytes * (min(count, 1 + (count - 1) / file.row_groups) if sorted_inside else count)
     return total
-
-
-def rows_in_ranges(rows: KeyedRows, ranges: Sequence[BlockRange]) -> KeyedRows:
-    """Keep the rows of Spark partition i whose key is in range i.
-
-    One condition serves all partitions: it looks up the bounds by the number of the partition.
-    """
-    if all(block_range.lower is None and block_range.upper is None for block_range in ranges):
-        return rows
-    lowers, uppers = [r.lower for r in ranges], [r.upper for r in ranges]
-    deciding = deciding_columns([*lowers, *uppers])
-    types = rows.types[:deciding]
-    # As a column of its own, it keeps Spark from moving the condition below the steps of a place, which it would copy
-    # into it, each twice.
-    partition = rows.added.name("partition")
-    lower, upper = (f"get({key_array(ends, types)}, {partition})" for ends in (lowers, uppers))
-    value = key_value(rows.names[:deciding])
-    # A NULL key precedes every other key, but comparisons with it are neither true nor false.
-    frame = rows.frame.selectExpr("*", f"spark_partition_id() as {partition}").where(
-        f"({lower} is null or coalesce({value} >= {lower}, false)) "
-        f"and ({upper} is null or coalesce({value} < {upper}, true))"
-    )
-    return rows.with_frame(frame.drop(partition))
 
 
 def is_ascending(curve: Curve) -> bool:
@@ -127,117 +93,99 @@ def is_ascending(curve: Curve) -> bool:
     return ascending.count(True) == len(curve.boundaries)
 
 
-class _FileFinder:
-    """Finds the files of a group that may hold a row matching an expression, by their bounds."""
+class _RangeExpressions:
+    """Ranges of keys as Iceberg expressions, which are true for every row of a range, and for some others.
 
-    def __init__(self, table: IcebergTable, group: FileGroup) -> None:
-        self._table = table
-        self._functions = JavaFunctions(table.spark)
-        self._files = java_list(table.spark, (file.task.file() for file in group.files))
-        self._location = self._functions.function(self._functions.method(CONTENT_FILE, "location", STRING))
-        self._evaluate = self._functions.method(_METRICS_EVALUATOR, "eval", "boolean", CONTENT_FILE)
+    A range along a curve becomes a few boxes. Of other keys only the first item counts.
+    """
 
-    def paths(self, expression: Any) -> list[str]:
-        """Return their paths."""
-        evaluators = self._table.iceberg.expressions
-        evaluator = evaluators.InclusiveMetricsEvaluator(self._table.java.schema(), expression, True)
-        may_match = self._functions.predicate(self._evaluate.bindTo(evaluator))
-        matching = self._files.stream().filter(may_match).map(self._location)
-        return split_lines(self._functions.lines(matching))
+    def __init__(self, table: IcebergTable, key: ClusterKey, curve: Curve | None) -> None:
+        self._spark = table.spark
+        self._java = table.iceberg.expressions.Expressions
+        self._kinds = dict(table.primitive_fields().keys())
+        self._key = key
+        self._curve = None if key.leading else curve
+        if self._curve is not None:
+            types = table.columns().types
+            self._starts = [
+                column_starts(field, types[field.column], boundaries)
+                for field, boundaries in zip(key.on_curve, self._curve.boundaries, strict=True)
+            ]
 
-
-def _range_expression(
-    table: IcebergTable, key: ClusterKey, lower: KeyValue | None, upper: KeyValue | None
-) -> Any:
-    """Return an Iceberg expression that is true for every row of a range. It considers only the first key item."""
-    expressions = table.iceberg.expressions.Expressions
-    result = expressions.alwaysTrue()
-    field = key.fields[0]
-    source = table.java.schema().findField(field.column).type()
-    if lower is not None and lower[0].is_valid:
-        # To Spark, NaN is above all numbers; to Iceberg, it is in no range.
-        to_the_end = upper is None or is_nan(upper[0])
-        with_nans = to_the_end and source.typeId().toString() in ("FLOAT", "DOUBLE")
-        result = _at_least(table, field, source, lower[0], with_nans)
-    if upper is not None:
-        # With a compound key, rows below the bound may share its first item.
-        below = _below(table, field, source, upper[0], or_equal=len(key.fields) > 1)
-        if lower is None or not lower[0].is_valid:
-            below = getattr(expressions, "or")(below, expressions.isNull(field.column))
-        result = getattr(expressions, "and")(result, below)
-    return result
-
-
-class _CurveBoxes:
-    """Ranges along a curve as Iceberg expressions: some boxes each, which hold every row of the range."""
-
-    def __init__(self, table: IcebergTable, key: ClusterKey, curve: Curve) -> None:
-        self._table = table
-        self._expressions = table.iceberg.expressions.Expressions
-        self._fields = key.on_curve
-        self._curve = curve
-        types = table.columns().types
-        self._types = [types[field.column] for field in key.on_curve]
-
-    def expression(self, lower: KeyValue | None, upper: KeyValue | None) -> Any:
+    def between(self, lower: KeyValue | None, upper: KeyValue | None) -> Any:
         """Return an expression that is true for every row from one key to below another."""
-        dimensions, bits = len(self._fields), self._curve.bits
+        if self._curve is None:
+            return self._of_first_item(lower, upper)
+        dimensions, bits = len(self._key.on_curve), self._curve.bits
         first = 0 if lower is None else lower[0].as_py()
         end = 1 << (dimensions * bits)
         if upper is not None:
             # Where a cell is cut by value, rows of the same place are below the bound.
             end = upper[0].as_py() + any(value.is_valid for value in upper[1:])
-        result = self._expressions.alwaysFalse()
+        result = self._java.alwaysFalse()
         if first >= end:
             return result
         for low, high in zip(*hilbert_boxes(first, end, dimensions, bits, _MOST_BOXES), strict=True):
-            box = self._expressions.alwaysTrue()
-            for position in range(dimensions):
-                parts = self._in_parts(position, int(low[position]), int(high[position]))
-                box = getattr(self._expressions, "and")(box, parts)
-            result = getattr(self._expressions, "or")(result, box)
+            box = self._java.alwaysTrue()
+            for field, starts, part, last in zip(self._key.on_curve, self._starts, low, high, strict=True):
+                least = _python(starts[int(part) - 1]) if part else None
+                beyond = _python(starts[int(last)]) if last < len(starts) else None
+                box = self._and(box, self._interval(field.column, least, beyond))
+            result = self._or(result, box)
         return result
 
-    def _in_parts(self, position: int, low: int, high: int) -> Any:
-        """Return an expression that is true for every row of the parts of a column from ``low`` to ``high``."""
-        field, boundaries = self._fields[position], self._curve.boundaries[position]
-        source = self._table.java.schema().findField(field.column).type()
-        result = self._expressions.alwaysTrue()
-        if low and (value := item_boundary(field, self._types[position], boundaries[low - 1])) is not None:
-            with_nans = high == len(boundaries) and source.typeId().toString() in ("FLOAT", "DOUBLE")
-            result = _at_least(self._table, field, source, value, with_nans)
-        if high == len(boundaries):
+    def _of_first_item(self, lower: KeyValue | None, upper: KeyValue | None) -> Any:
+        field, closed = self._key.fields[0], len(self._key.fields) > 1
+        is_date = self._kinds[field.column] == "date"
+
+        def start(value: pa.Scalar | None) -> Any:
+            return None if value is None else field.transform.start(value, of_date=is_date)
+
+        least = lower[0] if lower is not None and lower[0].is_valid else None
+        beyond = None if upper is None else upper[0]
+        if beyond is not None and not beyond.is_valid:
+            return self._java.isNull(field.column)  # which is below all values
+        # With a compound key, rows below the bound may share its first item.
+        if beyond is not None and closed and field.transform != Transform():
+            beyond, closed = field.transform.next(beyond), False
+        return self._interval(field.column, start(least), start(beyond), closed)
+
+    def _interval(self, column: str, lower: Any, upper: Any, closed: bool = False) -> Any:
+        """Return an expression for a column's values from one to below another, or to it; None is unbounded.
+
+        NULL is below all values. To Spark, NaN is above all numbers; to Iceberg, it is in no range.
+        """
+        kind, result = self._kinds[column], self._java.alwaysTrue()
+        to_the_end = upper is None or _is_nan(upper)
+        if _is_nan(lower):
+            result = self._java.isNaN(column)
+        elif lower is not None:
+            constant = iceberg_constant(self._spark, lower, kind, up=False)
+            if constant is not None:
+                result = self._java.greaterThanOrEqual(column, constant)
+                if to_the_end and kind in ("float", "double"):
+                    result = self._or(result, self._java.isNaN(column))
+        constant = None if to_the_end else iceberg_constant(self._spark, upper, kind, up=True)
+        if constant is None:
             return result
-        if (value := item_boundary(field, self._types[position], boundaries[high])) is not None:
-            below = _below(self._table, field, source, value, or_equal=False)
-            if not low:
-                below = getattr(self._expressions, "or")(below, self._expressions.isNull(field.column))
-            result = getattr(self._expressions, "and")(result, below)
-        return result
+        compare = self._java.lessThanOrEqual if closed else self._java.lessThan
+        below = compare(column, constant)
+        return self._and(result, self._or(below, self._java.isNull(column)) if lower is None else below)
+
+    def _and(self, left: Any, right: Any) -> Any:
+        return getattr(self._java, "and")(left, right)
+
+    def _or(self, left: Any, right: Any) -> Any:
+        return getattr(self._java, "or")(left, right)
 
 
-def _at_least(table: IcebergTable, field: KeyField, source: Any, value: pa.Scalar, with_nans: bool) -> Any:
-    expressions = table.iceberg.expressions.Expressions
-    if is_nan(value):
-        return expressions.isNaN(field.column)
-    constant = source_value(table.spark, value, field.transform, source, up=False)
-    if constant is None:
-        return expressions.alwaysTrue()
-    condition = expressions.greaterThanOrEqual(field.column, constant)
-    return getattr(expressions, "or")(condition, expressions.isNaN(field.column)) if with_nans else condition
+def _is_nan(value: Any) -> bool:
+    return bool(value != value)
 
 
-def _below(table: IcebergTable, field: KeyField, source: Any, value: pa.Scalar, or_equal: bool) -> Any:
-    expressions = table.iceberg.expressions.Expressions
-    if not value.is_valid:
-        return expressions.alwaysFalse()  # nothing is below NULL; the caller adds NULL itself
-    if is_nan(value):
-        return expressions.alwaysTrue()
-    is_column = field.transform == Transform()
-    bound = field.transform.next(value) if or_equal and not is_column else value
-    constant = None if bound is None else source_value(table.spark, bound, field.transform, source, up=True)
-    if constant is None:
-        return expressions.alwaysTrue()
-    if or_equal and is_column:
-        return expressions.lessThanOrEqual(field.column, constant)
-    return expressions.lessThan(field.column, constant)
+def _python(value: pa.Scalar) -> Any | None:
+    """Return a value as Java can have it, or None if it is text that is not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        return None

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 
 FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 # Rows of one value are split by where they are read, which is effectively random. The size of such a part then varies
 # by the square root of its rows, and four standard deviations keep it within the limit.

@@ -11,11 +11,11 @@ its weight.
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ReclusterError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _OPEN_WEIGHT = 1 << 40
 # Partitions times files of the largest partition: the number of pieces that Iceberg has to pack.
 MAX_PIECES = 2_000_000
+# Has a write create files for a staged set, and no snapshot.
+REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 
 @dataclass(frozen=True)
@@ -49,23 +51,20 @@ class StagedFiles:
     frame: DataFrame
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
-        """Write rows as new files of ``table``, which need not be committed, without a snapshot.
+        """Write rows as new files of ``table``, which need not be committed, without a snapshot; return the files.
 
-        Returns:
-            The Java data files.
+        They are Java data files, in the order of the partitions that wrote them.
         """
-        cache = _table_cache(table)
+        cache_class = java_class(table.spark, "org.apache.iceberg.spark.SparkTableCache")
+        # py4j takes the static `get` for the other one, which has an argument.
+        tables = cache_class.getMethod("get", None).invoke(None, None)
         # Iceberg takes the table of this name from here, as for rewrites of its own, and not from the catalog.
-        cache.add(self.set_id, table.java)
+        tables.add(self.set_id, table.java)
         try:
-            writer = rows.write.format("iceberg").option("rewritten-file-scan-task-set-id", self.set_id)
+            writer = rows.write.format("iceberg").option(REWRITE_OPTION, self.set_id)
             writer.options(**options).mode("append").save(self.set_id)
         finally:
-            cache.remove(self.set_id)
-        return self.written(table)
-
-    def written(self, table: IcebergTable) -> list[Any]:
-        """Return the Java data files of a rewrite that has ended, in the order of the partitions that wrote them."""
+            tables.remove(self.set_id)
         coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
         if not coordinator.fetchSetIds(table.java).contains(self.set_id):
             return []
@@ -96,21 +95,9 @@ def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator
         coordinator.clearRewrite(table.java, set_id)
 
 
-def _table_cache(table: IcebergTable) -> Any:
-    # py4j takes the static `get` for the other one, which has an argument.
-    return (
-        java_class(table.spark, "org.apache.iceberg.spark.SparkTableCache")
-        .getMethod("get", None)
-        .invoke(None, None)
-    )
-
-
 def _weighted_tasks(table: IcebergTable, partitions: Sequence[ScanPartition]) -> tuple[Any, int]:
     """Return the tasks of all partitions in one Java list, and the weight of a partition in opened files."""
-    weights = {1 + file.deletes for partition in partitions for file in partition.files}
-    unit = math.lcm(*weights) if math.lcm(*weights) <= 64 else 1
-    heaviest = max(sum(1 + file.deletes for file in partition.files) for partition in partitions)
-    weight = -(-heaviest // unit) * unit
+    weight = max(map(_weight, partitions))
     factory = _TaskFactory(table, weight)
     tasks = java_list(table.spark, (task for partition in partitions for task in factory.tasks(partition)))
     # The function that the scan itself will call.
@@ -123,85 +110,61 @@ def _weighted_tasks(table: IcebergTable, partitions: Sequence[ScanPartition]) ->
     return tasks, weight
 
 
-class _TaskFactory:
-    """Makes scan tasks of a given total weight for each partition.
+def _weight(partition: ScanPartition) -> int:
+    return sum(1 + file.deletes for file in partition.files)
 
-    Args:
-        table: The table.
-        weight: The weight of a partition.
-    """
+
+class _TaskFactory:
+    """Makes scan tasks of a given total weight for each partition; what several tasks share is made once."""
 
     def __init__(self, table: IcebergTable, weight: int) -> None:
-        self._table = table
+        iceberg, specs = table.iceberg, table.java.specs()
+        self._iceberg = iceberg
         self._weight = weight
-        self._schema = table.iceberg.SchemaParser.toJson(table.java.schema())
-        self._specs: dict[int, tuple[Any, str]] = {}
-        self._no_deletes = java_array(table.spark, table.iceberg.DeleteFile, [])
+        self._schema = table.schema_json
         longs = jvm(table.spark).java.util.stream.LongStream.range(0, weight).toArray()
-        self._offsets = table.iceberg.relocated.com.google.common.primitives.Longs.asList(longs)
-        self._copies: dict[int, Any] = {}
-        self._deletes: dict[int, Any] = {}
+        self._offsets = iceberg.relocated.com.google.common.primitives.Longs.asList(longs)
+        self._spec = cache(specs.get)
+        self._spec_json = cache(lambda spec_id: iceberg.PartitionSpecParser.toJson(self._spec(spec_id)))
+        self._copy = cache(self._new_copy)
+        expressions = iceberg.expressions
+        self._nothing = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysFalse())
+        self._no_deletes = java_array(table.spark, iceberg.DeleteFile, [])
+        self._deletes = cache(
+            lambda file: java_array(table.spark, iceberg.DeleteFile, java_items(file.task.deletes()))
+        )
 
     def tasks(self, partition: ScanPartition) -> list[Any]:
         """Return the tasks of a partition."""
-        expressions = self._table.iceberg.expressions
-        spec = self._spec(partition.spec_id)
+        expressions = self._iceberg.expressions
         wanted = expressions.Expressions.alwaysTrue() if partition.filter is None else partition.filter
-        residuals = expressions.ResidualEvaluator.of(spec[0], wanted, True)
-        pieces = [1] * len(partition.files)
-        missing = self._weight - sum(1 + file.deletes for file in partition.files)
-        for position, file in enumerate(partition.files):
-            more = min(missing // (1 + file.deletes), file.bytes - 1)
-            if more > 0 and (file.deletes == 0 or missing % (1 + file.deletes) == 0):
-                pieces[position] += more
-                missing -= more * (1 + file.deletes)
-        tasks = [
-            self._task(file, spec, residuals, count)
-            for file, count in zip(partition.files, pieces, strict=True)
-        ]
-        return tasks + self._fillers(partition.files[0], spec, missing)
-
-    def _fillers(self, file: BlockFile, spec: tuple[Any, str], missing: int) -> list[Any]:
-        """Return tasks that read nothing and weigh ``missing``."""
-        expressions = self._table.iceberg.expressions
-        residuals = expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysFalse())
-        without_deletes = replace(file, deletes=0)
-        tasks = []
-        while missing:
-            count = min(missing, file.bytes)
-            tasks.append(self._task(without_deletes, spec, residuals, count))
-            missing -= count
+        residuals = expressions.ResidualEvaluator.of(self._spec(partition.spec_id), wanted, True)
+        missing, tasks = self._weight - _weight(partition), []
+        for file in partition.files:
+            # With delete files, each piece weighs more than 1.
+            more = min(missing, file.bytes - 1) if not file.deletes else 0
+            deletes = self._deletes(file) if file.deletes else self._no_deletes
+            tasks.append(self._task(file, partition.spec_id, 1 + more, deletes, residuals))
+            missing -= more
+        while missing:  # tasks that open a file and read nothing have the rest of the weight
+            file = partition.files[0]
+            pieces = min(missing, file.bytes)
+            tasks.append(self._task(file, partition.spec_id, pieces, self._no_deletes, self._nothing))
+            missing -= pieces
         return tasks
 
-    def _task(self, file: BlockFile, spec: tuple[Any, str], residuals: Any, pieces: int) -> Any:
-        copy = self._copies.get(id(file.task)) if pieces == 1 else None
-        if copy is None:
-            copy = self._copy(file.task.file(), spec[0], pieces)
-            if pieces == 1:
-                self._copies[id(file.task)] = copy
-        deletes = self._delete_array(file) if file.deletes else self._no_deletes
-        return self._table.iceberg.BaseFileScanTask(copy, deletes, self._schema, spec[1], residuals)
+    def _task(self, file: BlockFile, spec_id: int, pieces: int, deletes: Any, residuals: Any) -> Any:
+        copy = self._copy(file, spec_id, pieces)
+        return self._iceberg.BaseFileScanTask(
+            copy, deletes, self._schema, self._spec_json(spec_id), residuals
+        )
 
-    def _copy(self, original: Any, spec: Any, pieces: int) -> Any:
+    def _new_copy(self, file: BlockFile, spec_id: int, pieces: int) -> Any:
         """Describe a file again, as one that can be split into ``pieces``."""
-        builder = self._table.iceberg.DataFiles.builder(spec).copy(original)
+        original = file.task.file()
+        builder = self._iceberg.DataFiles.builder(self._spec(spec_id)).copy(original)
         copy = builder.withSplitOffsets(self._offsets.subList(0, pieces)).build()
         # The builder drops them, and rows of v3 tables inherit theirs from the file.
         copy.setDataSequenceNumber(original.dataSequenceNumber())
         copy.setFileSequenceNumber(original.fileSequenceNumber())
         return copy
-
-    def _delete_array(self, file: BlockFile) -> Any:
-        array = self._deletes.get(id(file.task))
-        if array is None:
-            delete_file = self._table.iceberg.DeleteFile
-            array = java_array(self._table.spark, delete_file, java_items(file.task.deletes()))
-            self._deletes[id(file.task)] = array
-        return array
-
-    def _spec(self, spec_id: int) -> tuple[Any, str]:
-        """Return a partition spec and its JSON."""
-        if spec_id not in self._specs:
-            spec = self._table.java.specs().get(spec_id)
-            self._specs[spec_id] = spec, self._table.iceberg.PartitionSpecParser.toJson(spec)
-        return self._specs[spec_id]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dbt_recluster.exceptions import CommitFailedError, CommitMismatchError, MergeFailedError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.metadata.scan import ColumnCounts, column_counts, written_counts
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.table_names import join_parts, name_parts
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 
 
 def assign_files(
@@ -21,16 +19,8 @@ def assign_files(
     """Assign the new files of one job to the file groups that they replace.
 
     Spark returns files in the order of the partitions that wrote them, and partitions are in the order of the groups.
-    So the files of a group end where its rows do. File names show the same only under Iceberg's own location
-    providers.
-
-    Args:
-        table: The table.
-        files: The Java data files, in order.
-        groups: The groups that the job merged, in order.
-
-    Raises:
-        MergeFailedError: The rows do not add up.
+    So the files of a group end where its rows do, or it is a MergeFailedError. File names show the same only under
+    Iceberg's own location providers.
     """
     rewritten = []
     remaining = iter(files)
@@ -49,25 +39,16 @@ def assign_files(
 
 
 def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[RewrittenGroup]) -> None:
-    """Compare the new files' partitions and counts of values and NULLs with those of the files they replace.
+    """Raise a MergeFailedError if partitions or counts of values and NULLs are not those of the replaced files.
 
     Counts are compared for every column that all files of a group have counts of, old and new, in groups without
-    deletes.
-
-    Args:
-        table: The table.
-        snapshot_id: The snapshot that the old files belong to.
-        groups: What the round has written.
-
-    Raises:
-        MergeFailedError: They differ.
+    deletes. The old files belong to the snapshot.
     """
     for group in groups:
-        old_file = group.source.files[0].task.file()
         # Not by equals(): Java compares bytes by their identity, and a dropped field of v1 may have another type.
-        kind = table.java.specs().get(old_file.specId()).partitionType()
+        kind = table.java.specs().get(group.source.spec_id).partitionType()
         wrapper = table.iceberg.util.StructLikeWrapper.forType(kind)
-        partition = wrapper.copyFor(old_file.partition())
+        partition = wrapper.copyFor(group.source.partition)
         if not all(partition.equals(wrapper.copyFor(file.partition())) for file in group.files):
             raise _error(table, group.source, "wrote rows into another partition")
     comparable = [group for group in groups if group.files and not group.source.has_deletes]
@@ -79,22 +60,13 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
     new = written_counts(table, [file for group in comparable for file in group.files])
     for group in comparable:
         before = [old[file.path] for file in group.source.files]
-        after = [new[str(file.location())] for file in group.files]
+        after = [new[path] for path in group.paths]
         if difference := _difference(columns, before, after):
             raise _error(table, group.source, difference)
 
 
 def verify_counts(before: Snapshot, after: Snapshot, groups: Sequence[RewrittenGroup]) -> None:
-    """Compare what a snapshot that replaces blocks counts with what it should, before its commit.
-
-    Args:
-        before: The snapshot before it.
-        after: The snapshot.
-        groups: What it replaces.
-
-    Raises:
-        CommitFailedError: They differ.
-    """
+    """Raise a CommitFailedError if a snapshot that replaces blocks does not count what it should, before its commit."""
     if difference := _wrong_count(before, after, groups):
         raise CommitFailedError(
             f"the new snapshot would have {difference}. A file that the table lists more than once may be the reason"
@@ -130,22 +102,19 @@ def _wrong_count(before: Snapshot | None, after: Snapshot, groups: Sequence[Rewr
 
     The writer of the snapshot before it need not have counted.
     """
-    old = [file for group in groups for file in group.source.files]
-    removed = {"data-files": len(old), "records": sum(file.rows for file in old)}
-    added = {
-        "data-files": sum(len(group.files) for group in groups),
-        "records": sum(group.rows for group in groups),
-    }
     # Iceberg counts a path that one manifest lists twice as one file removed and as one duplicate.
     expected = {"added-delete-files": 0, "deleted-duplicate-files": 0}
-    for what in removed:
-        expected |= {f"added-{what}": added[what], f"deleted-{what}": removed[what]}
+    for what, removed, added in (
+        ("data-files", sum(len(g.source.files) for g in groups), sum(len(g.files) for g in groups)),
+        ("records", sum(g.source.rows for g in groups), sum(g.rows for g in groups)),
+    ):
+        expected |= {f"added-{what}": added, f"deleted-{what}": removed}
         total = None if before is None else before.count(f"total-{what}")
-        if total is not None and total + added[what] >= removed[what]:
-            expected[f"total-{what}"] = total + added[what] - removed[what]
+        if total is not None and total + added >= removed:
+            expected[f"total-{what}"] = total + added - removed
     for name, count in expected.items():
-        if (found := after.count(name) or 0) != count:
-            return f"{name} = {found}, which must be {count}"
+        if (actual := after.count(name) or 0) != count:
+            return f"{name} = {actual}, which must be {count}"
     return None
 
 
@@ -153,7 +122,7 @@ def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, differe
     name = name_parts(table.identifier)
     literal = join_parts(name).replace("\\", "\\\\").replace("'", "\\'")
     rollback = f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot('{literal}', {parent})"
-    found = (
+    mismatch = (
         f"{table.name} was reclustered, but another writer committed at the same moment, and snapshot {after.id} has "
         f"{difference}. A file that the table lists more than once may be the reason. No file was deleted: snapshot "
         f"{parent} has the rows as they were"
@@ -162,23 +131,22 @@ def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, differe
     with suppress(Exception):  # the catalog may be gone by now
         table.refresh()
         if not table.has_snapshot(parent):
-            return f"{found}, but it has expired since, and its files may be deleted."
+            return f"{mismatch}, but it has expired since, and its files may be deleted."
         ancestors = [snapshot.id for snapshot in table.snapshots()]
         later = ancestors[ancestors.index(after.id) + 1 :]
         if later:
             undone = f"it undoes {', '.join(map(str, later))} too, committed by others since: load that again"
-    return f"{found}. Until it expires, {rollback} restores it; {undone}."
+    return f"{mismatch}. Until it expires, {rollback} restores it; {undone}."
 
 
 def _difference(
     columns: Mapping[int, str], before: Sequence[ColumnCounts], after: Sequence[ColumnCounts]
 ) -> str | None:
     """Return the first difference of two groups of files in words, or None."""
-    for what in ("values", "nulls"):
+    for what, noun in (("values", "values"), ("nulls", "NULLs")):
         old, new = (_totals([getattr(file, what) for file in files]) for files in (before, after))
         for field_id in columns.keys() & old.keys() & new.keys():
             if old[field_id] != new[field_id]:
-                noun = "NULLs" if what == "nulls" else what
                 return f"read {old[field_id]} {noun} in column {columns[field_id]} and wrote {new[field_id]}"
     return None
 

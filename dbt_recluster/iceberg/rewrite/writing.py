@@ -1,17 +1,22 @@
-"""Write rows as data files of a table without a snapshot, and delete such files again."""
+"""Write rows as data files of a table without a snapshot, and delete such files again.
+
+Iceberg deletes what a task wrote that fails. What other tasks of the same job wrote before stays, and only Spark knew
+it: their names are made of the tasks' numbers and of the id that Spark gave to the query.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbt_recluster.exceptions import OrphanFilesError, orphan_note
-from dbt_recluster.iceberg.rewrite.staging import StagedFiles
-from dbt_recluster.iceberg.rewrite.task_files import TaskFiles
+from dbt_recluster.iceberg.rewrite.staging import REWRITE_OPTION, StagedFiles
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.jobs import cancel_tagged
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_fields, split_lines
+from dbt_recluster.iceberg.session.jvm import java_class, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,6 +28,12 @@ logger = logging.getLogger(__name__)
 # Blocks are split by rows. The writer's own limit is an estimate that starts new files too early (twice as many in one
 # trial), so it is put out of reach.
 _NO_LIMIT_BYTES = 1 << 50
+# Seconds to wait until the tasks of a cancelled job have ended.
+_LONGEST_WAIT = 30.0
+_TASK = "org.apache.spark.status.api.v1.TaskData"
+_ALL = 2**31 - 1
+
+T = TypeVar("T")
 
 
 def write_files(
@@ -32,8 +43,7 @@ def write_files(
 
     Args:
         table: The table.
-        rows: Rows with the table's columns, sorted within partitions; each partition belongs to one partition of the
-            table.
+        rows: Rows with the table's columns, sorted within partitions.
         source: The files that the rows come from; the tag of the Spark jobs is its id.
         spec_id: The partition spec to write under.
         partitions: For each partition of ``rows``, the Java partition of the table that its rows belong to.
@@ -55,7 +65,7 @@ def write_files(
             return source.rewrite(table, rows, options)
         except BaseException as e:
             with suppress(Exception):  # a second Ctrl-C leaves it running
-                cancel_tagged(table.spark, source.set_id)
+                table.spark.sparkContext.cancelJobsWithTag(source.set_id)
             _delete_unfinished(table, tasks, e)
             raise
 
@@ -71,16 +81,11 @@ def _delete_unfinished(table: IcebergTable, tasks: TaskFiles, error: BaseExcepti
             f"Reclustering {table.name} failed: {short_message(error)}. This round changed nothing. Files that Spark "
             "had begun may be left behind; remove_orphan_files removes them."
         ) from error
-    discard_paths(table, paths, error)
+    discard_files(table, paths, error)
 
 
-def delete_files(table: IcebergTable, files: Iterable[Any]) -> list[str]:
+def delete_files(table: IcebergTable, paths: Iterable[str]) -> list[str]:
     """Delete files that never became part of the table; return the paths of those that could not be deleted."""
-    return delete_paths(table, (str(file.location()) for file in files))
-
-
-def delete_paths(table: IcebergTable, paths: Iterable[str]) -> list[str]:
-    """Delete files; return the paths of those that could not be deleted."""
     io = table.java.io()
     orphans = []
     for path in paths:
@@ -91,7 +96,7 @@ def delete_paths(table: IcebergTable, paths: Iterable[str]) -> list[str]:
     return orphans
 
 
-def discard_files(table: IcebergTable, files: Sequence[Any], error: BaseException) -> None:
+def discard_files(table: IcebergTable, paths: Sequence[str], error: BaseException) -> None:
     """Delete the files that were written before ``error``, which the caller raises again.
 
     After a Ctrl-C, which stays one, those that could not be deleted are named in the log.
@@ -99,13 +104,8 @@ def discard_files(table: IcebergTable, files: Sequence[Any], error: BaseExceptio
     Raises:
         OrphanFilesError: Some could not be deleted. ``error`` is the cause, and its message is part of this one.
     """
-    discard_paths(table, [str(file.location()) for file in files], error)
-
-
-def discard_paths(table: IcebergTable, paths: Sequence[str], error: BaseException) -> None:
-    """Do what :func:`discard_files` does, given paths."""
     try:
-        orphans = delete_paths(table, paths)
+        orphans = delete_files(table, paths)
     except Exception:
         return  # if Spark itself is gone, ``error`` says why
     if not orphans:
@@ -120,3 +120,112 @@ def discard_paths(table: IcebergTable, paths: Sequence[str], error: BaseExceptio
         f"{orphan_note(table.name, orphans)}.",
         orphans=orphans,
     ) from error
+
+
+class TaskFiles:
+    """Where the tasks of one write put their files; arguments as of :func:`write_files`."""
+
+    def __init__(self, table: IcebergTable, set_id: str, spec_id: int, partitions: Sequence[Any]) -> None:
+        self._table = table
+        self._set_id = set_id
+        self._spec = table.java.specs().get(spec_id)
+        self._partitions = partitions
+        self._functions = JavaFunctions(table.spark)
+        self._ended = jvm(table.spark).java.util.concurrent.ConcurrentLinkedQueue()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Have Spark report the queries that end in this block, failed or not."""
+        manager = self._table.spark._jsparkSession.listenerManager()
+        listener = self._functions.recorder("org.apache.spark.sql.util.QueryExecutionListener", self._ended)
+        manager.register(listener)
+        try:
+            yield
+        finally:
+            with suppress(Exception):  # Spark may be gone
+                manager.unregister(listener)
+
+    def paths(self) -> list[str]:
+        """Return the files that the tasks may have written, once all tasks have ended; call it in that block.
+
+        Raises:
+            TimeoutError: Tasks go on, or Spark does not report the query.
+        """
+        tasks = self._tasks()
+        if not tasks:
+            return []
+        query_id, locations = self._query_id(), self._table.java.locationProvider()
+        format_name = self._table.properties.get("write.format.default", "parquet")
+        file_format = self._table.iceberg.FileFormat.fromString(format_name)
+        paths = []
+        for index, task_id in tasks:
+            # As Iceberg's OutputFileFactory names them.
+            name = file_format.addExtension(f"{index:05d}-{task_id}-{query_id}-0-00001")
+            if self._spec.isUnpartitioned():
+                paths.append(str(locations.newDataLocation(name)))
+            else:
+                paths.append(str(locations.newDataLocation(self._spec, self._partitions[index], name)))
+        return paths
+
+    def _tasks(self) -> list[tuple[int, int]]:
+        """Return the index and the id of each task of the stage that writes, once all have ended."""
+        java_context: Any = self._table.spark.sparkContext._jsc
+        context = java_context.sc()
+        tracker, store = context.statusTracker(), context.statusStore()
+        with suppress(Exception):  # it is busy with what others do
+            context.listenerBus().waitUntilEmpty()
+        jobs = list(tracker.getJobIdsForTag(self._set_id))
+        if not jobs:
+            return []
+        # The last stage of the last job; the others only shuffle.
+        stage = max(tracker.getJobInfo(max(jobs)).get().stageIds())
+
+        def has_ended() -> bool:
+            # Tasks may go on for a while after their job was cancelled.
+            info = tracker.getStageInfo(stage)
+            runs = str(tracker.getJobInfo(max(jobs)).get().status()) == "RUNNING"
+            return not runs and not (info.isDefined() and info.get().numActiveTasks())
+
+        self._wait(has_ended)
+        if not tracker.getStageInfo(stage).isDefined():
+            return []
+        numbers = [
+            self._functions.method(_TASK, *getter) for getter in (("index", "int"), ("taskId", "long"))
+        ]
+        text = self._functions.function(self._functions.fields(_TASK, numbers))
+        as_java = jvm(self._table.spark).scala.collection.JavaConverters.seqAsJavaList
+        tasks = []
+        for attempt in range(store.lastStageAttempt(stage).attemptId() + 1):
+            listed = as_java(store.taskList(stage, attempt, _ALL)).stream().map(text)
+            lines = map(split_fields, split_lines(self._functions.lines(listed)))
+            tasks += [(int(index), int(task_id)) for index, task_id in lines]
+        return [(index, task_id) for index, task_id in tasks if index < len(self._partitions)]
+
+    def _query_id(self) -> str:
+        """Return the id that Spark gave to the query that writes."""
+        write = self._wait(self._write)
+        write_class = java_class(self._table.spark, "org.apache.iceberg.spark.source.SparkWrite")
+        field = write_class.getDeclaredField("queryId")
+        field.setAccessible(True)
+        return str(field.get(write))
+
+    def _write(self) -> Any:
+        """Return Iceberg's part of the query that writes, or None if Spark has not reported it yet."""
+        while (event := self._ended.poll()) is not None:
+            if len(event) < 3:  # not one of the listener's own methods
+                continue
+            plan = event[1].optimizedPlan()
+            if plan.getClass().getSimpleName() == "AppendData" and plan.write().isDefined():
+                rewrite = plan.writeOptions().get(REWRITE_OPTION)
+                if rewrite.isDefined() and rewrite.get() == self._set_id:
+                    return plan.write().get()
+        return None
+
+    def _wait(self, look: Callable[[], T]) -> T:
+        """Call ``look`` until its result is true, and return that."""
+        deadline = time.monotonic() + _LONGEST_WAIT
+        while not (result := look()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(self._set_id)
+            time.sleep(0.1)
+        return result

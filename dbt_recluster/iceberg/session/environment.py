@@ -26,16 +26,7 @@ _CATALOGS = (SESSION_CATALOG, ICEBERG_CATALOG)
 
 
 def check_environment(spark: SparkSession, catalog: str | None = None) -> None:
-    """Check that Iceberg's classes and SQL extensions are loaded and that an Iceberg catalog answers.
-
-    Args:
-        spark: The session.
-        catalog: The catalog of the tables; None means the session's default one.
-
-    Raises:
-        SparkEnvironmentError: With everything that is missing, and the settings that provide it; or the version of
-            Spark is not supported.
-    """
+    """Check a session as :func:`check_session` does, and that a catalog answers; None is the session's default one."""
     check_version(spark)
     _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark, catalog))
 
@@ -52,11 +43,7 @@ def check_session(spark: SparkSession) -> None:
 
 
 def check_has_jvm(spark: SparkSession) -> None:
-    """Refuse what is no session, or one of Spark Connect.
-
-    Raises:
-        SparkEnvironmentError: It is.
-    """
+    """Raise a SparkEnvironmentError for what is no session, or one of Spark Connect."""
     if not hasattr(spark, "_jsparkSession"):
         raise SparkEnvironmentError(
             f"spark must be a SparkSession of this process, and none of Spark Connect, not {spark!r:.60}"
@@ -68,9 +55,6 @@ def check_version(spark: SparkSession) -> None:
 
     Iceberg 1.11 for Spark 4.1 ignores the read option that names the files (apache/iceberg#15301), so a merge would
     read the whole table.
-
-    Raises:
-        SparkEnvironmentError: It is newer than Spark 4.0, or older than 3.5, or no session with a JVM.
     """
     check_has_jvm(spark)
     version = str(spark.version)
@@ -81,31 +65,24 @@ def check_version(spark: SparkSession) -> None:
 
 
 def wrong_runtime(jar: str, spark_version: str) -> str | None:
-    """Return what is wrong if a jar is Iceberg's runtime for another Spark, as its name tells, or None.
-
-    Args:
-        jar: The jar that Iceberg's classes come from.
-        spark_version: The version of the session's Spark.
-    """
-    match = _RUNTIME.search(jar.rpartition("/")[2])
+    """Return what is wrong if the jar of Iceberg's classes is for another Spark, as its name tells, or None."""
+    name = jar.rpartition("/")[2]
+    match = _RUNTIME.search(name)
     wanted = ".".join(map(str, _major_minor(spark_version)))
     if match is None or match.group(1) == wanted:
         return None
     return (
         f"This Iceberg runtime is for Spark {match.group(1)}, and the session's Spark is {spark_version}. Put "
-        f"iceberg-spark-runtime-{wanted} in the place of {jar.rpartition('/')[2]}"
+        f"iceberg-spark-runtime-{wanted} in the place of {name}"
     )
 
 
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
-    """Refuse to start a session where pyspark would connect to a Spark elsewhere instead.
+    """Raise a SparkEnvironmentError where pyspark would connect to a Spark elsewhere instead of starting one.
 
     Args:
         otherwise: What the user can do instead of turning Spark Connect off.
         settings: The environment, and Spark settings.
-
-    Raises:
-        SparkEnvironmentError: Spark Connect is on.
     """
     name = next((name for name in _SPARK_CONNECT if name in settings), None)
     if name is None:

@@ -59,11 +59,7 @@ class Interruptible:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Handle signals as before.
-
-        Raises:
-            Interrupted: A signal came, whatever became of the block.
-        """
+        """Handle signals as before; raise Interrupted if one came, whatever became of the block."""
         global _current
         if _current is not self:
             return
@@ -83,13 +79,9 @@ class Interruptible:
 
 
 def stop_if_interrupted(error: BaseException | None = None) -> None:
-    """End the work of this thread if a signal asked for it: call it between steps, and where one has failed.
+    """Raise Interrupted if a signal came: call it between steps, and with the error where one has failed.
 
-    Args:
-        error: What the step failed with; it may name files that are left behind.
-
-    Raises:
-        Interrupted: A signal came.
+    The error may name files that are left behind.
     """
     block = current_interruptible()
     if block is not None and block.requested:

@@ -41,15 +41,11 @@ def is_caused_by(error: BaseException, *class_names: str) -> bool:
 
 def is_instance(error: BaseException, interface: str) -> bool:
     """Whether the Java exception behind ``error`` itself has this class or interface; its causes do not count."""
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
     outermost = next(causes(error), None)
-    if outermost is None:
-        return False
-    kind = outermost.getClass()
-    while kind is not None:
-        if interface in (kind.getName(), *(implemented.getName() for implemented in kind.getInterfaces())):
-            return True
-        kind = kind.getSuperclass()
-    return False
+    return outermost is not None and bool(is_instance_of(SparkContext._gateway, outermost, interface))
 
 
 def is_fault(error: BaseException) -> bool:
@@ -66,8 +62,7 @@ def short_message(error: BaseException) -> str:
     """
     if isinstance(error, ReclusterError):
         return str(error)
-    text = readable_message(error).strip()
-    text = re.split(r"\n|; line \d+", text, maxsplit=1)[0].strip()
+    text = re.split(r"\n|; line \d+", readable_message(error).strip(), maxsplit=1)[0].strip()
     if is_fault(error):
         return f"this is a fault of dbt-recluster, please report it: {type(error).__name__}: {text}"
     return text
@@ -97,10 +92,7 @@ def _hide_secrets_of_session() -> None:
 
 
 def _java_message(error: BaseException) -> str:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors.exceptions.captured import CapturedException
-
-    if not isinstance(error, Py4JJavaError) and (not isinstance(error, CapturedException) or error.desc):
+    if getattr(error, "desc", None):  # pyspark's own exception
         return str(error)
     messages = [(cause.getClass().getSimpleName(), cause.getMessage()) for cause in causes(error)]
     for name, message in reversed(messages):

@@ -11,7 +11,7 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +20,17 @@ from dbt_recluster.iceberg.session.jvm import is_stopped
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
-PROGRESS_INTERVAL = 0.5
-
-# Seconds between two cancellations of a group's jobs.
-_CANCEL_INTERVAL = 0.1
-
 # Receives the merged share of a round's bytes, 0 to 1, and the number of its block sets that are merged.
 MergeProgress = Callable[[float, int], None]
+
+# Seconds between two looks at a running job. The first look comes after one interval, so short jobs report nothing.
+PROGRESS_INTERVAL = 0.5
+# Seconds between two cancellations of a group's jobs.
+_CANCEL_INTERVAL = 0.1
 
 _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
 _INTERRUPT = "spark.job.interruptOnCancel"
-
 
 # The job groups of the main thread, of which the last one is that of the next job.
 _of_main_thread: list[tuple[SparkSession, str]] = []
@@ -90,8 +88,7 @@ def cancel_main_thread() -> None:
 class Cancellation:
     """Cancels the jobs of a piece of work, several of which may follow one another.
 
-    Args:
-        cancel: Cancels those that run; called from a thread of its own.
+    ``cancel`` cancels those that run, and is called from a thread of its own.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -117,43 +114,15 @@ class Cancellation:
 
 
 class CancellableJobs(Cancellation):
-    """The Spark jobs of a group.
-
-    Args:
-        spark: The session they run in.
-        group: Their job group (:func:`job_group`).
-    """
+    """The Spark jobs of a session that belong to a group (:func:`job_group`)."""
 
     def __init__(self, spark: SparkSession, group: str) -> None:
         super().__init__(lambda: cancel_jobs(spark, group))
         self.group = group
 
 
-@contextmanager
-def job_tag(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Tag this thread's jobs, in addition to their group, for :func:`cancel_tagged`."""
-    context = spark.sparkContext
-    context.addJobTag(tag)
-    try:
-        yield
-    finally:
-        context.removeJobTag(tag)
-
-
-def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the running jobs with this tag; does nothing if Spark has stopped."""
-    if not is_stopped(spark):
-        spark.sparkContext.cancelJobsWithTag(tag)
-
-
 class RoundJobs:
-    """The jobs that write the blocks of one round, one after the other.
-
-    Args:
-        spark: The session they run in.
-        sizes: Bytes of each block set of the round.
-        progress: Callback for the progress of the round, or None.
-    """
+    """The jobs that write the blocks of one round, one after the other; ``sizes`` are the bytes of its block sets."""
 
     def __init__(self, spark: SparkSession, sizes: Sequence[int], progress: MergeProgress | None) -> None:
         self._spark = spark
@@ -184,12 +153,14 @@ class RoundJobs:
                 self._progress((self._bytes_before + share * own) / total, merged_sets)
 
         name = f"{step} of {'sets' if len(sets) > 1 else 'set'} {_numbers(sets)}"
-        with job_step(self._spark, name), job_tag(self._spark, tag):
-            if self._progress is None:
-                yield
-            else:
-                with _watched(self._spark, tag, stages, report):
+        watch = nullcontext() if self._progress is None else _watched(self._spark, tag, stages, report)
+        with job_step(self._spark, name):
+            self._spark.sparkContext.addJobTag(tag)
+            try:
+                with watch:
                     yield
+            finally:
+                self._spark.sparkContext.removeJobTag(tag)
         self._bytes_before += own
         self._sets_before += len(sets)
 
@@ -203,9 +174,23 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
     from pyspark import InheritableThread  # closes its connection to the JVM when it ends
 
     ended = threading.Event()
+
+    def watch() -> None:
+        last = 0.0
+        while not ended.wait(PROGRESS_INTERVAL):
+            try:
+                if is_stopped(spark):
+                    return
+                share = min(1.0, _stages_done(spark, tag) / stages)
+                if share > last and not ended.is_set():
+                    last = share
+                    report(share)
+            except Exception:
+                return  # the merge itself will report what is wrong
+
     # dbt's loggers find the current node in context variables.
     context = contextvars.copy_context()
-    thread = InheritableThread(lambda: context.run(_watch, spark, tag, stages, report, ended))
+    thread = InheritableThread(lambda: context.run(watch))
     thread.daemon = True  # so that Python can exit if the JVM never answers
     thread.name = f"recluster-progress-{tag}"
     thread.start()
@@ -216,22 +201,6 @@ def _watched(spark: SparkSession, tag: str, stages: int, report: Callable[[float
         thread.join()
     with suppress(Exception):
         report(1.0)
-
-
-def _watch(
-    spark: SparkSession, tag: str, stages: int, report: Callable[[float], None], ended: threading.Event
-) -> None:
-    last = 0.0
-    while not ended.wait(PROGRESS_INTERVAL):
-        try:
-            if is_stopped(spark):
-                return
-            share = min(1.0, _stages_done(spark, tag) / stages)
-            if share > last and not ended.is_set():
-                last = share
-                report(share)
-        except Exception:
-            return  # the merge itself will report what is wrong
 
 
 def _stages_done(spark: SparkSession, tag: str) -> float:

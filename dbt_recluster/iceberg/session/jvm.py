@@ -21,9 +21,6 @@ class JavaNames:
 
     py4j asks at every mention, and for every part of ``org.apache.iceberg.expressions.Expressions``: those were half of
     the calls of a small recluster.
-
-    Args:
-        java: What py4j has for it.
     """
 
     def __init__(self, java: Any) -> None:
@@ -127,11 +124,6 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def observed(frame: DataFrame, name: str) -> Any:
-    """Return what a DataFrame that has been collected observed under ``name``: a metric of one value, or None."""
-    return frame._jdf.queryExecution().observedMetrics().apply(name).get(0)
-
-
 def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
     """Return a Java map of strings, fetched in one call.
 
@@ -182,7 +174,7 @@ def is_stopped(spark: SparkSession) -> bool:
 
 def process_id(spark: SparkSession) -> int | None:
     """Return the process id of the JVM that pyspark started, or None if something else started it."""
-    process: subprocess.Popen[bytes] | None = getattr(_gateway(spark), "proc", None)
+    process = _process(spark)
     return process.pid if process else None
 
 
@@ -190,8 +182,7 @@ def stop(spark: SparkSession, seconds: float = 15) -> None:
     """Stop Spark and wait until its JVM has exited and released every file and lock."""
     from pyspark import SparkContext
 
-    gateway = _gateway(spark)
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    gateway, process = _gateway(spark), _process(spark)
     spark.stop()
     gateway.shutdown()
     if process is not None:
@@ -208,3 +199,7 @@ def stop(spark: SparkSession, seconds: float = 15) -> None:
 
 def _gateway(spark: SparkSession) -> Any:
     return spark.sparkContext._gateway
+
+
+def _process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
+    return getattr(_gateway(spark), "proc", None)

