@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.planner import Plan, Policy
-from dbt_recluster.planner.simulation import simulate
+from dbt_recluster.planner.planning import simulate
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, places_within
-from dbt_recluster.planner.block_sets import BlockSets, cut_by_bytes, no_sets
+from dbt_recluster.planner.arrays import BoolArray, IntArray, places_within
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.candidates import Candidates, cells_of
+from dbt_recluster.planner.candidates import BlockSets, Candidates, cells_of, cut_by_bytes, no_sets
 from dbt_recluster.planner.policy import Policy
 
 # The figures of these constants come from trials on sizes alone; docs/design/planner.md has those of whole tables.
@@ -95,9 +94,7 @@ def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tupl
     return np.append(0, np.flatnonzero(~linked) + 1), anchor
 
 
-def _reach_before(
-    cell: Int32Array, first: IntArray | Int32Array, last: IntArray | Int32Array
-) -> IntArray | Int32Array:
+def _reach_before(cell: IntArray, first: IntArray, last: IntArray) -> IntArray:
     """Greatest last cell of the blocks that begin before each cell, -1 if none does; ``first`` ascends."""
     reach = np.concatenate([np.array([-1], last.dtype), np.maximum.accumulate(last)])
     return reach[np.searchsorted(first, cell)]

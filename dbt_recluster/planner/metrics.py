@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, range_max
+from dbt_recluster.planner.arrays import BoolArray, IntArray, range_max
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
@@ -227,7 +227,7 @@ def _clustering_ratio(counts: IntArray) -> float:
     return rounded(max(0.0, 100 * (1 - float(counts[depths] @ np.log10(depths)) / blocks)))
 
 
-def _relative_clustering_ratio(depths: Int32Array, constant: BoolArray) -> float:
+def _relative_clustering_ratio(depths: IntArray, constant: BoolArray) -> float:
     """Equation 1 of US patent 10,817,540. Constant blocks count as well clustered, apart from the sum of logs."""
     overlapping = depths[~constant & (depths > 1)]
     divisor = np.count_nonzero(constant) + (

@@ -21,7 +21,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import Policy, clustering_information
-from dbt_recluster.planner.simulation import simulate_final
+from dbt_recluster.planner.planning import simulate_final
 
 
 @dataclass(frozen=True)

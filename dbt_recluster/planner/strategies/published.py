@@ -12,8 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Sweep
-from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.candidates import (
+    BlockSets,
+    Candidates,
+    WorstDepth,
+    average_depths,
+    form_sets,
+    no_sets,
+)
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
 # (databend#19151).
@@ -56,8 +62,6 @@ def width(
 
     Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
-    if len(candidates) == 0:
-        return no_sets(), WorstDepth()
     sweep = candidates.sweep()
     average = average_depths(sweep.depths(), candidates.partition, len(threshold))
     waiting = average > threshold
@@ -78,17 +82,11 @@ def width(
 
 @dataclass(frozen=True, eq=False)
 class _LevelDepths:
-    """Depths at the bounds of the candidates of one level.
+    """Depths at the bounds of the candidates of one level."""
 
-    Attributes:
-        depth: Depth of each point, int64 (points,).
-        partition: Partition of each point, int64 (points,).
-        greatest: Greatest depth in each partition, int64 (partitions,).
-    """
-
-    depth: IntArray
-    partition: IntArray
-    greatest: IntArray
+    depth: IntArray  # depth of each point, int64 (points,)
+    partition: IntArray  # partition of each point, int64 (points,)
+    greatest: IntArray  # greatest depth in each partition, int64 (partitions,)
 
     @property
     def is_greatest(self) -> BoolArray:
