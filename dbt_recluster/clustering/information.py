@@ -12,7 +12,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.planner import curve_information
-from dbt_recluster.planner.curve_reads import curve_groups
+from dbt_recluster.planner.curve_information import curve_groups
 
 
 def table_information(

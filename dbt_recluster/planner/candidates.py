@@ -123,7 +123,7 @@ class Candidates:
         return bool((ends + np.bincount(self.upper[wide], minlength=len(ends)) > 1).any())
 
 
-def cells_of(blocks: Blocks, position: IntArray) -> tuple[IntArray, IntArray]:
+def cells_of(blocks: Blocks, position: IntArray | slice) -> tuple[IntArray, IntArray]:
     """First and last cells of the blocks at these positions, (m,): int64 (m,) each."""
     lower, upper = blocks.extents.lower[position], blocks.extents.upper[position]
     wide = lower < upper

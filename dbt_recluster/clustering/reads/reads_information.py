@@ -12,7 +12,7 @@ from dbt_recluster.clustering.reads.recorded import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.planner import ReadCosts, read_costs
-from dbt_recluster.planner.curve_reads import Bounds, curve_groups, curve_read_costs
+from dbt_recluster.planner.curve_information import Bounds, curve_groups, curve_read_costs
 
 
 @dataclass(frozen=True)

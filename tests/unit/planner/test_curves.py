@@ -19,8 +19,8 @@ from dbt_recluster.planner.curves import (
     extents_along_curve,
     loads_as_runs,
     renewed,
+    unevenness,
 )
-from dbt_recluster.planner.evenness import unevenness
 
 BITS = 3
 
