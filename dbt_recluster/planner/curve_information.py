@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_index
+from dbt_recluster.curve import Curve, hilbert_index
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, numbers_within
 from dbt_recluster.planner.curves import Boxes, SpreadRows
 from dbt_recluster.planner.metrics import rounded
@@ -251,7 +250,8 @@ def curve_read_costs(
     least = np.minimum(np.array([count for _, count in costs], np.float64), opened)
     size = np.array([bytes[blocks].sum() for blocks, _ in costs], np.int64)
     mean_size = size / np.maximum(opened, 1)
-    return ReadCosts(opened, opened - least, size, (opened - least) * mean_size, least * mean_size)
+    wasted = (opened - least).astype(np.float64)
+    return ReadCosts(opened, wasted, size, wasted * mean_size, least * mean_size)
 
 
 def curve_groups(

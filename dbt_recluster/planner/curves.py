@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_index, hilbert_range
+from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 
 # Boundaries are drawn anew where a column is this many times less even on them than on fresh ones. There, points of a

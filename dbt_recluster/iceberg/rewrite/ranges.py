@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_boxes
+from dbt_recluster.curve import Curve, hilbert_boxes
 from dbt_recluster.iceberg.rewrite.curve_sql import item_boundary
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.key_columns import (

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_index, hilbert_range
+from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
 from dbt_recluster.planner.curves import (
     Boxes,
     curve_of_bounds,
