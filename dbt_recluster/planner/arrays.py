@@ -82,6 +82,13 @@ def places_within(start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
     return numbers_within(size) + np.repeat(start, size), np.repeat(np.arange(len(start)), size)
 
 
+def ranges_where(where: BoolArray, group: IntArray) -> tuple[IntArray, IntArray]:
+    """First and last place of each range of neighbouring true places of one group, both (n,): int64 (ranges,) each."""
+    together = where[1:] & where[:-1] & (group[1:] == group[:-1])
+    begins, ends = where & ~np.append(False, together), where & ~np.append(together, False)
+    return np.flatnonzero(begins), np.flatnonzero(ends)
+
+
 def range_max(values: IntArray, first: IntArray, last: IntArray) -> IntArray:
     """Greatest of ``values[first[i]:last[i] + 1]`` for each i, of the type of the values.
 

@@ -18,7 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Segments, numbers_within, range_max
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Segments,
+    numbers_within,
+    range_max,
+    ranges_where,
+)
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import BlockSets
 
@@ -121,12 +129,9 @@ class Gain:
 
     def _overlaps(self) -> tuple[IntArray, IntArray, IntArray]:
         """Ranges of cells where members of a set overlap: first cells, cells behind, and sets, int64 (k,) each."""
-        some = self.surplus > 0
-        new = np.diff(self.segments.group, prepend=-1) != 0
-        first = np.flatnonzero(some & (new | ~np.append(False, some[:-1])))
-        last = np.flatnonzero(some & ~np.append(some[1:] & ~new[1:], False))
-        end = self.segments.begins[last] + self.segments.length[last]
-        return self.segments.begins[first], end, self.segments.group[first]
+        segments = self.segments
+        first, last = ranges_where(self.surplus > 0, segments.group)
+        return segments.begins[first], segments.begins[last] + segments.length[last], segments.group[first]
 
 
 def _cells(places: FloatArray) -> IntArray:

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    dense_ranks,
-    narrow,
-    numbers_within,
-)
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, dense_ranks, narrow, numbers_within
 from dbt_recluster.planner.candidates import BlockSets, Candidates
 from dbt_recluster.planner.strategies.axis import Coverage, Intervals, Prices, price_steps, total_over
 
