@@ -106,10 +106,7 @@ class Candidates:
             (self.first, self.last),
             (self.last + 1, 2 * self.upper),
         ):
-            some = first <= last
-            change = np.bincount(first[some], minlength=cells + 1).astype(np.int32)
-            change -= np.bincount(last[some] + 1, minlength=cells + 1)
-            kind = np.cumsum(change[:cells], out=change[:cells])
+            kind = _cover(first, last, cells)
             depth += kind
             depth -= kind > 0
         return range_max(depth, 2 * self.lower, 2 * self.upper)
@@ -128,6 +125,14 @@ def cells_of(blocks: Blocks, position: IntArray | slice) -> tuple[IntArray, IntA
     lower, upper = blocks.extents.lower[position], blocks.extents.upper[position]
     wide = lower < upper
     return 2 * lower + wide, 2 * upper - wide
+
+
+def _cover(first: IntArray, last: IntArray, cells: int) -> IntArray:
+    """Number of ranges over each cell, int32 (cells,); a range with ``last`` less than ``first`` covers none."""
+    some = first <= last
+    change = np.bincount(first[some], minlength=cells + 1).astype(np.int32)
+    change -= np.bincount(last[some] + 1, minlength=cells + 1)
+    return np.cumsum(change[:cells], out=change[:cells])
 
 
 def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
