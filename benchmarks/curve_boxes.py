@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from curve_layout import BoolArray, FloatArray, IntArray
 
-from dbt_recluster.planner.strategies.levels import level_of_loads, loads_of_level
+from dbt_recluster.planner.strategies.age_groups import level_of_loads, loads_of_level
 
 # Points in each dimension.
 _POINTS = {2: 128, 3: 32, 4: 12}

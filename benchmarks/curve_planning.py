@@ -8,8 +8,7 @@ import numpy as np
 from curve_boxes import plan_boxes
 from curve_layout import IntArray, Table, arrow
 
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_range
+from dbt_recluster.curve import Curve, hilbert_range
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.curves import CURVE_TOLERANCE, Boxes, extents_along_curve
 

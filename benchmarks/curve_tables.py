@@ -36,8 +36,7 @@ from curve_workloads import WORKLOADS
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, curve_information, plan
-from dbt_recluster.planner.curves import Boxes, extents_along_curve, renewed
-from dbt_recluster.planner.evenness import unevenness
+from dbt_recluster.planner.curves import Boxes, extents_along_curve, renewed, unevenness
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,36 @@
-"""A Hilbert curve over the columns of a key: over ranks, so that skew and types do not matter."""
+"""A Hilbert curve over the columns of a key: over ranks, so that skew and types do not matter.
+
+The curve visits every cell of a grid in one to four dimensions once, each next to the one before. It is walked down
+from the whole grid: a cell of one level holds 2**dimensions cells of the next, and a state says in which order the
+curve visits them. So the cells of a coarser grid are ranges of the curve, and a box needs no list of its cells.
+
+Source: Hamilton, "Compact Hilbert Indices", 2006 (technical report CS-2006-07, Dalhousie University).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster.hilbert import hilbert_index
-
 IntArray = npt.NDArray[np.int64]
-FloatArray = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.floating[Any]]
 
 # 2**10 parts of each column: 2**6 open as few blocks of 1,024, 2**4 a fifth more (docs/design/curves.md).
 BITS = 10
+_MOST_DIMENSIONS = 4
+# Places are int64, and planning doubles them.
+_MOST_BITS = 62
+# Cells into which a range of places is taken apart, about.
+_MOST_CELLS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +55,8 @@ class Curve:
         Args:
             columns: Values of each column. NULL and NaN lie beyond all boundaries and cut nothing; a column without
                 other values is cut anywhere.
-            weights: The rows that each value stands for; None is one.
-            bits: The parts to cut into.
+            weights: The rows that each value stands for, float (n,) for each column; None is one.
+            bits: Each column has 2**bits parts.
         """
         boundaries = []
         for number, column in enumerate(columns):
@@ -114,3 +127,205 @@ def _as_numbers(values: pa.Array) -> npt.NDArray[np.generic] | None:
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return None
     return np.asarray(pc.fill_null(values, 0).to_numpy(zero_copy_only=False))
+
+
+@dataclass(frozen=True, eq=False)
+class CurveStates:
+    """How the curve visits the 2**d parts of a cell, in each of its states.
+
+    A part is a number with one bit for each dimension, set in the upper half; the first dimension is bit 0. The whole
+    grid is in state 0.
+    """
+
+    place: IntArray  # when a part is visited, int64 (states, 2**d)
+    following: IntArray  # the state within that part, int64 (states, 2**d)
+    first: IntArray  # the first visited part of a box, (states, 2**d, 2**d), by the parts of its lower and upper corner
+    last: IntArray  # the last one, likewise
+
+    def step(self, state: IntArray, part: IntArray, place: IntArray) -> tuple[IntArray, IntArray]:
+        """Enter these parts of n cells in these states, int64 (n,) each: the states there, and the longer places."""
+        dimensions = self.place.shape[1].bit_length() - 1
+        # Lookups in flat tables take a third of the time.
+        key = state << dimensions
+        key |= part
+        place = place << dimensions
+        place |= self.place.ravel()[key]
+        return self.following.ravel()[key], place
+
+
+def hilbert_index(coordinates: Sequence[IntArray], bits: int) -> IntArray:
+    """The place on the curve of each of n cells: int64 (n,), from 0 to below 2**(dimensions * bits).
+
+    Args:
+        coordinates: For each dimension, int64 (n,), from 0 to below 2**bits.
+        bits: Bits of each coordinate. They may be at most 62 in all dimensions together.
+
+    Raises:
+        ValueError: There are too many bits, or not one to four dimensions.
+    """
+    states = _states(len(coordinates), bits)
+    place = np.zeros(len(coordinates[0]), np.int64)
+    state = np.zeros_like(place)
+    for level in reversed(range(bits)):
+        state, place = states.step(state, _parts(coordinates, level), place)
+    return place
+
+
+def hilbert_range(
+    lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int
+) -> tuple[IntArray, IntArray]:
+    """The least and the greatest place on the curve of the cells in each of n closed boxes: int64 (n,) each.
+
+    ``lower`` and ``upper`` are the coordinates of their corners, as in `hilbert_index`.
+    """
+    states = _states(len(lower), bits)
+    return (
+        _extreme(lower, upper, bits, states, states.first),
+        _extreme(lower, upper, bits, states, states.last),
+    )
+
+
+def hilbert_coordinates(place: IntArray, dimensions: int, bits: int) -> list[IntArray]:
+    """The coordinates of the cells at n places, int64 (n,) for each dimension: the inverse of `hilbert_index`."""
+    states = _states(dimensions, bits)
+    part_at = np.argsort(states.place, axis=1)
+    coordinates = [np.zeros_like(place) for _ in range(dimensions)]
+    state = np.zeros_like(place)
+    for level in reversed(range(bits)):
+        visit = (place >> (level * dimensions)) & ((1 << dimensions) - 1)
+        part = part_at[state, visit]
+        state = states.following[state, part]
+        for dimension, column in enumerate(coordinates):
+            column |= ((part >> dimension) & 1) << level
+    return coordinates
+
+
+def hilbert_boxes(first: int, end: int, dimensions: int, bits: int, most: int) -> tuple[IntArray, IntArray]:
+    """A few boxes that hold every cell from one place on the curve to before another, and some cells around them.
+
+    Args:
+        first: The first place.
+        end: The place after the last one, above `first`.
+        dimensions: Dimensions of the grid.
+        bits: As in `hilbert_index`.
+        most: How many boxes there may be, at least 1.
+
+    Returns:
+        Lower and upper corners, both within the box: int64 (boxes, dimensions) each.
+    """
+    # Whole cells of a level at which the range has some dozens of them: the rest costs time and narrows little.
+    unit = 0
+    while (end - first) >> ((unit + 1) * dimensions) >= _MOST_CELLS:
+        unit += 1
+    size = 1 << (unit * dimensions)
+    first, end = first // size * size, -(-end // size) * size
+    lower, upper = [], []
+    while first < end:
+        level = unit
+        while first % (larger := 1 << ((level + 1) * dimensions)) == 0 and first + larger <= end:
+            level += 1
+        corner = hilbert_coordinates(
+            np.array([first >> (level * dimensions)]), dimensions, max(1, bits - level)
+        )
+        lower.append([int(column[0]) << level for column in corner])
+        upper.append([(int(column[0] + 1) << level) - 1 for column in corner])
+        first += 1 << (level * dimensions)
+    return _joined(np.array(lower), np.array(upper), most)
+
+
+def _joined(lower: IntArray, upper: IntArray, most: int) -> tuple[IntArray, IntArray]:
+    """Join neighbours where that adds the least volume, until there are at most so many boxes."""
+    while len(lower) > most:
+        low, high = np.minimum(lower[:-1], lower[1:]), np.maximum(upper[:-1], upper[1:])
+        volume = np.prod((upper - lower + 1).astype(np.float64), axis=1)
+        added = np.prod((high - low + 1).astype(np.float64), axis=1) - volume[:-1] - volume[1:]
+        pair = int(added.argmin())
+        lower[pair + 1], upper[pair + 1] = low[pair], high[pair]
+        lower, upper = np.delete(lower, pair, axis=0), np.delete(upper, pair, axis=0)
+    return lower, upper
+
+
+def _extreme(
+    lower: Sequence[IntArray], upper: Sequence[IntArray], bits: int, states: CurveStates, choice: IntArray
+) -> IntArray:
+    """The place of the cell of each box that `choice`, `CurveStates.first` or `last`, leads to: int64 (n,)."""
+    lower, upper = [column.copy() for column in lower], [column.copy() for column in upper]
+    place = np.zeros(len(lower[0]), np.int64)
+    state = np.zeros_like(place)
+    for level in reversed(range(bits)):
+        low, high = _parts(lower, level), _parts(upper, level)
+        part = choice.ravel()[((state << len(lower) | low) << len(lower)) | high]
+        state, place = states.step(state, part, place)
+        # Within the chosen part, the box goes on to the border that it crosses.
+        for dimension in range(len(lower)):
+            crossed = ((low ^ high) >> dimension) & 1
+            is_upper = (part >> dimension) & 1
+            lower[dimension] *= 1 - (crossed & is_upper)
+            upper[dimension] |= ((1 << level) - 1) * (crossed & ~is_upper & 1)
+    return place
+
+
+def _parts(coordinates: Sequence[IntArray], level: int) -> IntArray:
+    """The part that each of n cells lies in at this level: int64 (n,)."""
+    part = (coordinates[0] >> level) & 1
+    for dimension, column in enumerate(coordinates[1:], 1):
+        part |= ((column >> level) & 1) << dimension
+    return part
+
+
+def _states(dimensions: int, bits: int) -> CurveStates:
+    if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        raise ValueError(f"a curve has one to {_MOST_DIMENSIONS} dimensions, not {dimensions}")
+    if bits < 1 or dimensions * bits > _MOST_BITS:
+        raise ValueError(f"{dimensions} dimensions of {bits} bits: there must be 1 to {_MOST_BITS} in all")
+    return curve_states(dimensions)
+
+
+@cache
+def curve_states(dimensions: int) -> CurveStates:
+    """The states of the curve: 1, 4, 12 or 32 of them in one to four dimensions."""
+    parts = range(1 << dimensions)
+    # A state is the part where the curve enters a cell, and the dimension in which it goes on.
+    states = [(0, 0)]
+    place, following = [], []
+    for entry, direction in states:  # grows in the loop
+        visits = [_gray_rank(_rotate(part ^ entry, -direction - 1, dimensions)) for part in parts]
+        after = [_state_after(entry, direction, visit, dimensions) for visit in visits]
+        states += [state for state in dict.fromkeys(after) if state not in states]
+        place.append(visits)
+        following.append([states.index(state) for state in after])
+    first = np.zeros((len(states), len(parts), len(parts)), np.int64)
+    last = first.copy()
+    for state, visits in enumerate(place):
+        for low, high in product(parts, parts):
+            inside = [part for part in parts if low & ~part == 0 and part & ~high == 0]
+            if inside:
+                first[state, low, high] = min(inside, key=visits.__getitem__)
+                last[state, low, high] = max(inside, key=visits.__getitem__)
+    return CurveStates(np.array(place), np.array(following), first, last)
+
+
+def _state_after(entry: int, direction: int, visit: int, dimensions: int) -> tuple[int, int]:
+    """The state within the part that a cell's curve visits at this turn."""
+    before = 0 if visit == 0 else 2 * ((visit - 1) // 2)
+    # Trailing ones of the visit, or of the one before it.
+    odd = visit if visit % 2 else max(visit - 1, 0)
+    ones = (odd ^ (odd + 1)).bit_length() - 1
+    return entry ^ _rotate(before ^ (before >> 1), direction + 1, dimensions), (
+        direction + ones % dimensions + 1
+    ) % dimensions
+
+
+def _gray_rank(code: int) -> int:
+    """The number with this Gray code."""
+    number = 0
+    while code:
+        number ^= code
+        code >>= 1
+    return number
+
+
+def _rotate(part: int, by: int, dimensions: int) -> int:
+    """Rotate the bits of a part to the left."""
+    by %= dimensions
+    return ((part << by) | (part >> (dimensions - by))) & ((1 << dimensions) - 1)

@@ -15,7 +15,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
-from dbt_recluster.planner.curve_reads import Bounds, curve_groups, curve_read_costs
+from dbt_recluster.planner.curve_information import Bounds, curve_groups, curve_read_costs
 
 
 def table_information(

@@ -40,7 +40,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup,
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.arrays import FloatArray
 from dbt_recluster.planner.curves import renewed
-from dbt_recluster.planner.simulation import simulate
+from dbt_recluster.planner.planning import simulate
 
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 3_900

@@ -20,7 +20,7 @@ from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.planner import Blocks, Reads
 from dbt_recluster.planner.arrays import Sweep
-from dbt_recluster.planner.curve_reads import Bounds
+from dbt_recluster.planner.curve_information import Bounds
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
 _LABELS = 4

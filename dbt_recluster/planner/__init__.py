@@ -5,12 +5,7 @@ from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.curve_information import CurveInformation, curve_information
 from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information, read_depth
 from dbt_recluster.planner.planning import BlockSet, Plan, plan
-from dbt_recluster.planner.policy import (
-    Policy,
-    best_threshold,
-    costs_by_threshold,
-    relative_rewriting,
-)
+from dbt_recluster.planner.policy import Policy, best_threshold, costs_by_threshold, relative_rewriting
 from dbt_recluster.planner.reads import ReadCosts, Reads, read_costs
 from dbt_recluster.planner.strategies import STRATEGIES
 

@@ -2,18 +2,28 @@
 
 Bounds are ranks. Partitions follow one another on one axis of ranks, so blocks of different partitions never overlap
 and a sweep needs to know nothing about partitions.
+
+Planning trusts only a part of each block's bounds, its extent. Iceberg keeps the least and greatest value of each
+column separately. So the bounds of a compound key describe a range only up to the first column in which they differ: a
+query for a value of that column opens the block, whatever the columns after it hold. No merge changes that. Given two
+blocks that share a value of this column only at their ends, a merge would write two such blocks again. An extent
+therefore leaves out the values at both ends, and everything that the later columns say of them.
+
+Bounds may also be wider than the keys in a block because they are truncated, rounded or missing. Runs show where: the
+blocks of one run are disjoint by construction. If their bounds overlap nevertheless, no merge makes them disjoint, so
+extents end before such an overlap. A block that the others of its run cover completely was not narrowed by the merge
+that wrote it, and another merge would not narrow it either.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, Sweep, combined_ranks
-from dbt_recluster.planner.extents import Extents, block_extents
+from dbt_recluster.planner.arrays import BoolArray, IntArray, Segments, Sweep, combined_ranks
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns, read_ends
 
@@ -23,24 +33,19 @@ _LEAST_RUN = np.iinfo(np.int64).min
 
 @dataclass(frozen=True)
 class FullBlock:
-    """What a full block holds.
+    """What a full block holds."""
 
-    Attributes:
-        rows: Rows, at least 1.
-        bytes: Bytes, at least 1, or None if unknown; then rows alone count.
-    """
+    rows: int  # at least 1
+    bytes: int | None = None  # at least 1; if unknown, rows alone count
 
-    rows: int
-    bytes: int | None = None
-
-    def is_small(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> BoolArray:
+    def is_small(self, rows: IntArray, size: IntArray) -> BoolArray:
         """Blocks with less than half of the rows and of the bytes, given those of n blocks: bool (n,)."""
         small: BoolArray = rows < self.rows / 2
         if self.bytes is not None:
             small &= size < self.bytes / 2
         return small
 
-    def equivalent_rows(self, rows: IntArray | Int32Array, size: IntArray | Int32Array) -> IntArray:
+    def equivalent_rows(self, rows: IntArray, size: IntArray) -> IntArray:
         """Size of n blocks in rows, where a block full in bytes counts as full in rows: int64 (n,), at least 1.
 
         Whole numbers, so that ten blocks of a tenth are exactly one.
@@ -51,10 +56,20 @@ class FullBlock:
             np.maximum(equivalent, by_bytes.astype(np.int64), out=equivalent)
         return equivalent
 
-    def count(self, rows: IntArray, size: IntArray | Int32Array) -> IntArray:
+    def count(self, rows: IntArray, size: IntArray) -> IntArray:
         """The fewest full blocks that hold these rows and bytes, (n,): int64 (n,), at least 1."""
         count = np.maximum(-(-rows // self.rows), 1)
         return count if self.bytes is None else np.maximum(count, -(-size // self.bytes))
+
+
+class Extents(NamedTuple):
+    """Ranges of ranks of n blocks, without their ends unless they are single keys: int64 (n,) each."""
+
+    lower: IntArray  # at least the rank of the lower bound
+    upper: IntArray  # at most the rank of the upper bound; equal to `lower` for a constant block only
+    shown_lower: IntArray  # `lower` without the knowledge of runs
+    shown_upper: IntArray  # `upper` without it
+    unnarrowed: BoolArray  # blocks whose bounds a merge did not narrow, bool (n,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,12 +141,11 @@ class Blocks:
 
     def take(self, positions: IntArray) -> Blocks:
         """Return the blocks at ``positions``, int64 (m,), on the same axis of ranks."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays: dict[str, Any] = {
-            f.name: getattr(self, f.name)[positions]
-            for f in fields(self)
-            if isinstance(getattr(self, f.name), np.ndarray)
+            name: array[positions] for name, array in values.items() if isinstance(array, np.ndarray)
         }
-        return replace(self, extents=self.extents.take(positions), **arrays)
+        return replace(self, extents=Extents._make(array[positions] for array in self.extents), **arrays)
 
     @classmethod
     def build(
@@ -170,58 +184,86 @@ class Blocks:
         """
         n, masks, columns = ranked_columns(lower, upper, unbounded, reads)
         codes, partitions = number_partitions(partition, n)
-        runs = np.zeros(n, np.int64) if run is None else whole_numbers("run", run, n, _LEAST_RUN)
-        rank_lower, rank_upper, points = _bound_ranks(
-            [(column[: 2 * n], size) for column, size in columns], codes, partitions
-        )
-        bounds_by_column = [(column[:n], column[n : 2 * n]) for column, _ in columns]
+        zeros = np.zeros(n, np.int64)
+        runs = zeros if run is None else whole_numbers("run", run, n, _LEAST_RUN)
+        bounds = [(column[: 2 * n], size) for column, size in columns]
+        ranks, points = _bound_ranks(bounds, codes, partitions)
+        row_counts = None if rows is None else whole_numbers("rows", rows, n)
         return cls(
-            lower=rank_lower,
-            upper=rank_upper,
+            lower=ranks[:n],
+            upper=ranks[n:],
             points=points,
-            rows=None if rows is None else whole_numbers("rows", rows, n),
+            rows=row_counts,
             bytes=None if bytes is None else whole_numbers("bytes", bytes, n),
-            level=np.zeros(n, np.int64) if level is None else whole_numbers("level", level, n),
+            level=whole_numbers("level", zeros if level is None else level, n),
             run=runs,
             partition=codes,
             unbounded=np.logical_or.reduce(masks),
-            fixed=np.zeros(n, np.bool_)
-            if fixed is None
-            else whole_numbers("fixed", fixed, n).astype(np.bool_),
-            extents=block_extents(rank_lower, rank_upper, bounds_by_column, codes, runs),
-            deleted=_deleted_rows(deleted, rows, n),
-            reads=None
-            if reads is None
-            else read_ends(reads, place_reads(columns, n), np.concatenate([rank_lower, rank_upper]), points),
+            fixed=whole_numbers("fixed", zeros if fixed is None else fixed, n).astype(np.bool_),
+            extents=_extents(*_first_differing_column(ranks, bounds, codes, partitions), runs),
+            # Two delete files may delete the same row.
+            deleted=None
+            if deleted is None or row_counts is None
+            else np.minimum(whole_numbers("deleted", deleted, n), row_counts),
+            reads=None if reads is None else read_ends(reads, place_reads(columns, n), ranks, points),
         )
-
-
-def _deleted_rows(deleted: Keys | None, rows: Keys | None, n: int) -> IntArray | None:
-    if deleted is None or rows is None:
-        return None
-    # Two delete files may delete the same row.
-    return np.minimum(whole_numbers("deleted", deleted, n), whole_numbers("rows", rows, n))
 
 
 def _bound_ranks(
     columns: list[tuple[IntArray, int]], partition: IntArray, partitions: int
-) -> tuple[IntArray, IntArray, int]:
-    """Rank the bounds of n blocks, partition by partition, by the codes of each key column (see `combined_ranks`).
+) -> tuple[IntArray, int]:
+    """Rank the lower and then the upper bounds of n blocks, partition by partition: int64 (2n,), and their number.
 
-    Returns:
-        Ranks of the lower and of the upper bounds, int64 (n,) each, and the number of ranks.
-
-    Raises:
-        BoundsError: A lower bound exceeds its upper bound.
+    ``columns`` are the codes of each key column, (2n,), and a number greater than all (see `combined_ranks`).
     """
     n = len(partition)
-    parts = columns if partitions == 1 else [(np.concatenate([partition, partition]), partitions), *columns]
-    ranks, points = combined_ranks(parts)
-    lower, upper = ranks[:n], ranks[n:]
-    inverted = np.flatnonzero(lower > upper)
+    ranks, points = combined_ranks(
+        columns if partitions == 1 else [(np.tile(partition, 2), partitions), *columns]
+    )
+    inverted = np.flatnonzero(ranks[:n] > ranks[n:])
     if len(inverted):
         raise BoundsError(
             f"lower bound above upper in {len(inverted)} of {n} blocks, first at position {inverted[0]}; "
             "pass a block whose bounds are not known with lower None and unbounded True"
         )
-    return lower, upper, points
+    return ranks, points
+
+
+def _first_differing_column(
+    ranks: IntArray, columns: list[tuple[IntArray, int]], partition: IntArray, partitions: int
+) -> tuple[IntArray, IntArray]:
+    """Move both ends of each block inwards, past all ranks that share the columns up to the first in which they differ.
+
+    Arguments are those of `_bound_ranks`, and its result.
+    """
+    n = len(partition)
+    lower, upper = ranks[:n], ranks[n:]
+    shared, count = np.tile(partition, 2), partitions
+    undecided = np.ones(n, np.bool_)
+    for codes, size in columns[:-1]:
+        shared, count = combined_ranks([(shared, count), (codes, size)])
+        differs = undecided & (codes[:n] != codes[n:])
+        undecided &= ~differs
+        if differs.any():
+            first = np.full(count + 1, int(ranks.max()) + 1)
+            np.minimum.at(first, shared, ranks)
+            lower = np.where(differs, first[shared[:n] + 1] - 1, lower)
+            upper = np.where(differs, first[shared[n:]], upper)
+    return lower, upper
+
+
+def _extents(lower: IntArray, upper: IntArray, run: IntArray) -> Extents:
+    """Find the extents of blocks whose bounds differ in one column, by their ranks and runs."""
+    unnarrowed = np.zeros(len(run), np.bool_)
+    known = np.flatnonzero((run > 0) & (lower < upper))
+    segments = Segments.of(lower[known], upper[known], run[known])
+    depth = segments.depth()
+    if (depth <= 1).all():
+        return Extents(lower, upper, lower, upper, unnarrowed)
+    first, last = segments.first_and_last(depth == 1)
+    alone = first <= last
+    unnarrowed[known[~alone]] = True
+    alone_lower, alone_upper = lower.copy(), upper.copy()
+    alone_lower[known[alone]] = segments.begins[first[alone]]
+    alone_upper[known[alone]] = segments.begins[last[alone] + 1]
+    return Extents(alone_lower, alone_upper, lower, upper, unnarrowed)

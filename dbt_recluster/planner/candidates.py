@@ -1,4 +1,4 @@
-"""Candidates: the blocks that a plan may rewrite, and the cells of the key axis that they cover.
+"""Candidates: the blocks that a plan may rewrite, the cells of the key axis that they cover, and block sets of them.
 
 Reported depth counts touching bounds as overlap. Planning must not, or a perfectly sorted table whose blocks share
 boundary values would never come to rest. Planning therefore works on cells: every distinct bound is a cell, and so is
@@ -9,10 +9,20 @@ cell of its only key. So blocks that only share a boundary value have no cell in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, Sweep, narrow, range_max
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Sweep,
+    narrow,
+    places_within,
+    range_max,
+)
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.reads import ReadEnds
 
@@ -21,31 +31,22 @@ from dbt_recluster.planner.reads import ReadEnds
 class Candidates:
     """Blocks that a plan may rewrite, in an order that does not depend on the order of the input.
 
-    Attributes:
-        position: Positions in the `Blocks` they come from, int32 (c,).
-        first: First cells, int32 (c,), ascending.
-        last: Last cells, int32 (c,), at least ``first``.
-        lower: Ranks of the lower bounds, int32 (c,).
-        upper: Ranks of the upper bounds, int32 (c,).
-        level: int32 (c,).
-        rows: int32 (c,), int64 if one does not fit; a full block's rows if unknown.
-        bytes: int32 (c,), int64 if one does not fit; 0 if unknown.
-        deleted: Rows that are deleted, int32 (c,), int64 if one does not fit; 0 if unknown.
-        partition: int32 (c,).
-        reads: Where reads end, by the ranks that cells stand for, or None if no reads are known.
+    Integers are int32 (c,); rows and bytes are int64 if one does not fit.
     """
 
-    position: Int32Array
-    first: Int32Array
-    last: Int32Array
-    lower: Int32Array
-    upper: Int32Array
-    level: Int32Array
-    rows: IntArray | Int32Array
-    bytes: IntArray | Int32Array
-    deleted: IntArray | Int32Array
-    partition: Int32Array
-    reads: ReadEnds | None = None
+    position: IntArray  # positions in the `Blocks` they come from
+    first: IntArray  # first cells, ascending
+    last: IntArray  # last cells, at least `first`
+    lower: IntArray  # ranks of the lower bounds
+    upper: IntArray  # ranks of the upper bounds
+    level: IntArray
+    rows: IntArray  # a full block's if unknown
+    bytes: IntArray  # 0 if unknown
+    deleted: IntArray  # rows that are deleted, 0 if unknown
+    partition: IntArray
+    reads: ReadEnds | None = (
+        None  # where reads end, by the ranks that cells stand for; None if no reads are known
+    )
 
     @classmethod
     def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
@@ -60,12 +61,7 @@ class Candidates:
         eligible &= ~blocks.fixed & (blocks.level < max_level)
         position = narrow(np.flatnonzero(eligible))
         first, last = map(narrow, cells_of(blocks, position))
-        tie_breakers = [
-            array
-            for array in (blocks.level, blocks.rows, blocks.bytes, blocks.run, blocks.deleted)
-            if array is not None
-        ]
-        order = _order(first, last, position, tie_breakers)
+        order = _order(blocks, first, last, position)
         position = position[order]
         return cls(
             position,
@@ -77,10 +73,7 @@ class Candidates:
             _values(blocks.rows, position, full_block.rows),
             _values(blocks.bytes, position, 0),
             _values(blocks.deleted, position, 0),
-            # One value for all blocks takes no memory.
-            narrow(blocks.partition[position])
-            if blocks.partition.any()
-            else np.broadcast_to(np.int32(0), len(position)),
+            _values(blocks.partition if blocks.partition.any() else None, position, 0),
             blocks.reads,
         )
 
@@ -94,24 +87,11 @@ class Candidates:
         share: FloatArray = self.deleted / np.maximum(self.rows, 1)
         return share
 
-    @property
-    def live_rows(self) -> IntArray | Int32Array:
-        """Rows that are not deleted: (c,)."""
-        return self.rows - self.deleted
-
-    @property
-    def live_bytes(self) -> IntArray:
-        """Bytes of the rows that are not deleted, rounded up: int64 (c,)."""
-        live: IntArray = np.ceil(self.bytes * (1 - self.deleted_share)).astype(np.int64)
-        return live
-
-    def sweep(self, member: IntArray | None = None) -> Sweep:
+    def sweep(self, member: IntArray | slice = slice(None)) -> Sweep:
         """Sweep over the cells of all candidates, or of those at these positions, int64 (m,)."""
-        if member is None:
-            return Sweep.over_cells(np.concatenate([self.first, self.last]))
         return Sweep.over_cells(np.concatenate([self.first[member], self.last[member]]))
 
-    def reducible_depths(self) -> Int32Array:
+    def reducible_depths(self) -> IntArray:
         """Depth of each candidate as far as merges can reduce it, int32 (c,), at least 1.
 
         It is the most candidates over any one key within the bounds. If everything were merged, one block that ends at
@@ -140,14 +120,14 @@ class Candidates:
         return bool((ends + np.bincount(self.upper[wide], minlength=len(ends)) > 1).any())
 
 
-def cells_of(blocks: Blocks, position: IntArray | Int32Array) -> tuple[IntArray, IntArray]:
+def cells_of(blocks: Blocks, position: IntArray | slice) -> tuple[IntArray, IntArray]:
     """First and last cells of the blocks at these positions, (m,): int64 (m,) each."""
     lower, upper = blocks.extents.lower[position], blocks.extents.upper[position]
     wide = lower < upper
     return 2 * lower + wide, 2 * upper - wide
 
 
-def _cover(first: Int32Array, last: Int32Array, cells: int) -> Int32Array:
+def _cover(first: IntArray, last: IntArray, cells: int) -> IntArray:
     """Number of ranges over each cell, int32 (cells,); a range with ``last`` less than ``first`` covers none."""
     some = first <= last
     change = np.bincount(first[some], minlength=cells + 1).astype(np.int32)
@@ -168,43 +148,199 @@ def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
         return narrowest
     finished = narrowest & ~blocks.small(full_block)
     place = np.flatnonzero(narrowest & ~blocks.fixed & (blocks.level > 0) & (blocks.run > 0))
-    if len(place) == 0:
-        return finished
     key, run = np.where(blocks.extents.unnarrowed, -1, blocks.lower)[place], blocks.run[place]
     order = np.lexsort((run, key))
-    is_first = np.append(True, (np.diff(key[order]) != 0) | (np.diff(run[order]) != 0))
+    is_first = np.diff(key[order], prepend=-2) != 0
+    is_first[1:] |= np.diff(run[order]) != 0
     rows = full_block.equivalent_rows(blocks.rows[place], blocks.bytes_or_0[place])[order]
     together = np.add.reduceat(rows, np.flatnonzero(is_first))[np.cumsum(is_first) - 1]
     finished[place[order]] |= together > full_block.rows
     return finished
 
 
-def _values(values: IntArray | None, position: Int32Array, default: int) -> IntArray | Int32Array:
-    """Values at these positions, or the default if they are unknown."""
-    return np.broadcast_to(np.int64(default), len(position)) if values is None else narrow(values[position])
+def _values(values: IntArray | None, position: IntArray, default: int) -> IntArray:
+    """Values at these positions, or the default, which takes no memory, if they are unknown."""
+    if values is None:
+        return np.broadcast_to(narrow(np.array([default])), len(position))
+    return narrow(values[position])
 
 
-def _order(
-    first: Int32Array, last: Int32Array, position: Int32Array, tie_breakers: list[IntArray]
-) -> IntArray:
-    """Order candidates by first and last cell, (c,) each, then by the tie breakers, (n,) each: int64 (c,).
-
-    Tie breakers are read only for tied blocks, at their positions in all n blocks.
-    """
-    if len(first) == 0:
-        return np.zeros(0, np.int64)
+def _order(blocks: Blocks, first: IntArray, last: IntArray, position: IntArray) -> IntArray:
+    """Order blocks at these positions by first and last cell, (c,) each, then by what else plans depend on."""
     key = first.astype(np.int64)
-    key *= int(last.max()) + 1
+    key *= int(last.max(initial=0)) + 1
     key += last
     order = np.argsort(key)
     ordered = key[order]
     same = ordered[1:] == ordered[:-1]
     del ordered
     if same.any():
-        tied = np.zeros(len(order), np.bool_)
-        tied[1:] |= same
-        tied[:-1] |= same
+        tied = np.append(same, False) | np.append(False, same)
         block = order[tied]
-        keys = [*(values[position[block]] for values in reversed(tie_breakers)), key[block]]
-        order[tied] = block[np.lexsort(keys)]
+        tie_breakers = (blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level)
+        keys = [values[position[block]] for values in tie_breakers if values is not None]
+        order[tied] = block[np.lexsort([*keys, key[block]])]
     return order
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSets:
+    """Disjoint block sets, best first."""
+
+    member: IntArray  # positions in the candidates, int64 (m,), set after set, each in the order of the candidates
+    start: IntArray  # position in `member` at which each set begins, int64 (sets,)
+
+    def __len__(self) -> int:
+        """Number of sets."""
+        return len(self.start)
+
+    @property
+    def size(self) -> IntArray:
+        """Number of blocks in each set: int64 (sets,)."""
+        return np.diff(np.append(self.start, len(self.member)))
+
+    @property
+    def set_of_member(self) -> IntArray:
+        """Index of the set of each member: int64 (m,)."""
+        return np.repeat(np.arange(len(self)), self.size)
+
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sum of a value of the candidates over each set: int64 or float64 (sets,)."""
+        return np.add.reduceat(values[self.member], self.start, dtype=np.result_type(values, np.int64))
+
+    def least(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Least value of the candidates in each set, of the values' type: (sets,)."""
+        return np.minimum.reduceat(values[self.member], self.start)
+
+    def greatest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Greatest value of the candidates in each set, of the values' type: (sets,)."""
+        return np.maximum.reduceat(values[self.member], self.start)
+
+    def only(self, kept: BoolArray) -> BlockSets:
+        """The sets where ``kept``, bool (sets,), is true."""
+        return self if kept.all() else self.in_order(np.flatnonzero(kept))
+
+    def of_members(self, kept: BoolArray) -> BlockSets:
+        """The sets with some of their members, bool (m,), at least one in each set."""
+        place = np.flatnonzero(kept)
+        return BlockSets(self.member[place], np.searchsorted(place, self.start))
+
+    def in_order(self, order: IntArray) -> BlockSets:
+        """The sets at these positions, int64 (k,), in their order."""
+        return BlockSets.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
+
+    def at(self, position: IntArray) -> BlockSets:
+        """The sets with these positions of the candidates, (c,), for members."""
+        return BlockSets(position[self.member].astype(np.int64), self.start)
+
+    def then(self, later: BlockSets) -> BlockSets:
+        """These sets followed by others."""
+        start = np.concatenate([self.start, later.start + len(self.member)])
+        return BlockSets(np.concatenate([self.member, later.member]), start)
+
+    @classmethod
+    def of_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> BlockSets:
+        """A set of each range of places in ``member``, int64 (sets,) each."""
+        return cls(member[places_within(start, end)[0]], np.cumsum(end - start) - (end - start))
+
+
+class WorstDepth(NamedTuple):
+    """The depth that decides whether anything is to be done, in the partition that exceeds its limit the most."""
+
+    depth: float = 0.0  # its reducible depth, the mean over its candidates; 0 without candidates
+    limit: float = 1.0  # the greatest depth allowed
+    by_reads: bool = False  # whether it is the read depth instead
+
+    @classmethod
+    def of(cls, depth: FloatArray, limit: FloatArray, by_reads: bool = False) -> WorstDepth:
+        """Choose among k partitions or levels, float64 (k,) each, k at least 1."""
+        place = int(np.argmax(depth / limit))
+        return cls(float(depth[place]), float(limit[place]), by_reads)
+
+
+def average_depths(depth: IntArray, part: IntArray, parts: int) -> FloatArray:
+    """Mean depth of the blocks in each part, to 4 decimals, or 0 without blocks: float64 (parts,)."""
+    mean = np.bincount(part, depth, parts) / np.maximum(np.bincount(part, minlength=parts), 1)
+    return np.round(mean, 4)
+
+
+def no_sets() -> BlockSets:
+    """An empty selection of block sets."""
+    return BlockSets(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def form_sets(candidates: Candidates, member: IntArray, label: IntArray, max_bytes: int | None) -> BlockSets:
+    """Make block sets of the blocks that a strategy selected.
+
+    The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
+    a gap would add depth in the gap, and one for each part within the limit, cut along the key. Sets of one
+    block and sets without overlap are dropped.
+
+    Args:
+        candidates: c candidates.
+        member: Positions in the candidates, int64 (m,), each at most once.
+        label: int64 (m,). Sets of lower labels are better and come first.
+        max_bytes: Most bytes of one set, or None for no limit.
+
+    Returns:
+        The sets, in the order of their labels and then along the key.
+    """
+    order = np.argsort(label * len(candidates) + member)
+    sets = _connected(candidates, member[order], label[order])
+    if max_bytes is not None:
+        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, max_bytes))
+    sets = sets.only(sets.size > 1)
+    return sets.only(own_depth(candidates, sets) > 1)
+
+
+def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
+    """Most blocks of each set that cover one cell: int64 (sets,)."""
+    # Depth is greatest where some block starts. There it is the number of blocks started less the number ended, and
+    # blocks of earlier sets count equally in both.
+    first, last = _cells_apart(candidates, sets.member, sets.set_of_member)
+    started = np.searchsorted(first, first, side="right")
+    return np.maximum.reduceat(started - np.searchsorted(np.sort(last), first), sets.start)
+
+
+def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BoolArray:
+    """Take sets in order while they fit into the budget: bool (sets,). A set that does not fit is skipped."""
+    size = sets.total(candidates.bytes)
+    if max_bytes is None or int(size.sum()) <= max_bytes:
+        return np.ones(len(sets), np.bool_)
+    left = max_bytes
+    kept = np.zeros(len(sets), np.bool_)
+    for place, size_of_set in enumerate(size.tolist()):
+        if size_of_set <= left:
+            kept[place] = True
+            left -= size_of_set
+    return kept
+
+
+def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> BlockSets:
+    """Split labels, which ascend, where the cells of their blocks leave a gap."""
+    first, last = _cells_apart(candidates, member, label)
+    begins = np.ones(len(member), np.bool_)
+    begins[1:] = first[1:] > np.maximum.accumulate(last)[:-1]
+    return BlockSets(member, np.flatnonzero(begins))
+
+
+def _cells_apart(candidates: Candidates, member: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
+    """First and last cells of blocks, moved so that those of a label lie above those of all labels before it."""
+    offset = label * (int(candidates.last.max(initial=0)) + 1)
+    return candidates.first[member] + offset, candidates.last[member] + offset
+
+
+def cut_by_bytes(sets: BlockSets, size: IntArray, max_bytes: int) -> IntArray:
+    """Cut sets along the key into parts of at most ``max_bytes``, or of one block: labels, int64 (m,), ascending."""
+    large = sets.total(size) > max_bytes
+    total = np.cumsum(size[sets.member], dtype=np.int64)
+    begins = np.zeros(len(sets.member), np.bool_)
+    begins[sets.start] = True
+    ends = sets.start + sets.size
+    for start, end in zip(sets.start[large].tolist(), ends[large].tolist(), strict=True):
+        place = start
+        while place < end:
+            begins[place] = True
+            before = int(total[place - 1]) if place else 0
+            place = max(place + 1, int(np.searchsorted(total[:end], before + max_bytes, side="right")))
+    return np.cumsum(begins)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, places_within
-from dbt_recluster.planner.block_sets import BlockSets, cut_by_bytes, no_sets
+from dbt_recluster.planner.arrays import BoolArray, IntArray, places_within
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.candidates import Candidates, cells_of
+from dbt_recluster.planner.candidates import BlockSets, Candidates, cells_of, cut_by_bytes, no_sets
 from dbt_recluster.planner.policy import Policy
 
 # The figures of these constants come from trials on sizes alone; docs/design/planner.md has those of whole tables.
@@ -63,8 +62,7 @@ def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, 
         stretches = np.flatnonzero(np.diff(label, prepend=-1))
     line = _Line.of(weight[member], small[member], anchor, policy.block_rows)
     start, end = line.compactions(stretches, np.append(stretches[1:], len(member)))
-    size = end - start
-    return BlockSets(member[places_within(start, end)[0]], np.cumsum(size) - size)
+    return BlockSets.of_ranges(start, end, member)
 
 
 def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
@@ -80,12 +78,11 @@ def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tupl
         latest block with which a set may begin that goes on to the next block, int64 (m - 1,).
     """
     first, last = candidates.first[member], candidates.last[member]
+    all_first, all_last = cells_of(blocks, slice(None))
+    reach_before = np.full(2 * blocks.points, -1)
+    np.maximum.at(reach_before, all_first + 1, all_last)
     # A set may go on to the next block if it reaches as far as every block that begins before the next one does.
-    needed = np.maximum(
-        _reach_before(first[1:], candidates.first, candidates.last),
-        _reach_before(first[1:], *_other_cells(blocks, candidates)),
-    )
-    needed = np.minimum(needed, first[1:] - 1)
+    needed = np.minimum(np.maximum.accumulate(reach_before)[first[1:]], first[1:] - 1)
     reach = np.maximum.accumulate(last)
     partition = candidates.partition[member]
     linked = (reach[:-1] >= needed) & (partition[1:] == partition[:-1])
@@ -95,45 +92,21 @@ def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tupl
     return np.append(0, np.flatnonzero(~linked) + 1), anchor
 
 
-def _reach_before(
-    cell: Int32Array, first: IntArray | Int32Array, last: IntArray | Int32Array
-) -> IntArray | Int32Array:
-    """Greatest last cell of the blocks that begin before each cell, -1 if none does; ``first`` ascends."""
-    reach = np.concatenate([np.array([-1], last.dtype), np.maximum.accumulate(last)])
-    return reach[np.searchsorted(first, cell)]
-
-
-def _other_cells(blocks: Blocks, candidates: Candidates) -> tuple[IntArray, IntArray]:
-    """First and last cells of the blocks that are no candidates, in the order of their first cells."""
-    other = np.ones(len(blocks), np.bool_)
-    other[candidates.position] = False
-    first, last = cells_of(blocks, np.flatnonzero(other))
-    order = np.argsort(first, kind="stable")
-    return first[order], last[order]
-
-
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """m blocks in the order of the key. A segment is a range of them, from ``start`` up to ``end``.
+    """m blocks in the order of the key. A segment is a range of them, from ``start`` up to ``end``."""
 
-    Attributes:
-        weight: `FullBlock.equivalent_rows`, and 0 after the last block, int64 (m + 1,).
-        weight_before: Sum of the weights of all blocks before each, int64 (m + 1,).
-        small_before: Number of small blocks before each, int64 (m + 1,).
-        anchor: See `_stretches`, and 0 for the last block, int64 (m,).
-        full: Weight of a full block.
-    """
-
-    weight: IntArray
-    weight_before: IntArray
-    small_before: IntArray
-    anchor: IntArray
-    full: int
+    weight: IntArray  # `FullBlock.equivalent_rows`, and 0 after the last block, int64 (m + 1,)
+    weight_before: IntArray  # sum of the weights of all blocks before each, int64 (m + 1,)
+    small_before: IntArray  # number of small blocks before each, int64 (m + 1,)
+    anchor: IntArray  # see `_stretches`, and 0 for the last block and after it, int64 (m + 1,)
+    full: int  # weight of a full block
 
     @classmethod
     def of(cls, weight: IntArray, small: BoolArray, anchor: IntArray, full: int) -> _Line:
         before = np.append(0, np.cumsum(weight))
-        return cls(np.append(weight, 0), before, np.append(0, np.cumsum(small)), np.append(anchor, 0), full)
+        small_before = np.append(0, np.cumsum(small))
+        return cls(np.append(weight, 0), before, small_before, np.append(anchor, [0, 0]), full)
 
     def compactions(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
         """Find segments worth a merge within these ones: int64 (compactions,) each, in the order of the key.
@@ -164,18 +137,14 @@ class _Line:
 
     def _worth(self, start: IntArray, end: IntArray) -> BoolArray:
         """Whether each segment may be merged, and is worth it: bool (segments,). Segments ascend."""
-        worth = np.zeros(len(start), np.bool_)
-        several = np.flatnonzero(end - start > 1)
-        if len(several) == 0:
-            return worth
-        start, end = start[several], end[several]
         total = self._total(start, end)
         blocks = -(-total // self.full)
         fills = total * _FILL[1] >= blocks * self.full * _FILL[0]
         grows = (2 * total < self.full) & (total >= _TIER * self._greatest(start, end))
         useful = (end - start > blocks) & (self.small_before[end] > self.small_before[start])
-        anchor = np.minimum.reduceat(self.anchor, np.column_stack([start, end - 1]).ravel())[::2]
-        worth[several] = (fills | grows) & useful & (start <= anchor)
+        last = np.maximum(end - 1, start)
+        anchor = np.minimum.reduceat(self.anchor, np.column_stack([start, last]).ravel())[::2]
+        worth: BoolArray = (fills | grows) & useful & (start <= anchor)
         return worth
 
     def _parts(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
@@ -185,8 +154,6 @@ class _Line:
         merge. Other segments are split at their largest blocks, which are left out. So the number of passes is a
         logarithm of a full block's rows.
         """
-        if len(start) == 0:
-            return start, end
         total = self._total(start, end)
         grows = total >= _TIER * self._greatest(start, end)
         wanted = np.where(

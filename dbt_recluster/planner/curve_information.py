@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_index
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
-from dbt_recluster.planner.curves import Boxes
-from dbt_recluster.planner.evenness import SpreadRows
+from dbt_recluster.curve import Curve, hilbert_index
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, numbers_within
+from dbt_recluster.planner.curves import Boxes, SpreadRows
 from dbt_recluster.planner.metrics import rounded
 from dbt_recluster.planner.ranks import rank_column
+from dbt_recluster.planner.reads import ReadCosts, Reads, place_reads, ranked_columns
 
 # Points in the box of a block that stand for its rows; fewer where there are more than so many in all.
 _POINTS, _LEAST_POINTS, _MOST_POINTS = 8, 3, 1 << 21
@@ -31,8 +30,17 @@ _QUERIES, _SIDE = 256, 0.01
 # Steps of a sequence that fills a square, a cube and so on evenly (Roberts, "The unreasonable effectiveness of
 # quasirandom sequences", 2018): powers of these, one for each number of columns.
 _STEPS = {2: 1 / 1.32471795724474602596, 3: 1 / 1.22074408460575947536, 4: 1 / 1.16730397826141868426}
-# Blocks whose intervals are compared with boxes at a time.
-_AT_A_TIME = 1 << 15
+
+# Least and greatest values, (n,) each.
+Intervals = tuple[IntArray | FloatArray, IntArray | FloatArray]
+
+
+class Bounds(NamedTuple):
+    """The bounds of n blocks: for each column Arrow arrays (n,), and where the upper ones are unknown, bool (n,)."""
+
+    lower: Sequence[pa.Array]
+    upper: Sequence[pa.Array]
+    unbounded: Sequence[BoolArray]
 
 
 @dataclass(frozen=True)
@@ -93,24 +101,18 @@ def curve_information(
         for ends, low, high, unknown, low_rank, high_rank in columns
     ]
     points = Points.of(boxes, np.maximum(rows, 1), partition, curve)
-    queries = points.queries(curve.bits)
-    sorted_lower, sorted_upper = points.sorted_at_once(block_rows)
+    queries, at_once = points.queries(curve.bits), points.sorted_at_once(block_rows)
+    now = [(PLACES * low, PLACES * (high + 1) - 1) for low, high in zip(*boxes, strict=True)]
     return CurveInformation(
         n,
         tuple(map(rounded, opened)),
-        rounded(
-            _box_blocks(
-                [PLACES * low for low in boxes.lower],
-                [PLACES * (high + 1) - 1 for high in boxes.upper],
-                queries,
-            )
-        ),
-        len(sorted_lower[0]),
+        rounded(_mean_opened(now, queries)),
+        len(at_once[0][0]),
         tuple(
             rounded(_mean_over(low, high, column, points.weight))
-            for low, high, column in zip(sorted_lower, sorted_upper, points.places, strict=True)
+            for (low, high), column in zip(at_once, points.places, strict=True)
         ),
-        rounded(_box_blocks(sorted_lower, sorted_upper, queries)),
+        rounded(_mean_opened(at_once, queries)),
     )
 
 
@@ -121,8 +123,7 @@ def _point_blocks(
     n = len(lower)
     ends = ends.cast(lower.type)
     codes, _ = rank_column(lower, upper, unknown, reads=(ends, ends))
-    values = np.concatenate([codes[: 2 * n], codes[2 * n : 2 * n + len(ends)]])
-    return _mean_over(codes[:n], codes[n : 2 * n], values, spread.weight(1))
+    return _mean_over(codes[:n], codes[n : 2 * n], codes[: 2 * n + len(ends)], spread.weight(1))
 
 
 def _mean_over(
@@ -136,35 +137,30 @@ def _mean_over(
     return mean
 
 
-def _box_blocks(
-    lower: Sequence[IntArray] | Sequence[FloatArray],
-    upper: Sequence[IntArray] | Sequence[FloatArray],
-    queries: tuple[IntArray, IntArray],
-) -> float:
-    """Mean blocks over boxes, given by their lower and upper corners, int64 (columns, q) each."""
-    over, n = 0, len(lower[0])
-    for begin in range(0, n, _AT_A_TIME):
-        some = slice(begin, begin + _AT_A_TIME)
-        inside = np.ones((len(lower[0][some]), queries[0].shape[1]), np.bool_)
-        for low, high, least, greatest in zip(lower, upper, *queries, strict=True):
-            inside &= (low[some, None] <= greatest) & (high[some, None] >= least)
-        over += int(inside.sum())
-    return float(over / queries[0].shape[1])
+def _opened(blocks: Sequence[Intervals], asked: Sequence[Intervals], read: int) -> BoolArray:
+    """The blocks that meet what a read asks for in every column: bool (n,)."""
+    opened: BoolArray = np.logical_and.reduce(
+        [
+            (low <= greatest[read]) & (high >= least[read])
+            for (low, high), (least, greatest) in zip(blocks, asked, strict=True)
+        ]
+    )
+    return opened
+
+
+def _mean_opened(blocks: Sequence[Intervals], asked: Sequence[Intervals]) -> float:
+    """Mean number of blocks that reads open."""
+    reads = len(asked[0][0])
+    return sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Points that lie evenly in the boxes of blocks, in the order of the curve.
+    """Points that lie evenly in the boxes of blocks, in the order of the curve."""
 
-    Attributes:
-        places: Ranks times `PLACES` and places within the part, int64 (m,) for each column.
-        weight: Rows that each point stands for, float64 (m,).
-        partition: int64 (m,), ascending.
-    """
-
-    places: list[IntArray]
-    weight: FloatArray
-    partition: IntArray
+    places: list[IntArray]  # ranks times `PLACES` and places within the part, int64 (m,) for each column
+    weight: FloatArray  # rows that each point stands for, float64 (m,)
+    partition: IntArray  # int64 (m,), ascending
 
     @classmethod
     def of(cls, boxes: Boxes, rows: IntArray, partition: IntArray | None, curve: Curve) -> Points:
@@ -185,35 +181,136 @@ class Points:
             places.append(np.where(is_alone[part], part * PLACES, place))
         index = hilbert_index(places, curve.bits + _PLACE_BITS)
         of_point = np.repeat(np.zeros_like(rows) if partition is None else partition, count)
-        order = np.lexsort((index, of_point)) if of_point.any() else np.argsort(index, kind="stable")
+        order = np.lexsort((index, of_point))
         weight = np.repeat(rows / count, count)
         return cls([column[order] for column in places], weight[order], of_point[order])
 
-    def queries(self, bits: int) -> tuple[IntArray, IntArray]:
-        """Boxes of `_SIDE` of the parts of each column around rows: corners, int64 (columns, q) each."""
+    def queries(self, bits: int) -> list[Intervals]:
+        """Places that reads of `_SIDE` of the parts of each column around rows ask for: int64 (q,) each."""
         total = np.cumsum(self.weight)
         share = (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1]
         centre = np.minimum(np.searchsorted(total, share), len(total) - 1)
-        centres = np.stack([column[centre] for column in self.places])
         half = int(_SIDE / 2 * PLACES * (1 << bits))
-        return centres - half, centres + half
+        return [(column[centre] - half, column[centre] + half) for column in self.places]
 
-    def sorted_at_once(self, block_rows: int) -> tuple[list[FloatArray], list[FloatArray]]:
-        """Boxes of places if each partition were sorted and cut: lower and upper, float64 (blocks,) for each column."""
+    def sorted_at_once(self, block_rows: int) -> list[Intervals]:
+        """Places that each block would have if each partition were sorted and cut: float64 (blocks,) each."""
         rows = np.bincount(self.partition, self.weight)
         before = np.cumsum(rows) - rows
         blocks = np.ceil(rows / block_rows - 1e-9).astype(np.int64)
         of_block = np.repeat(np.arange(len(rows)), blocks)
-        number = np.arange(len(of_block)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-        begin = before[of_block] + number * rows[of_block] / blocks[of_block]
+        begin = before[of_block] + numbers_within(blocks) * rows[of_block] / blocks[of_block]
         starts = np.searchsorted(np.cumsum(self.weight) - self.weight / 2, begin)
         starts = np.minimum(starts, len(self.weight) - 1)
         count = np.diff(starts, append=len(self.weight))
-        lower, upper = [], []
+        intervals: list[Intervals] = []
         for column in self.places:
-            least, greatest = (end.reduceat(column, starts) for end in (np.minimum, np.maximum))
+            least, greatest = np.minimum.reduceat(column, starts), np.maximum.reduceat(column, starts)
             # A few points do not reach as far as all rows of a block do.
             reach = (greatest - least) / np.maximum(count - 1, 1)
-            lower.append(least - reach)
-            upper.append(greatest + reach)
-        return lower, upper
+            intervals.append((least - reach, greatest + reach))
+        return intervals
+
+
+def curve_read_costs(
+    curve: Curve, bounds: Bounds, rows: IntArray, bytes: IntArray, reads: Reads, group: IntArray
+) -> ReadCosts:
+    """Count the blocks that reads open if each asks for a range of every column by itself.
+
+    Those beyond what it would open in a table of as many blocks that is sorted at once are wasted. That table is
+    estimated from the boxes of the blocks.
+
+    Args:
+        curve: The curve.
+        bounds: Of n blocks, the leading columns of the key before those of the curve.
+        rows: Rows of the blocks, int64 (n,).
+        bytes: Their sizes, likewise.
+        reads: Ranges of these columns; None is an open end. A read takes O(n).
+        group: Codes from 0 of blocks that the curve sorts together, int64 (n,) (`curve_groups`).
+
+    Returns:
+        The costs. `bytes_per_depth` has the bytes that each read opens in the sorted table.
+
+    Raises:
+        BoundsError: As `Blocks.build`.
+    """
+    n, _, columns = ranked_columns(*bounds, reads)
+    placed = [place_reads([column], n) for column in columns]
+    now = [(column.blocks[:n], column.blocks[n:]) for column in placed]
+    asked: list[Intervals] = [(column.lower, column.upper) for column in placed]
+    leading = len(placed) - len(curve.boundaries)
+    boxes = Boxes.of(curve, *(part[leading:] for part in bounds))
+    at_once = _sorted_at_once(now[:leading], boxes, np.maximum(rows, 1), group, curve)
+    asked_at_once = [*asked[:leading], *_places_asked(curve, reads, leading)]
+    costs = [
+        (np.flatnonzero(_opened(now, asked, read)), np.count_nonzero(_opened(at_once, asked_at_once, read)))
+        for read in range(len(placed[0].lower))
+    ]
+    opened = np.array([len(blocks) for blocks, _ in costs], np.int64)
+    least = np.minimum(np.array([count for _, count in costs], np.float64), opened)
+    size = np.array([bytes[blocks].sum() for blocks, _ in costs], np.int64)
+    mean_size = size / np.maximum(opened, 1)
+    wasted = (opened - least).astype(np.float64)
+    return ReadCosts(opened, wasted, size, wasted * mean_size, least * mean_size)
+
+
+def curve_groups(
+    partition: IntArray, leading: Sequence[pa.Array], rows: IntArray, block_rows: float
+) -> IntArray:
+    """Number the blocks that a curve sorts together, by partition and leading columns: int64 (n,), from 0.
+
+    Values of leading columns that share full blocks are one group.
+
+    Args:
+        partition: Partitions of n blocks, int64 (n,).
+        leading: Lower bounds of the leading columns, (n,) each.
+        rows: Rows of the blocks, int64 (n,).
+        block_rows: Rows in a full block.
+    """
+    known = np.zeros(len(rows), np.bool_)
+    keys = [partition, *(rank_column(column, column, known)[0][: len(rows)] for column in leading)]
+    order = np.lexsort(keys[::-1])
+    is_new = np.logical_or.reduce([np.diff(key[order], prepend=-1) != 0 for key in keys])
+    is_first = np.diff(partition[order], prepend=-1) != 0
+    before = np.cumsum(rows[order]) - rows[order]
+    # Where its partition and its value begin, in full blocks.
+    starts = np.maximum.accumulate(np.where(is_new, before, 0))
+    share = (starts - np.maximum.accumulate(np.where(is_first, before, 0))) // block_rows
+    group = np.empty(len(order), np.int64)
+    group[order] = np.cumsum(is_first | (np.diff(share, prepend=-1) != 0)) - 1
+    return group
+
+
+def _sorted_at_once(
+    leading: Sequence[Intervals], boxes: Boxes, rows: IntArray, group: IntArray, curve: Curve
+) -> list[Intervals]:
+    """Intervals of the leading columns, and of places of the curve's columns, of as many blocks as there are."""
+    block_rows = -(-int(rows.sum()) // len(rows))
+    blocks = np.ceil(np.bincount(group, rows) / block_rows - 1e-9).astype(np.int64)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    ends: list[Intervals] = []
+    for low, high in leading:
+        least, greatest = np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts)
+        ends.append((np.repeat(least, blocks), np.repeat(greatest, blocks)))
+    return [*ends, *Points.of(boxes, rows, group, curve).sorted_at_once(block_rows)]
+
+
+def _places_asked(curve: Curve, reads: Reads, leading: int) -> list[Intervals]:
+    """The first and the last place of each column of the curve that reads ask for, int64 (m,) each."""
+    lower, upper = (
+        [pa.array(side[leading + place], _wide(ends.type)) for place, ends in enumerate(curve.boundaries)]
+        for side in (reads.lower, reads.upper)
+    )
+    last = (1 << curve.bits) - 1
+    return [
+        (PLACES * low, PLACES * (np.where(np.asarray(end.is_valid()), high, last) + 1) - 1)
+        for low, high, end in zip(curve.ranks(lower), curve.ranks(upper), upper, strict=True)
+    ]
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """A type that holds what a read compares a column of this type with."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    return pa.float64() if pa.types.is_floating(kind) else kind

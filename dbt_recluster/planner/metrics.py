@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, range_max
+from dbt_recluster.planner.arrays import BoolArray, IntArray, range_max
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
@@ -95,15 +96,16 @@ def clustering_information(
         is_sorted: Whether new blocks, those of level 0, are sorted by the key. Merged ones are.
     """
     sweep = blocks.sweep()
-    depths, overlaps, constant = sweep.depths(), sweep.overlaps(), blocks.constant
+    depths, constant = sweep.depths(), blocks.constant
     n = len(blocks)
     counts = np.bincount(depths)
     shared = sweep.point_depth()
     shared = shared[shared >= 2]
+    levels, of_level = np.unique(blocks.level, return_counts=True)
     return ClusteringInformation(
         total_block_count=n,
         constant_block_count=int(np.count_nonzero(constant)),
-        average_overlaps=_average(int(overlaps.sum()), n),
+        average_overlaps=_average(int(sweep.overlaps().sum()), n),
         average_depth=_average(int(depths.sum()), n),
         p95_depth=_percentile(counts, 95),
         p99_depth=_percentile(counts, 99),
@@ -112,9 +114,9 @@ def clustering_information(
         clustering_ratio=_clustering_ratio(counts),
         relative_clustering_ratio=_relative_clustering_ratio(depths, constant),
         overlap_point_depth=_average(int(shared.sum()), len(shared)) if len(shared) else 1.0,
-        level_histogram=_level_histogram(blocks.level),
+        level_histogram=dict(zip(map(str, levels.tolist()), of_level.tolist(), strict=True)),
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
-        total_bytes=0 if blocks.bytes is None else int(blocks.bytes.sum()),
+        total_bytes=int(blocks.bytes_or_0.sum()),
         read_depth=None if blocks.reads is None else rounded(read_depth(blocks)),
         **({} if block_rows is None else _small_block_metrics(blocks, FullBlock(block_rows, block_bytes))),
         **({} if row_group_bytes is None else _key_read_metrics(blocks, row_group_bytes, is_sorted)),
@@ -140,11 +142,20 @@ def read_depth(blocks: Blocks) -> float:
 
 
 def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any]:
-    counts, full = _fragmentation(blocks, full_block)
+    # The blocks of each partition, and the full blocks that its rows and bytes would make.
+    count = np.bincount(blocks.partition)
+    full = np.maximum(count, 1)
+    if blocks.rows is not None:
+        # Sums of bytes stay below 2**53, so floats hold them exactly.
+        rows, size = (
+            np.bincount(blocks.partition, values.astype(np.float64)).astype(np.int64)
+            for values in (blocks.rows, blocks.bytes_or_0)
+        )
+        full = full_block.count(rows, size)
     return {
         "small_block_count": int(np.count_nonzero(blocks.small(full_block))),
-        "fragmentation": _average(int(counts.sum()), int(full.sum())),
-        "max_fragmentation": rounded(float((counts / full).max())) if len(counts) else 0.0,
+        "fragmentation": _average(int(count.sum()), int(full.sum())),
+        "max_fragmentation": rounded(float((count / full).max(initial=0.0))),
     }
 
 
@@ -169,25 +180,6 @@ def _mean_of_greatest(blocks: Blocks, values: IntArray) -> float:
     return float(range_max(total, blocks.lower, blocks.upper).mean())
 
 
-def _fragmentation(blocks: Blocks, full_block: FullBlock) -> tuple[IntArray, IntArray]:
-    """Count the blocks of each partition, and the full blocks that its rows and bytes would make.
-
-    Blocks whose rows are unknown count as full.
-
-    Returns:
-        int64 (partitions,) each; the second at least 1.
-    """
-    count = np.bincount(blocks.partition)
-    if blocks.rows is None:
-        return count, np.maximum(count, 1)
-    # Sums of bytes stay below 2**53, so floats hold them exactly.
-    rows, size = (
-        np.bincount(blocks.partition, values.astype(np.float64)).astype(np.int64)
-        for values in (blocks.rows, blocks.bytes_or_0)
-    )
-    return count, full_block.count(rows, size)
-
-
 def rounded(value: float | Decimal) -> float:
     """Round to 4 decimals, half away from zero, as every reported average is."""
     # A difference of sums may be -0.0; adding 0.0 makes it 0.0.
@@ -206,17 +198,11 @@ def _percentile(counts: IntArray, percent: int) -> int:
 
 
 def _depth_histogram(counts: IntArray) -> dict[str, int]:
-    histogram: dict[str, int] = {}
+    histogram: Counter[str] = Counter()
     for depth in np.flatnonzero(counts).tolist():
         bucket = depth if depth <= _EXACT_BUCKETS else 1 << (depth - 1).bit_length()
-        key = f"{bucket:05d}"
-        histogram[key] = histogram.get(key, 0) + int(counts[depth])
-    return histogram
-
-
-def _level_histogram(levels: IntArray) -> dict[str, int]:
-    values, counts = np.unique(levels, return_counts=True)
-    return {str(value): count for value, count in zip(values.tolist(), counts.tolist(), strict=True)}
+        histogram[f"{bucket:05d}"] += int(counts[depth])
+    return dict(histogram)
 
 
 def _clustering_ratio(counts: IntArray) -> float:
@@ -227,7 +213,7 @@ def _clustering_ratio(counts: IntArray) -> float:
     return rounded(max(0.0, 100 * (1 - float(counts[depths] @ np.log10(depths)) / blocks)))
 
 
-def _relative_clustering_ratio(depths: Int32Array, constant: BoolArray) -> float:
+def _relative_clustering_ratio(depths: IntArray, constant: BoolArray) -> float:
     """Equation 1 of US patent 10,817,540. Constant blocks count as well clustered, apart from the sum of logs."""
     overlapping = depths[~constant & (depths > 1)]
     divisor = np.count_nonzero(constant) + (

@@ -1,4 +1,4 @@
-"""The plan: the block sets to merge now."""
+"""The plan: the block sets to merge now, and the blocks that merging them will leave."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from functools import partial
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import BoolArray, Int32Array, IntArray, Sweep
-from dbt_recluster.planner.block_sets import BlockSets, own_depth
-from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.arrays import IntArray, Sweep
+from dbt_recluster.planner.blocks import Blocks, Extents
+from dbt_recluster.planner.candidates import BlockSets, Candidates, own_depth
+from dbt_recluster.planner.gain import written_blocks
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.selection import (
     COMPACTION,
@@ -26,7 +26,7 @@ from dbt_recluster.planner.selection import (
     select_sets,
 )
 from dbt_recluster.planner.strategies import BY_NAME
-from dbt_recluster.planner.strategies.levels import compacted_levels
+from dbt_recluster.planner.strategies.age_groups import compacted_levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +108,11 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     eligible = policy.candidates(blocks)
     select = partial(select_sets, blocks, eligible, policy.thresholds(np.bincount(blocks.partition)))
     selection = select(policy)
-    reason, limited, needed = reason_of(blocks, eligible, selection, policy), False, None
+    reason, needed = reason_of(blocks, eligible, selection, policy), None
     limit = policy.max_set_bytes
     if len(selection.sets) == 0 and limit is not None:
         unlimited = select(replace(policy, max_bytes=None, max_merge_bytes=None))
-        if limited := len(unlimited.sets) > 0:
+        if len(unlimited.sets):
             needed = _needed_bytes(
                 lambda budget: len(select(replace(policy, max_bytes=budget, max_merge_bytes=None)).sets) > 0,
                 limit,
@@ -125,7 +125,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         sum(block_set.rows for block_set in block_sets),
         sum(block_set.bytes for block_set in block_sets),
         reason,
-        limited,
+        needed is not None,
         selection.worst.depth,
         selection.worst.by_reads,
         needed,
@@ -156,40 +156,37 @@ def _block_sets(
     sets, kind = selection.sets, selection.kind
     if len(sets) == 0:
         return ()
-    position = eligible.position[sets.member].astype(np.int64)
-    lower, upper = blocks.lower[position], blocks.upper[position]
-    least, greatest = np.minimum.reduceat(lower, sets.start), np.maximum.reduceat(upper, sets.start)
-    set_of_member = np.repeat(np.arange(len(sets)), sets.size)
+    in_blocks = sets.at(eligible.position)
+    lower, upper = in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)
     level = np.empty(len(sets), np.int64)
     level[kind == MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selection.of(MERGE))
     level[kind == COMPACTION] = compacted_levels(eligible, selection.of(COMPACTION))
     level[kind == DELETED] = selection.of(DELETED).greatest(eligible.level)
-    rows = sets.total(eligible.rows)
     columns = zip(
-        np.split(position, sets.start[1:]),
+        np.split(in_blocks.member, sets.start[1:]),
         level.tolist(),
-        (rows if blocks.rows is not None else np.zeros_like(rows)).tolist(),
+        sets.total(eligible.rows * (blocks.rows is not None)).tolist(),
         sets.total(eligible.bytes).tolist(),
         own_depth(eligible, sets).tolist(),
         _expected_depth(eligible, sets).tolist(),
         expected_blocks(eligible, sets, policy).tolist(),
-        _runs(level, least, greatest),
-        _first_in_sets(position, lower == least[set_of_member], set_of_member),
-        _first_in_sets(position, upper == greatest[set_of_member], set_of_member),
+        _runs(level, lower, upper),
+        _first_in_sets(in_blocks, blocks.lower, lower),
+        _first_in_sets(in_blocks, blocks.upper, upper),
         eligible.partition[sets.member[sets.start]].tolist(),
         strict=True,
     )
     return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
 
 
-def _first_in_sets(position: IntArray, where: BoolArray, set_of_member: IntArray) -> list[int]:
-    """For each set, its first position where ``where`` is true. Every set must have one."""
-    place = np.flatnonzero(where)
-    first: list[int] = position[place[np.unique(set_of_member[place], return_index=True)[1]]].tolist()
+def _first_in_sets(sets: BlockSets, bounds: IntArray, wanted: IntArray) -> list[int]:
+    """The first member of each set whose bound is the wanted one of the set, (sets,). Every set must have one."""
+    place = np.flatnonzero(bounds[sets.member] == np.repeat(wanted, sets.size))
+    first: list[int] = sets.member[place[np.searchsorted(place, sets.start)]].tolist()
     return first
 
 
-def _expected_depth(eligible: Candidates, sets: BlockSets) -> Int32Array:
+def _expected_depth(eligible: Candidates, sets: BlockSets) -> IntArray:
     """Greatest depth over each set's cells when every set has become disjoint blocks: int32 (sets,)."""
     untouched = np.ones(len(eligible), np.bool_)
     untouched[sets.member] = False
@@ -204,17 +201,116 @@ def _runs(level: IntArray, lower: IntArray, upper: IntArray) -> list[int]:
     This is greedy interval colouring, which is optimal when intervals are taken in the order of their lower ends.
     """
     runs = [0] * len(level)
-    free: list[tuple[int, int]] = []  # upper end and number of the runs of this level
-    current = None
+    free: dict[int, list[tuple[int, int]]] = {}  # upper end and number of the runs of each level
     count = 0
     for place in np.lexsort((upper, lower, level)).tolist():
-        if level[place] != current:
-            free, current = [], level[place]
-        if free and free[0][0] <= lower[place]:
-            runs[place] = free[0][1]
-            heapq.heapreplace(free, (int(upper[place]), runs[place]))
+        of_level = free.setdefault(int(level[place]), [])
+        if of_level and of_level[0][0] <= lower[place]:
+            runs[place] = of_level[0][1]
+            heapq.heapreplace(of_level, (int(upper[place]), runs[place]))
         else:
             runs[place] = count
-            heapq.heappush(free, (int(upper[place]), count))
+            heapq.heappush(of_level, (int(upper[place]), count))
             count += 1
     return runs
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Result of repeating plan and merge.
+
+    Attributes:
+        blocks: The blocks at the end.
+        plans: The plans in order, without empty ones.
+        rows: Rows rewritten in all of them.
+        bytes: Bytes read in all of them.
+    """
+
+    blocks: Blocks
+    plans: tuple[Plan, ...]
+    rows: int
+    bytes: int
+
+
+def simulate_final(blocks: Blocks, policy: Policy, rounds: int | None = None) -> Simulation:
+    """Repeat plan and merge until the plan is empty.
+
+    Args:
+        blocks: n blocks.
+        policy: Its `max_bytes` limits all rounds together.
+        rounds: Most rounds, or None for no limit.
+    """
+    plans: list[Plan] = []
+    spent = 0
+    while rounds is None or len(plans) < rounds:
+        left = None if policy.max_bytes is None else policy.max_bytes - spent
+        planned = plan(blocks, replace(policy, max_bytes=left))
+        if not planned.block_sets:
+            break
+        plans.append(planned)
+        spent += planned.bytes
+        blocks = simulate(blocks, planned, policy)
+    return Simulation(blocks, tuple(plans), sum(planned.rows for planned in plans), spent)
+
+
+def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
+    """Predict the blocks after a plan's merges, from bounds and row counts alone (see `written_blocks`).
+
+    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay
+    in one block unless they fill more than one.
+
+    Args:
+        blocks: The n blocks that were planned.
+        plan: Their plan.
+        policy: Its `block_rows` is the size to cut to.
+
+    Returns:
+        The blocks in no set, in their order, then the new blocks of each set, in the order of the key.
+    """
+    sets = plan.block_sets
+    if not sets:
+        return blocks
+    size = np.array([len(block_set.blocks) for block_set in sets])
+    members = BlockSets(np.concatenate([block_set.blocks for block_set in sets]), np.cumsum(size) - size)
+    expected = np.array([block_set.expected_blocks for block_set in sets])
+    written = written_blocks(blocks, members, expected, policy.block_rows)
+    kept = np.ones(len(blocks), np.bool_)
+    kept[members.member] = False
+    lower, upper = np.append(blocks.lower[kept], written.lower), np.append(blocks.upper[kept], written.upper)
+    points = np.unique(np.append(lower, upper))
+
+    # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
+    def lower_ends(ends: IntArray) -> IntArray:
+        return np.searchsorted(points, np.append(ends[kept], written.lower), side="right") - 1
+
+    def upper_ends(ends: IntArray) -> IntArray:
+        return np.searchsorted(points, np.append(ends[kept], written.upper))
+
+    def values(kept_from: IntArray, of_sets: list[int]) -> IntArray:
+        return np.append(kept_from[kept], np.array(of_sets, np.int64)[written.block_set])
+
+    counts = np.bincount(written.block_set, minlength=len(sets)).tolist()
+    sizes = [block_set.bytes // max(1, count) for block_set, count in zip(sets, counts, strict=True)]
+    old, no_block = blocks.extents, np.zeros(len(written.rows), np.bool_)
+    next_run = max(0, int(blocks.run.max())) + 1
+    return Blocks(
+        lower=np.searchsorted(points, lower),
+        upper=np.searchsorted(points, upper),
+        points=len(points),
+        rows=None if blocks.rows is None else np.append(blocks.rows[kept], written.rows),
+        bytes=None if blocks.bytes is None else values(blocks.bytes, sizes),
+        level=values(blocks.level, [block_set.level for block_set in sets]),
+        run=values(blocks.run, [next_run + block_set.run for block_set in sets]),
+        partition=values(blocks.partition, [block_set.partition for block_set in sets]),
+        unbounded=np.append(blocks.unbounded[kept], no_block),
+        fixed=np.append(blocks.fixed[kept], no_block),
+        extents=Extents(
+            lower_ends(old.lower),
+            upper_ends(old.upper),
+            lower_ends(old.shown_lower),
+            upper_ends(old.shown_upper),
+            np.append(old.unnarrowed[kept], no_block),
+        ),
+        deleted=None if blocks.deleted is None else values(blocks.deleted, [0] * len(sets)),
+        reads=None if blocks.reads is None else blocks.reads.moved(points),
+    )

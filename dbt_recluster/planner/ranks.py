@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,12 +27,8 @@ _EXACT_IN_FLOAT = 2**53
 _FLIP_SIGN = np.int64(-(2**63))
 
 
-@dataclass(frozen=True)
-class _Column:
-    """Keys of one column: a mask of the NULLs, and the other keys as numbers, byte strings or Python objects."""
-
-    null: BoolArray
-    values: npt.NDArray[Any] | pa.LargeBinaryArray
+# Keys of one column that are not NULL: numbers, byte strings or Python objects.
+_Values: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
 
 
 def rank_column(
@@ -54,26 +50,22 @@ def rank_column(
     Raises:
         BoundsError: The lengths differ, or the keys cannot be compared with each other.
     """
-    low, high = _column(lower), _column(upper)
+    columns = [_column(keys) for keys in (lower, upper, *(reads or ()))]
+    nulls = [null for null, _ in columns]
     n = len(unbounded)
-    if len(low.null) != n or len(high.null) != n:
+    if len(nulls[0]) != n or len(nulls[1]) != n:
         raise BoundsError(
-            f"bounds must be of one length: {len(low.null)} lower, {len(high.null)} upper, {n} blocks"
+            f"bounds must be of one length: {len(nulls[0])} lower, {len(nulls[1])} upper, {n} blocks"
         )
-    ends = [_column(keys) for keys in reads or ()]
-    ranks, distinct = _rank_values([column.values for column in (low, high, *ends)])
-    null = np.concatenate([column.null for column in (low, high, *ends)])
-    if null.any():
-        codes = np.ones(len(null), np.int64)
-        codes[~null] = ranks + 2
-    else:
-        codes = ranks
-        codes += 2
+    ranks, distinct = _rank_values([values for _, values in columns])
+    null = np.concatenate(nulls)
+    codes = np.ones(len(null), np.int64)
+    codes[~null if null.any() else slice(None)] = ranks + 2
     codes[n : 2 * n][unbounded] = distinct + 2
-    if ends:
+    if reads is not None:
         for_lower, for_upper = np.split(codes[2 * n :], 2)
-        for_lower[ends[0].null] = 0
-        for_upper[ends[1].null] = distinct + 3
+        for_lower[nulls[2]] = 0
+        for_upper[nulls[3]] = distinct + 3
     return codes, distinct + 4
 
 
@@ -87,71 +79,60 @@ def length(keys: Keys) -> int:
         ) from None
 
 
-def _column(keys: Keys) -> _Column:
+def _column(keys: Keys) -> tuple[BoolArray, _Values]:
+    """Return a mask of the NULLs, and the other keys."""
     if isinstance(keys, pa.Array | pa.ChunkedArray):
         return _arrow_column(keys)
     if isinstance(keys, np.ma.MaskedArray):
         null = np.ma.getmaskarray(keys).astype(np.bool_)
-        return _Column(null, np.asarray(keys.data)[~null])
-    array = keys if isinstance(keys, np.ndarray) else keys.to_numpy() if hasattr(keys, "to_numpy") else None
-    if array is not None and array.dtype.kind in "biuf":
-        return _Column(np.zeros(len(array), np.bool_), array)
-    if array is not None and array.dtype.kind in "mM":
-        null = np.isnat(array)
-        return _Column(null, array[~null])
-    return _object_column(list(array.tolist() if array is not None else keys))
+        return null, np.asarray(keys.data)[~null]
+    array = keys.to_numpy() if hasattr(keys, "to_numpy") else keys
+    if isinstance(array, np.ndarray):
+        if array.dtype.kind in "biuf":
+            return np.zeros(len(array), np.bool_), array
+        if array.dtype.kind in "mM":
+            null = np.isnat(array)
+            return null, array[~null]
+        array = array.tolist()
+    values = list(array)
+    null = np.fromiter((value is None for value in values), np.bool_, len(values))
+    return null, _typed([value for value in values if value is not None])
 
 
-def _arrow_column(keys: Any) -> _Column:
+def _arrow_column(keys: Any) -> tuple[BoolArray, _Values]:
     array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
-    null = np.zeros(len(array), np.bool_)
-    if array.null_count:
-        null = array.is_null().to_numpy(zero_copy_only=False)
-        array = array.drop_null()
-    kind = str(array.type)
-    if kind in ("string", "binary", "large_string", "large_binary", "string_view", "binary_view"):
-        return _Column(null, array.cast(pa.large_binary()))
-    if kind.startswith(
-        ("int", "uint", "float", "double", "halffloat", "bool", "date", "timestamp", "duration")
-    ):
-        return _Column(null, array.to_numpy(zero_copy_only=False))
-    # Times, decimals and everything rarer: as Python objects.
-    return _Column(null, _object_column(array.to_pylist()).values)
+    null, array = np.asarray(array.is_null()), array.drop_null()
+    if str(array.type) in ("string", "binary", "large_string", "large_binary", "string_view", "binary_view"):
+        return null, array.cast(pa.large_binary())
+    if pa.types.is_primitive(array.type):
+        return null, array.to_numpy(zero_copy_only=False)
+    return null, _typed(array.to_pylist())
 
 
-def _object_column(values: list[Any]) -> _Column:
-    null = np.fromiter((value is None for value in values), np.bool_, len(values))
-    if null.any():
-        values = [value for value in values if value is not None]
+def _typed(values: list[Any]) -> _Values:
     types = set(map(type, values))
-    if not types:
-        return _Column(null, np.zeros(0, np.int64))
     if types == {str}:
-        return _Column(
-            null, pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.large_binary())
-        )
+        return pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.large_binary())
     if all(issubclass(kind, bytes | bytearray | memoryview) for kind in types):
-        return _Column(null, pa.array(map(bytes, values), pa.large_binary()))
+        return pa.array(map(bytes, values), pa.large_binary())
     if types == {datetime.date}:
-        return _Column(null, np.array(values, "datetime64[D]"))
+        return np.array(values, "datetime64[D]")
     if types == {datetime.datetime} and all(value.tzinfo is None for value in values):
-        return _Column(null, np.array(values, "datetime64[us]"))
+        return np.array(values, "datetime64[us]")
+    if all(issubclass(kind, float | np.floating) for kind in types):
+        return np.array(values, np.float64)
     if all(issubclass(kind, int | np.integer | np.bool_) for kind in types):
-        try:
-            return _Column(null, np.fromiter(map(int, values), np.int64, len(values)))
-        except OverflowError:
-            pass
-    elif all(issubclass(kind, float | np.floating) for kind in types):
-        return _Column(null, np.array(values, np.float64))
+        with suppress(OverflowError):
+            return np.fromiter(map(int, values), np.int64, len(values))
     objects = np.empty(len(values), np.object_)
     objects[:] = values
-    return _Column(null, objects)
+    return objects
 
 
-def _rank_values(parts: list[npt.NDArray[Any] | pa.LargeBinaryArray]) -> tuple[IntArray, int]:
-    """Dense ranks of the keys that are not NULL, in the order of the parts, and the number of distinct keys."""
+def _rank_values(parts: list[_Values]) -> tuple[IntArray, int]:
+    """Dense ranks of the keys, in the order of the parts, and the number of distinct keys."""
     # An empty part has no type.
     parts = [part for part in parts if len(part)]
     texts = [part for part in parts if isinstance(part, pa.LargeBinaryArray)]
@@ -208,11 +189,7 @@ def _rank_objects(values: list[Any]) -> tuple[IntArray, int]:
 
 
 def key_columns(lower: Keys, upper: Keys) -> tuple[list[Keys], list[Keys]]:
-    """Split both bounds into key columns: a list whose first item is itself a sequence is a compound key.
-
-    Raises:
-        BoundsError: The numbers of columns differ.
-    """
+    """Split both bounds into key columns: a list whose first item is itself a sequence is a compound key."""
     lowers, uppers = _columns(lower), _columns(upper)
     if len(lowers) != len(uppers):
         raise BoundsError(f"lower has {len(lowers)} key columns, upper has {len(uppers)}")
@@ -220,11 +197,7 @@ def key_columns(lower: Keys, upper: Keys) -> tuple[list[Keys], list[Keys]]:
 
 
 def unbounded_masks(unbounded: Keys | None, n: int, columns: int) -> list[BoolArray]:
-    """Check the masks of unknown upper bounds, bool (n,) for each key column.
-
-    Raises:
-        BoundsError: The number of masks or of their values is wrong.
-    """
+    """Check the masks of unknown upper bounds, bool (n,) for each key column."""
     if unbounded is None:
         return [np.zeros(n, np.bool_)] * columns
     masks = [_as_numpy(mask).astype(np.bool_) for mask in _columns(unbounded)]
@@ -238,14 +211,7 @@ def unbounded_masks(unbounded: Keys | None, n: int, columns: int) -> list[BoolAr
 
 
 def number_partitions(partition: Keys | None, n: int) -> tuple[IntArray, int]:
-    """Number the partitions.
-
-    Returns:
-        Codes from 0, int64 (n,), which do not depend on the order of the blocks, and the number of partitions.
-
-    Raises:
-        BoundsError: There are not n values.
-    """
+    """Number the partitions from 0, int64 (n,), whatever the order of the blocks, and return how many there are."""
     if partition is None:
         return np.zeros(n, np.int64), 1
     values = _as_numpy(partition)
@@ -261,11 +227,7 @@ def number_partitions(partition: Keys | None, n: int) -> tuple[IntArray, int]:
 
 
 def whole_numbers(name: str, values: Keys, n: int, least: int = 0) -> IntArray:
-    """Check one whole number for each block, int64 (n,).
-
-    Raises:
-        BoundsError: There are not n values, or one is not a whole number or below ``least``.
-    """
+    """Check one whole number of at least ``least`` for each block: int64 (n,)."""
     array = _as_numpy(values)
     if array.shape != (n,):
         raise BoundsError(f"{name} must have {n} values, not {array.shape}")
@@ -280,22 +242,23 @@ def whole_numbers(name: str, values: Keys, n: int, least: int = 0) -> IntArray:
 
 
 def _columns(keys: Keys) -> list[Keys]:
-    compound = isinstance(keys, list | tuple) and len(keys) > 0 and _is_column(keys[0])
-    return list(keys) if compound else [keys]
-
-
-def _is_column(item: Any) -> bool:
-    return isinstance(item, list | tuple | np.ndarray) or hasattr(item, "to_numpy")
+    is_compound = (
+        isinstance(keys, list | tuple)
+        and len(keys) > 0
+        and (isinstance(keys[0], list | tuple | np.ndarray) or hasattr(keys[0], "to_numpy"))
+    )
+    return list(keys) if is_compound else [keys]
 
 
 def _as_numpy(values: Keys) -> Any:
     if isinstance(values, np.ndarray):
         return values
     if hasattr(values, "to_numpy"):
-        return np.asarray(values) if isinstance(values, pa.Array | pa.ChunkedArray) else values.to_numpy()
+        return np.asarray(values)
     if not isinstance(values, Sequence):
         raise BoundsError(f"expected a list, a NumPy array or an Arrow array, not {type(values).__name__}")
+    if {type(value) for value in values} <= {bool, int, float, np.bool_, np.int64}:
+        return np.asarray(values)
     objects = np.empty(len(values), np.object_)
     objects[:] = list(values)
-    numbers = {type(value) for value in values} <= {bool, int, float, np.bool_, np.int64}
-    return np.asarray(values) if numbers else objects
+    return objects

@@ -8,13 +8,12 @@ Source: Liu, Zhou, Yan and Zhang, "Workload-Aware Incremental Reclustering in Cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, IntArray, combined_ranks
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, combined_ranks
 from dbt_recluster.planner.ranks import (
     Keys,
     key_columns,
@@ -48,21 +47,15 @@ class Reads:
 
 @dataclass(frozen=True, eq=False)
 class ReadEnds:
-    """The weight of the ends of reads along the key, at the ranks of the blocks' bounds.
+    """The weight of the ends of reads along the key, at the ranks of the blocks' bounds: float64 (points,) each.
 
     A range of a single key has one end; other ranges have two, unless they are open.
-
-    Attributes:
-        below: Weight of the ends below each rank, float64 (points,). It starts again in every partition.
-        lower: Weight of the lower ends at each rank, float64 (points,).
-        single: Weight of the ranges of this one key, float64 (points,).
-        upper: Weight of the upper ends at each rank, float64 (points,).
     """
 
-    below: FloatArray
-    lower: FloatArray
-    single: FloatArray
-    upper: FloatArray
+    below: FloatArray  # of the ends below each rank; it starts again in every partition
+    lower: FloatArray  # of the lower ends at each rank
+    single: FloatArray  # of the ranges of this one key
+    upper: FloatArray  # of the upper ends at each rank
 
     @property
     def at(self) -> FloatArray:
@@ -76,7 +69,7 @@ class ReadEnds:
         after[:-1] = np.maximum(np.diff(self.below) - self.at[:-1], 0.0)
         return after
 
-    def below_cells(self, cell: IntArray | Int32Array) -> FloatArray:
+    def below_cells(self, cell: IntArray) -> FloatArray:
         """Weight of the ends below each cell (see `candidates`): float64 (c,).
 
         A lower end lies right below its key, and an upper end right above: blocks that begin or end there hold no rows
@@ -85,7 +78,7 @@ class ReadEnds:
         rank = cell // 2
         return self.below[rank] + self.lower[rank] + (cell % 2) * self.single[rank]
 
-    def in_cells(self, cell: IntArray | Int32Array) -> FloatArray:
+    def in_cells(self, cell: IntArray) -> FloatArray:
         """Weight of the ends in each cell: float64 (c,). The cell must lie within a partition."""
         rank = cell // 2
         following = np.minimum(rank + 1, len(self.below) - 1)
@@ -97,13 +90,8 @@ class ReadEnds:
         rank = np.floor(places).astype(np.int64)
         inside = places - rank
         passed = np.where(inside > 0, self.at[rank] + inside * self.after[rank], 0.0)
-        exact = inside == 0
-        return ReadEnds(
-            self.below[rank] + passed,
-            np.where(exact, self.lower[rank], 0.0),
-            np.where(exact, self.single[rank], 0.0),
-            np.where(exact, self.upper[rank], 0.0),
-        )
+        at = [np.where(inside == 0, ends[rank], 0.0) for ends in (self.lower, self.single, self.upper)]
+        return ReadEnds(self.below[rank] + passed, *at)
 
 
 def ranked_columns(
@@ -123,11 +111,7 @@ def ranked_columns(
 
 
 def _end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | None]:
-    """Split the bounds of reads into the columns of a key; None for a column that they do not have.
-
-    Raises:
-        BoundsError: The lengths differ, or there are more columns than the key has.
-    """
+    """Split the bounds of reads into the columns of a key; None for a column that they do not have."""
     if reads is None:
         return [None] * columns
     lowers, uppers = key_columns(reads.lower, reads.upper)
@@ -143,45 +127,24 @@ def _end_columns(reads: Reads | None, columns: int) -> list[tuple[Keys, Keys] | 
 
 @dataclass(frozen=True, eq=False)
 class PlacedReads:
-    """Bounds of m reads and of n blocks as numbers that compare as the keys do.
+    """Bounds of m reads and of n blocks as numbers that compare as the keys do."""
 
-    Attributes:
-        lower: Lower bounds of the reads, int64 (m,).
-        upper: Upper bounds, likewise.
-        has_lower: Whether a read has a lower end, bool (m,).
-        has_upper: Whether it has an upper end, likewise.
-        blocks: Lower and then upper bounds of the blocks, int64 (2n,).
-    """
-
-    lower: IntArray
-    upper: IntArray
-    has_lower: BoolArray
-    has_upper: BoolArray
-    blocks: IntArray
-
-    @property
-    def single(self) -> BoolArray:
-        """Whether a read asks for one key: bool (m,)."""
-        single: BoolArray = self.has_lower & self.has_upper & (self.lower == self.upper)
-        return single
+    lower: IntArray  # lower bounds of the reads, int64 (m,)
+    upper: IntArray  # upper bounds; equal to `lower` only where a read asks for one key
+    has_lower: BoolArray  # whether a read has a lower end, (m,)
+    has_upper: BoolArray  # whether it has an upper end, (m,)
+    blocks: IntArray  # lower and then upper bounds of the blocks, int64 (2n,)
 
 
 def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
     """Place the ends of m reads among the bounds of n blocks.
 
-    Args:
-        columns: For each key column the codes of `rank_column`, int64 (2n + 2m,), and a number greater than all. Those
-            that reads do not have end after the blocks', (2n,).
-        n: Number of blocks.
-
-    Raises:
-        BoundsError: A lower bound exceeds its upper bound.
+    ``columns`` are those of `ranked_columns`. A read without a value of a column leaves the later ones open too.
     """
     m = len(columns[0][0]) // 2 - n
     ends = [np.resize(codes[2 * n :], 2 * m) for codes, _ in columns]
     beyond = np.zeros(2 * m, np.bool_)
     for codes, (given, size) in zip(ends, columns, strict=True):
-        # A column without a value leaves the later columns open too; so does a column that reads do not have.
         beyond |= len(given) == 2 * n
         codes[beyond] = np.repeat([0, size - 1], m)[beyond]
         beyond |= (codes == 0) | (codes == size - 1)
@@ -204,19 +167,9 @@ def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
 
 
 def read_ends(reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
-    """Return the weight of the ends of placed reads along the key.
-
-    Args:
-        reads: The reads, for their weights.
-        placed: Their bounds among those of n blocks.
-        ranks: Ranks of the blocks' lower and then upper bounds, int64 (2n,).
-        points: Number of ranks.
-
-    Raises:
-        BoundsError: A weight is no number of at least 0.
-    """
+    """Weigh the ends of placed reads at the ranks of the blocks' lower and then upper bounds, int64 (2n,)."""
     weight = _weights(reads.weight, len(placed.lower))
-    single = placed.single
+    single = placed.lower == placed.upper
     key_of_rank = np.zeros(points, np.int64)
     key_of_rank[ranks] = placed.blocks
     kinds = [
@@ -303,11 +256,13 @@ def read_costs(
     first, last = placed.blocks[:n], placed.blocks[n:]
     m = len(placed.lower)
     costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m), np.zeros(m))
-    for read in range(m):
-        touched = (last >= placed.lower[read]) & (first <= placed.upper[read])
+    for read, (lower, upper) in enumerate(zip(placed.lower, placed.upper, strict=True)):
+        touched = (last >= lower) & (first <= upper)
         costs.opened[read], costs.bytes[read] = np.count_nonzero(touched), sizes[touched].sum()
-        share = 1.0 if placed.single[read] else 0.5
-        for blocks in _over_ends(placed, read, touched, first, last):
+        # A block that begins or ends where the range does holds no rows beyond it.
+        over_ends = [touched & (first < lower), touched & (last > upper)]
+        share, over_ends = (1.0, [touched]) if lower == upper else (0.5, over_ends)
+        for blocks in over_ends:
             count = np.count_nonzero(blocks)
             if count:
                 partitions = len(np.unique(codes[blocks]))
@@ -316,43 +271,3 @@ def read_costs(
                 costs.bytes_wasted[read] += share * (count - partitions) * mean_size
                 costs.bytes_per_depth[read] += share * partitions * mean_size
     return costs
-
-
-def blocks_in_boxes(
-    lower: Keys, upper: Keys, reads: Reads, unbounded: Keys | None = None
-) -> Iterator[BoolArray]:
-    """Yield the blocks that each read opens, bool (n,), if it asks for a range of each column by itself.
-
-    Args:
-        lower: Least values of each column in n blocks, as in `Blocks.build`; so are the other arguments.
-        upper: Greatest values.
-        reads: Ranges of each of the columns; None is an open end. A read takes O(n).
-        unbounded: Masks of upper bounds that are not known.
-
-    Raises:
-        BoundsError: As `Blocks.build`.
-    """
-    n, _, columns = ranked_columns(lower, upper, unbounded, reads)
-    placed = [place_reads([column], n) for column in columns]
-    for read in range(len(placed[0].lower)):
-        yield np.logical_and.reduce(
-            [
-                (column.blocks[n:] >= column.lower[read]) & (column.blocks[:n] <= column.upper[read])
-                for column in placed
-            ]
-        )
-
-
-def _over_ends(
-    placed: PlacedReads, read: int, touched: BoolArray, first: IntArray, last: IntArray
-) -> list[BoolArray]:
-    """Return the blocks over each end of a read: masks, bool (n,)."""
-    if placed.single[read]:
-        return [touched]
-    # A block that begins or ends where the range does holds no rows beyond it.
-    over = []
-    if placed.has_lower[read]:
-        over.append(touched & (first < placed.lower[read]))
-    if placed.has_upper[read]:
-        over.append(touched & (last > placed.upper[read]))
-    return over

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, fit_into_bytes, no_sets
 from dbt_recluster.planner.blocks import Blocks
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.candidates import BlockSets, Candidates, WorstDepth, fit_into_bytes, no_sets
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.gain import Gain, reveals_less
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies import BY_NAME
 from dbt_recluster.planner.strategies.axis import Intervals, Prices
-from dbt_recluster.text import size
+from dbt_recluster.text import size as size_text
 
 # Kinds of sets: of the strategy, of small neighbours, and of one block with many deleted rows.
 MERGE, COMPACTION, DELETED = range(3)
@@ -23,17 +22,11 @@ MERGE, COMPACTION, DELETED = range(3)
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The sets of a plan.
-
-    Attributes:
-        sets: The sets, best first.
-        kind: `MERGE`, `COMPACTION` or `DELETED` for each set, int64 (sets,).
-        worst: The depth that the strategy compared with a threshold.
-    """
+    """The sets of a plan, best first."""
 
     sets: BlockSets
-    kind: IntArray
-    worst: WorstDepth
+    kind: IntArray  # `MERGE`, `COMPACTION` or `DELETED` for each set, int64 (sets,)
+    worst: WorstDepth  # the depth that the strategy compared with a threshold
 
     def of(self, kind: int) -> BlockSets:
         """The sets of one kind."""
@@ -43,7 +36,9 @@ class Selection:
 def select_sets(blocks: Blocks, eligible: Candidates, thresholds: FloatArray, policy: Policy) -> Selection:
     """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
     strategy = BY_NAME[policy.strategy]
-    sets, worst = strategy.select(eligible, thresholds, policy.max_set_bytes)
+    sets, worst = no_sets(), WorstDepth()
+    if len(eligible):
+        sets, worst = strategy.select(eligible, thresholds, policy.max_set_bytes)
     sets = _worthwhile(blocks, eligible, sets, policy)
     kind = np.full(len(sets), MERGE)
     if strategy.compacts:
@@ -67,8 +62,6 @@ def _select_deleted(blocks: Blocks, eligible: Candidates, taken: IntArray, polic
     block has no deleted rows, so it is not selected again. ``taken`` are the positions in the candidates of the blocks
     of other sets, int64 (m,).
     """
-    if blocks.deleted is None:
-        return no_sets()
     worth = blocks.deleted_at_least(policy.deleted_share)[eligible.position]
     worth[taken] = False
     if policy.max_merge_bytes is not None:
@@ -79,10 +72,10 @@ def _select_deleted(blocks: Blocks, eligible: Candidates, taken: IntArray, polic
 
 def _worthwhile(blocks: Blocks, eligible: Candidates, sets: BlockSets, policy: Policy) -> BlockSets:
     """The sets that lower a depth, leave fewer blocks, or rewrite a block with many deleted rows."""
-    sets = sets.only(reveals_less(blocks, eligible.position[sets.member], sets))
+    sets = sets.only(reveals_less(blocks, sets.at(eligible.position)))
     if len(sets) == 0:
         return sets
-    gain = Gain.of(blocks, eligible.position[sets.member], sets)
+    gain = Gain.of(blocks, sets.at(eligible.position))
     expected = expected_blocks(eligible, sets, policy)
     worth = gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
     return sets.only(worth | (sets.total(eligible.deleted_share >= policy.deleted_share) > 0))
@@ -97,23 +90,21 @@ def _savings(eligible: Candidates, sets: BlockSets, policy: Policy) -> FloatArra
     waste the share of a block's rows that is deleted.
     """
     intervals = Intervals.of(eligible.first, eligible.last)
-    prices = Prices.of(intervals, eligible, np.arange(len(eligible))).take(sets.member)
-    intervals = intervals.take(sets.member)
-    hull = np.maximum.reduceat(prices.high, sets.start) - np.minimum.reduceat(prices.low, sets.start)
+    prices = Prices.of(intervals, eligible)
+    hull = sets.greatest(prices.high) - sets.least(prices.low)
     # A block alone on the axis is two units long.
-    removed = (np.add.reduceat(prices.length.astype(np.float64), sets.start) - hull) / 2
+    removed = (sets.total(prices.length) - hull) / 2
+    wasted = sets.total(eligible.deleted_share * (intervals.length / 2 + 1))
     fewer = np.maximum(sets.size - expected_blocks(eligible, sets, policy), 0)
-    wasted = eligible.deleted_share[sets.member] * (intervals.length / 2 + 1)
     cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)
-    saved = np.maximum(removed, 0) + fewer + np.add.reduceat(wasted, sets.start)
-    savings: FloatArray = saved / np.maximum(cost, 1)
+    savings: FloatArray = (np.maximum(removed, 0) + fewer + wasted) / np.maximum(cost, 1)
     return savings
 
 
 def expected_blocks(eligible: Candidates, sets: BlockSets, policy: Policy) -> IntArray:
     """Blocks that merging each set will write: int64 (sets,)."""
-    rows, size = sets.total(eligible.live_rows), sets.total(eligible.live_bytes)
-    return policy.full_block.count(rows, size)
+    bytes_left = np.ceil(eligible.bytes * (1 - eligible.deleted_share)).astype(np.int64)
+    return policy.full_block.count(sets.total(eligible.rows - eligible.deleted), sets.total(bytes_left))
 
 
 def reason_of(blocks: Blocks, eligible: Candidates, selection: Selection, policy: Policy) -> str:
@@ -121,63 +112,40 @@ def reason_of(blocks: Blocks, eligible: Candidates, selection: Selection, policy
     depth, limit, by_reads = selection.worst
     where = " in the worst partition" if blocks.partition.any() else ""
     figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{where}"
-    beside = [
-        text
-        for text in (
-            _compactions_text(eligible, selection.of(COMPACTION), policy),
-            _deleted_text(len(selection.of(DELETED)), policy),
-        )
-        if text
-    ]
-    if (selection.kind == MERGE).any():
-        return ", and ".join([f"{figure} is above {limit:.4g}", *beside])
-    if beside:
-        return ", and ".join(beside)
-    left = _unnarrowed_text(blocks)
+    parts = [f"{figure} is above {limit:.4g}"] if (selection.kind == MERGE).any() else []
+    if len(compactions := selection.of(COMPACTION)):
+        parts.append(_compactions_text(eligible, compactions, policy))
+    if deleted := len(selection.of(DELETED)):
+        have = "1 block has" if deleted == 1 else f"{deleted} blocks have"
+        parts.append(f"{have} {policy.deleted_share:.0%} or more of the rows deleted")
+    if parts:
+        return ", and ".join(parts)
+    unnarrowed = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
+    count = np.count_nonzero(unnarrowed & ~blocks.fixed)
+    left = f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"
     if depth == 0:
-        return "no block can be narrowed: all are full blocks of a single key" + (
-            f", or {left}" if left else ""
-        )
-    verdict = (
-        f"is above {limit:.4g}, but no merge would lower it" if depth > limit else f"is at most {limit:.4g}"
-    )
-    if 1 < depth <= limit and policy.max_bytes is not None:
-        verdict += ", and a depth of 1 would merge further"  # runs still overlap
-    return f"{figure} {verdict}" + (f", and {left}" if left else "")
-
-
-def _unnarrowed_text(blocks: Blocks) -> str:
-    """Describe blocks that merges have not narrowed; nothing if there are none."""
-    wide = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
-    count = np.count_nonzero(wide & ~blocks.fixed)
-    if count == 0:
-        return ""
-    return f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"
-
-
-def _deleted_text(count: int, policy: Policy) -> str:
-    """Describe blocks with deleted rows; nothing if there are none."""
-    if count == 0:
-        return ""
-    blocks = "1 block has" if count == 1 else f"{count} blocks have"
-    return f"{blocks} {policy.deleted_share:.0%} or more of the rows deleted"
+        reason = "no block can be narrowed: all are full blocks of a single key"
+        return f"{reason}, or {left}" if count else reason
+    reason = f"{figure} is at most {limit:.4g}"
+    if depth > limit:
+        reason = f"{figure} is above {limit:.4g}, but no merge would lower it"
+    elif depth > 1 and policy.max_bytes is not None:
+        reason += ", and a depth of 1 would merge further"  # runs still overlap
+    return f"{reason}, and {left}" if count else reason
 
 
 def _compactions_text(eligible: Candidates, compactions: BlockSets, policy: Policy) -> str:
-    """Describe compactions: "53 small blocks make 6 full ones"; nothing if there are none."""
-    if len(compactions) == 0:
-        return ""
+    """Describe compactions: "53 small blocks make 6 full ones"."""
+    is_small = policy.full_block.is_small
     rows, size = eligible.rows[compactions.member], eligible.bytes[compactions.member]
-    small = int(np.count_nonzero(policy.full_block.is_small(rows, size)))
-    count, written = len(compactions.member), int(expected_blocks(eligible, compactions, policy).sum())
-    joined = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
-    rows, size = compactions.total(eligible.rows), compactions.total(eligible.bytes)
+    count, small = len(compactions.member), int(np.count_nonzero(is_small(rows, size)))
+    written = int(expected_blocks(eligible, compactions, policy).sum())
+    blocks = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
     # Compactions of a lower tier leave small blocks.
-    larger = policy.full_block.is_small(rows, size).any()
-    kind = "larger" if larger else "full"
-    return f"{joined} make {written} {kind} one{'s' if written > 1 else ''}"
+    is_lower_tier = is_small(compactions.total(eligible.rows), compactions.total(eligible.bytes)).any()
+    return f"{blocks} make {written} {'larger' if is_lower_tier else 'full'} one{'s' if written > 1 else ''}"
 
 
 def limited_reason(reason: str, limit: int, needed: int) -> str:
     """Add to the reason for an unlimited plan that no set of it fits into a limit of bytes, and what would do."""
-    return f"{reason}, and no block set fits into {size(limit)}; {size(needed, up=True)} would do"
+    return f"{reason}, and no block set fits into {size_text(limit)}; {size_text(needed, up=True)} would do"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.hilbert import (
+from dbt_recluster.curve import (
     curve_states,
     hilbert_boxes,
     hilbert_coordinates,

@@ -32,7 +32,7 @@ from dbt_recluster.planner import (
     costs_by_threshold,
     relative_rewriting,
 )
-from dbt_recluster.planner.simulation import simulate_final
+from dbt_recluster.planner.planning import simulate_final
 
 # Reads and loads change little from one build to the next.
 _DEPTH_HOLDS = timedelta(days=1)

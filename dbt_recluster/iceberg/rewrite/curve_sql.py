@@ -2,7 +2,7 @@
 
 A rank is found by a binary search among literal boundaries, one step a projection: Spark's compiler keeps such small
 steps in compiled code, where a tree of comparisons is too large a method for Java to compile. Look-ups in a table of
-the curve's states make a place of the ranks (see :mod:`dbt_recluster.hilbert`).
+the curve's states make a place of the ranks (see :mod:`dbt_recluster.curve`).
 
 Boundaries are compared with the column itself and not with its transform, as values from which the transform reaches
 them. So the place needs neither Iceberg's functions nor the session's time zone.
@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.columns import base_type, quote_path
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import curve_states
+from dbt_recluster.curve import Curve, curve_states
 from dbt_recluster.iceberg.rewrite.literals import column_starts, keys_sql
 from dbt_recluster.transforms import INTEGERS, TEXTS
 

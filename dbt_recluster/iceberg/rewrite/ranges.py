@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_boxes
+from dbt_recluster.curve import Curve, hilbert_boxes
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_constant

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.block_sets import BlockSets, WorstDepth
-from dbt_recluster.planner.candidates import Candidates
-from dbt_recluster.planner.strategies.levels import written_levels
+from dbt_recluster.planner.candidates import BlockSets, Candidates, WorstDepth
+from dbt_recluster.planner.strategies.age_groups import written_levels
 from dbt_recluster.planner.strategies.payback import payback
 from dbt_recluster.planner.strategies.published import above_average, peak, width
 

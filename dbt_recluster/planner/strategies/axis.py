@@ -14,14 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    Float32Array,
-    FloatArray,
-    Int32Array,
-    IntArray,
-    range_max,
-)
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, numbers_within, range_max
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.reads import ReadEnds
 
@@ -40,24 +33,14 @@ _LEAST_RATE = 0.002
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Ranges of units that n blocks cover.
+    """Ranges of units that n blocks cover."""
 
-    Attributes:
-        begin: First unit of each block, int32 (n,), ascending in the order of the candidates.
-        end: First unit after each block, int32 (n,), greater than ``begin``.
-    """
-
-    begin: Int32Array
-    end: Int32Array
+    begin: IntArray  # first unit of each block, int32 (n,), ascending in the order of the candidates
+    end: IntArray  # first unit after each block, int32 (n,), greater than `begin`
 
     @classmethod
-    def of(cls, first: Int32Array, last: Int32Array) -> Intervals:
-        """Place n blocks on the axis of their own 2n units.
-
-        Args:
-            first: First cells, int32 (n,), ascending.
-            last: Last cells, int32 (n,).
-        """
+    def of(cls, first: IntArray, last: IntArray) -> Intervals:
+        """Place n blocks on the axis of their own 2n units, by their first cells, ascending, and their last cells."""
         lasts = np.sort(last)
         begin = np.searchsorted(first, first).astype(np.int32)
         begin += np.searchsorted(lasts, first).astype(np.int32)
@@ -70,15 +53,15 @@ class Intervals:
         return len(self.begin)
 
     @property
-    def length(self) -> Int32Array:
+    def length(self) -> IntArray:
         """Number of units that each block covers: int32 (n,)."""
         return self.end - self.begin
 
-    def take(self, blocks: IntArray | Int32Array) -> Intervals:
+    def take(self, blocks: IntArray) -> Intervals:
         """The intervals of some blocks, given by position."""
         return Intervals(self.begin[blocks], self.end[blocks])
 
-    def components(self) -> Int32Array:
+    def components(self) -> IntArray:
         """Number the ranges that blocks cover without a gap, in the order of the axis: int32 (n,) for each block."""
         component = np.zeros(len(self), np.int32)
         np.cumsum(self.begin[1:] >= np.maximum.accumulate(self.end)[:-1], out=component[1:])
@@ -97,7 +80,7 @@ class Coverage:
         self._steps = np.zeros(units + 1)
         self._weight = weight
 
-    def add(self, intervals: Intervals, value: FloatArray | Float32Array) -> None:
+    def add(self, intervals: Intervals, value: FloatArray) -> None:
         """Add n blocks with these values for each unit, (n,)."""
         # `np.add.at` is several times slower if it has to convert.
         value = value.astype(np.float64, copy=False)
@@ -106,8 +89,7 @@ class Coverage:
 
     def values(self) -> FloatArray:
         """Sum over blocks in each unit: float64 (units,)."""
-        values: FloatArray = np.cumsum(self._steps[:-1])
-        return values
+        return np.cumsum(self._steps[:-1])
 
     def integral(self) -> FloatArray:
         """Sum over all units before each, times their price: float64 (units + 1,)."""
@@ -128,19 +110,12 @@ def total_over(integral: FloatArray, intervals: Intervals) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """An axis on which the length of the stretch that each of n blocks covers is the price of overlap over it.
+    """An axis on which the length of the stretch that each of n blocks covers is the price of overlap over it."""
 
-    Attributes:
-        intervals: Steps that each block covers.
-        weight: Price of each step, float64 (steps,), or None if all cost 1.
-        low: Price of all steps before each block, int32 or float64 (n,).
-        high: Price of all steps before the end of each block, of the same type.
-    """
-
-    intervals: Intervals
-    weight: FloatArray | None
-    low: FloatArray | Int32Array
-    high: FloatArray | Int32Array
+    intervals: Intervals  # steps that each block covers
+    weight: FloatArray | None  # price of each step, float64 (steps,), or None if all cost 1
+    low: FloatArray | IntArray  # price of all steps before each block, int32 or float64 (n,)
+    high: FloatArray | IntArray  # price of all steps before the end of each block, of the same type
 
     @classmethod
     def even(cls, intervals: Intervals) -> Prices:
@@ -152,7 +127,7 @@ class Prices:
         cls,
         intervals: Intervals,
         candidates: Candidates,
-        member: IntArray | Int32Array,
+        member: IntArray | slice = slice(None),
         by_reads: BoolArray | None = None,
     ) -> Prices:
         """Price the axis of some blocks by where reads end; the mean unit in each partition costs 1.
@@ -162,11 +137,11 @@ class Prices:
         Args:
             intervals: Intervals of n blocks.
             candidates: The candidates, with the ends of known reads.
-            member: Their positions in the candidates, (n,), ascending.
+            member: Their positions in the candidates, (n,), ascending; all by default.
             by_reads: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units
                 cost the same.
         """
-        if candidates.reads is None or len(intervals) == 0 or (by_reads is not None and not by_reads.any()):
+        if candidates.reads is None or (by_reads is not None and not by_reads.any()):
             return cls.even(intervals)
         cells = np.sort(np.concatenate([candidates.first[member], candidates.last[member]]))
         weight = _end_weights(intervals, cells, candidates.reads)
@@ -174,10 +149,8 @@ class Prices:
         partition = np.repeat(np.arange(len(units)), units)
         count = weight.sum(axis=1)
         total = np.bincount(partition, count, len(units))
-        rate = (
-            smooth(count, units)
-            * np.divide(units, total, out=np.zeros(len(units)), where=total > 0)[partition]
-        )
+        scale = np.divide(units, total, out=np.zeros(len(units)), where=total > 0)
+        rate = smooth(count, units) * scale[partition]
         # The share of the ends in the unit and in the gap after it. Without ends, all of it is the unit's.
         inside = np.divide(
             weight, count[:, None], out=np.tile([1.0, 0.0], (len(count), 1)), where=count[:, None] > 0
@@ -190,19 +163,19 @@ class Prices:
         return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
 
     @property
-    def length(self) -> FloatArray | Int32Array:
+    def length(self) -> FloatArray | IntArray:
         """Price of the steps that each block covers: (n,)."""
         return np.subtract(self.high, self.low)
 
     @property
-    def dearest_step(self) -> IntArray | Int32Array:
+    def dearest_step(self) -> IntArray:
         """The step (see `price_steps`) of the dearest unit that each block covers: (n,)."""
         if self.weight is None:
             return np.zeros(len(self.intervals), np.int64)
         of_unit = price_steps(self.weight.reshape(-1, 2).sum(axis=1)).astype(np.int32)
         return range_max(of_unit, self.intervals.begin // 2, self.intervals.end // 2)
 
-    def take(self, blocks: IntArray | Int32Array) -> Prices:
+    def take(self, blocks: IntArray) -> Prices:
         """The axis of some blocks, given by position."""
         return Prices(self.intervals.take(blocks), self.weight, self.low[blocks], self.high[blocks])
 
@@ -233,7 +206,7 @@ def smooth(count: FloatArray, units: IntArray) -> FloatArray:
     order = np.argsort(-size, kind="stable")
     start = np.empty_like(size)
     start[order] = np.cumsum(size[order]) - size[order]
-    place = np.arange(len(count)) - np.repeat(np.cumsum(units) - units - start, units)
+    place = numbers_within(units) + np.repeat(start, units)
     of_partition = np.bincount(np.repeat(np.arange(len(units)), units), count, len(units))
     share = count / np.maximum(np.repeat(of_partition, units), _LEAST)
     counts, lengths = [np.zeros(int(size.sum()))], [np.zeros(int(size.sum()))]
@@ -242,13 +215,14 @@ def smooth(count: FloatArray, units: IntArray) -> FloatArray:
         pairs = len(counts[-1]) // 2 * 2
         counts.append(counts[-1][0:pairs:2] + counts[-1][1:pairs:2])
         lengths.append(lengths[-1][0:pairs:2] + lengths[-1][1:pairs:2])
-    rate = np.zeros(0)
+    rate: FloatArray = np.zeros(0)
     mean = of_partition / np.maximum(units, 1)
     for level in reversed(range(len(counts))):
         rate = np.append(rate, mean[order][size[order] == 1 << level])
         if level:
             rate = _halves(rate, counts[level - 1], lengths[level - 1])
-    return rate[place]
+    smoothed: FloatArray = rate[place]
+    return smoothed
 
 
 def _halves(rate: FloatArray, count: FloatArray, length: FloatArray) -> FloatArray:
@@ -262,15 +236,13 @@ def _halves(rate: FloatArray, count: FloatArray, length: FloatArray) -> FloatArr
     return halves
 
 
-def _end_weights(intervals: Intervals, cells: Int32Array, reads: ReadEnds) -> FloatArray:
+def _end_weights(intervals: Intervals, cells: IntArray, reads: ReadEnds) -> FloatArray:
     """Weight of the ends in each unit, and in the gap after it: float64 (2n, 2); 0 where no block is."""
     own = reads.in_cells(cells)
     own[1:][cells[1:] == cells[:-1]] = 0.0
     below = reads.below_cells(cells)
     gap = np.zeros(len(cells))
     np.maximum(below[1:] - below[:-1] - reads.in_cells(cells[:-1]), 0.0, out=gap[:-1])
-    steps = np.bincount(intervals.begin, minlength=len(cells)) - np.bincount(
-        intervals.end - 1, minlength=len(cells)
-    )
-    gap[np.cumsum(steps) == 0] = 0.0
+    begun = np.bincount(intervals.begin, minlength=len(cells))
+    gap[np.cumsum(begun - np.bincount(intervals.end - 1, minlength=len(cells))) == 0] = 0.0
     return np.stack([own, gap], axis=1)

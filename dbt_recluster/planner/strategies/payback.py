@@ -10,13 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, Int32Array, narrow
-from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, narrow
+from dbt_recluster.planner.candidates import (
+    BlockSets,
+    Candidates,
+    WorstDepth,
+    average_depths,
+    form_sets,
+    no_sets,
+)
 from dbt_recluster.planner.reads import EVEN_SHARE
-from dbt_recluster.planner.strategies.age_groups import AgeGroups
+from dbt_recluster.planner.strategies.age_groups import LEVEL_GROWTH, AgeGroups
 from dbt_recluster.planner.strategies.axis import Intervals, Prices
-from dbt_recluster.planner.strategies.levels import LEVEL_GROWTH
 
 # This many times the overlap that the threshold allows may stay, because the share of overlap that a merge removes is
 # an estimate. Without it, an estimate that misses the threshold by a hair merges an old run too early: uniform sorted
@@ -42,16 +47,8 @@ def payback(
     1980; Mathieu, Staelin, Young and Yousefi, "Bigtable merge compaction", 2014). One cutoff for all groups of a
     partition, instead of that schedule's counters, lets every key range have a schedule of its own.
 
-    Args:
-        candidates: c candidates.
-        threshold: Greatest average depth of a well clustered partition, float64 (partitions,).
-        max_bytes: Most bytes of one set, or None for no limit.
-
-    Returns:
-        The sets, most coverage removed for each row first.
+    Sets come in the order of the coverage that they remove for each row. Arguments are those of `Strategy.select`.
     """
-    if len(candidates) == 0:
-        return no_sets(), WorstDepth()
     depth = candidates.reducible_depths()
     depths = PartDepths.of(candidates, depth, candidates.partition, threshold)
     deep = depths.is_deep
@@ -76,18 +73,12 @@ class PartDepths:
 
     Where no reads are known, that is the average depth. Otherwise it is the read depth; and the average depth against a
     much higher limit, so that keys that no read asks for do not overlap without bound.
-
-    Attributes:
-        depth: The depth, float64 (parts,).
-        limit: The greatest depth allowed, float64 (parts,).
-        by_reads: Whether it is the read depth, bool (parts,).
-        read: Read depths and their limits, float64 (parts,) each, or None if no reads are known.
     """
 
-    depth: FloatArray
-    limit: FloatArray
-    by_reads: BoolArray
-    read: tuple[FloatArray, FloatArray] | None = None
+    depth: FloatArray  # float64 (parts,)
+    limit: FloatArray  # the greatest depth allowed, float64 (parts,)
+    by_reads: BoolArray  # whether it is the read depth, (parts,)
+    read: tuple[FloatArray, FloatArray] | None = None  # read depths and their limits, if reads are known
 
     @property
     def is_deep(self) -> BoolArray:
@@ -102,9 +93,7 @@ class PartDepths:
         return WorstDepth.of(self.depth, self.limit)
 
     @classmethod
-    def of(
-        cls, candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray
-    ) -> PartDepths:
+    def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray) -> PartDepths:
         """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
         average = average_depths(depth, part, len(allowed))
         if candidates.reads is None:
@@ -119,7 +108,7 @@ class PartDepths:
         )
 
 
-def read_depths(candidates: Candidates, part: Int32Array, parts: int) -> FloatArray:
+def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArray:
     """Mean depth at the ends of reads in each part, 1 if no read ends there: float64 (parts,)."""
     assert candidates.reads is not None
     order = np.argsort(part, kind="stable")
@@ -135,7 +124,7 @@ def read_depths(candidates: Candidates, part: Int32Array, parts: int) -> FloatAr
     return np.divide(weight, covered, out=np.ones(parts), where=covered > 0)
 
 
-def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
+def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     """Split every partition into a lower part with this share of its blocks, and an upper part with the others.
 
     Where every load covers all keys, a table has one run or two. A threshold of 1.5 would mean one run, as 1 does.
@@ -152,15 +141,13 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
     """
     partition = candidates.partition
     if (share % 1 == 0).all():
-        uncut: Int32Array = (2 * np.arange(len(share), dtype=np.int32) + (share == 0))[partition]
+        uncut: IntArray = (2 * np.arange(len(share), dtype=np.int32) + (share == 0))[partition]
         return uncut
     middle = candidates.first.astype(np.int64) + candidates.last
     weight: FloatArray = np.ones(len(partition))
     keys = [middle, partition]
     if candidates.reads is not None:
-        prices = Prices.of(
-            Intervals.of(candidates.first, candidates.last), candidates, np.arange(len(candidates))
-        )
+        prices = Prices.of(Intervals.of(candidates.first, candidates.last), candidates)
         weight = prices.length.astype(np.float64)
         keys.insert(1, -prices.dearest_step)
     order = np.lexsort(keys)
@@ -173,7 +160,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> Int32Array:
 
 
 def _sets_down_to(
-    candidates: Candidates, depth: Int32Array, part: Int32Array, allowed: FloatArray, max_bytes: int | None
+    candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray, max_bytes: int | None
 ) -> BlockSets:
     """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
     depths = PartDepths.of(candidates, depth, part, allowed)
@@ -202,16 +189,13 @@ def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
     return surplus
 
 
-def merge_to_cutoff(groups: AgeGroups, part: Int32Array, surplus: FloatArray) -> BoolArray:
+def merge_to_cutoff(groups: AgeGroups, part: IntArray, surplus: FloatArray) -> BoolArray:
     """Lower the cutoff of the benefit-cost ratio until merges remove enough coverage.
 
     Args:
         groups: Of n blocks.
         part: Part of each block, int32 (n,).
         surplus: Share of each part's removable coverage to remove, float64 (parts,).
-
-    Returns:
-        The blocks to merge, bool (n,).
     """
     parts = len(surplus)
     wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), part, parts)
@@ -223,10 +207,10 @@ def merge_to_cutoff(groups: AgeGroups, part: Int32Array, surplus: FloatArray) ->
     useful = np.flatnonzero(groups.benefit_cost > 0)
     order = useful[np.lexsort((groups.benefit_cost[useful], part_of_group[useful]))]
     cutoffs = np.append(groups.benefit_cost[order], np.inf)
-    low = np.searchsorted(part_of_group[order], np.arange(parts))
-    high = np.searchsorted(part_of_group[order], np.arange(parts), side="right") - 1
-    low = np.where(high < low, len(order), low)
-    high = np.maximum(low, high)
+    ends = np.cumsum(np.bincount(part_of_group[order], minlength=parts))
+    low = np.append(0, ends[:-1])
+    low[low == ends] = len(order)
+    high = np.maximum(low, ends - 1)
     merged = merge_at(groups, cutoffs[low][part_of_group])
     while (low < high).any():
         middle = (low + high + 1) // 2
@@ -248,7 +232,7 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
     return groups.with_younger(pays[groups.group] & groups.covered)
 
 
-def removed_coverage(groups: AgeGroups, merged: BoolArray, part: Int32Array, parts: int) -> FloatArray:
+def removed_coverage(groups: AgeGroups, merged: BoolArray, part: IntArray, parts: int) -> FloatArray:
     """Price of the coverage that merging these blocks removes: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
     low, high = groups.prices.low[place], groups.prices.high[place]
@@ -260,19 +244,14 @@ def removed_coverage(groups: AgeGroups, merged: BoolArray, part: Int32Array, par
 
 
 def rank_sets(
-    candidates: Candidates, groups: AgeGroups, member: Int32Array, merged: BoolArray, max_bytes: int | None
+    candidates: Candidates, groups: AgeGroups, member: IntArray, merged: BoolArray, max_bytes: int | None
 ) -> BlockSets:
     """Make one set of every connected range of blocks to merge, most coverage removed for each row first."""
     place = narrow(np.flatnonzero(merged))
-    if len(place) == 0:
-        return no_sets()
-    intervals = groups.intervals.take(place)
-    label = intervals.components()
-    start = np.flatnonzero(np.diff(label, prepend=-1))
-    prices = groups.prices.take(place)
-    hull = np.maximum.reduceat(prices.high, start) - prices.low[start]
-    removed = np.add.reduceat(prices.length, start) - hull
-    rows = np.add.reduceat(groups.rows[place], start, dtype=np.float64)
-    rank = np.empty(len(start), np.int64)
-    rank[np.argsort(-removed / rows, kind="stable")] = np.arange(len(start))
+    label = groups.intervals.take(place).components()
+    ranges = BlockSets(place, np.flatnonzero(np.diff(label, prepend=-1)))
+    hull = ranges.greatest(groups.prices.high) - ranges.least(groups.prices.low)
+    removed = ranges.total(groups.prices.length) - hull
+    rank = np.empty(len(ranges), np.int64)
+    rank[np.argsort(-removed / ranges.total(groups.rows), kind="stable")] = np.arange(len(ranges))
     return form_sets(candidates, member[place].astype(np.int64), rank[label], max_bytes)

@@ -7,13 +7,18 @@ clustered. `width` needs no level.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, Sweep
-from dbt_recluster.planner.block_sets import BlockSets, WorstDepth, average_depths, form_sets, no_sets
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Sweep, range_max, ranges_where
+from dbt_recluster.planner.candidates import (
+    BlockSets,
+    Candidates,
+    WorstDepth,
+    average_depths,
+    form_sets,
+    no_sets,
+)
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
 # (databend#19151).
@@ -29,7 +34,7 @@ def peak(
 
     Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
     """
-    return _select_peaks(candidates, threshold, max_bytes, lambda depths: depths.is_greatest)
+    return _select_peaks(candidates, threshold, max_bytes, _below_greatest)
 
 
 def above_average(
@@ -42,7 +47,7 @@ def above_average(
 
     Source: sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
     """
-    return _select_peaks(candidates, threshold, max_bytes, _deeper_than_average)
+    return _select_peaks(candidates, threshold, max_bytes, _average_or_below_greatest)
 
 
 def width(
@@ -56,8 +61,6 @@ def width(
 
     Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
-    if len(candidates) == 0:
-        return no_sets(), WorstDepth()
     sweep = candidates.sweep()
     average = average_depths(sweep.depths(), candidates.partition, len(threshold))
     waiting = average > threshold
@@ -76,107 +79,73 @@ def width(
     return sets, WorstDepth.of(average, threshold)
 
 
-@dataclass(frozen=True, eq=False)
-class _LevelDepths:
-    """Depths at the bounds of the candidates of one level.
-
-    Attributes:
-        depth: Depth of each point, int64 (points,).
-        partition: Partition of each point, int64 (points,).
-        greatest: Greatest depth in each partition, int64 (partitions,).
-    """
-
-    depth: IntArray
-    partition: IntArray
-    greatest: IntArray
-
-    @property
-    def is_greatest(self) -> BoolArray:
-        """The points as deep as any in their partition: bool (points,)."""
-        greatest: BoolArray = self.depth == self.greatest[self.partition]
-        return greatest
-
-    @classmethod
-    def of(cls, sweep: Sweep, partition: IntArray) -> _LevelDepths:
-        """Collect the depths of a sweep over blocks of these partitions, int64 (m,)."""
-        depth = sweep.point_depth()
-        of_point = np.zeros(len(depth), np.int64)
-        of_point[sweep.lower] = partition
-        of_point[sweep.upper] = partition
-        greatest = np.zeros(int(partition.max()) + 1, np.int64)
-        np.maximum.at(greatest, of_point, depth)
-        return cls(depth, of_point, greatest)
+def _below_greatest(depth: IntArray, partition: IntArray, partitions: int) -> IntArray:
+    greatest = np.zeros(partitions, np.int64)
+    np.maximum.at(greatest, partition, depth)
+    return greatest - 1
 
 
-def _deeper_than_average(depths: _LevelDepths) -> BoolArray:
-    shared = depths.depth >= 2
-    partitions = len(depths.greatest)
-    count = np.bincount(depths.partition[shared], minlength=partitions)
-    total = np.bincount(depths.partition[shared], depths.depth[shared], partitions)
-    average = total / np.maximum(count, 1)
-    deeper: BoolArray = depths.is_greatest | (depths.depth > average[depths.partition])
-    return deeper
+def _average_or_below_greatest(depth: IntArray, partition: IntArray, partitions: int) -> FloatArray:
+    shared = depth >= 2
+    count = np.bincount(partition[shared], minlength=partitions)
+    average = np.bincount(partition[shared], depth[shared], partitions) / np.maximum(count, 1)
+    bar: FloatArray = np.minimum(average, _below_greatest(depth, partition, partitions))
+    return bar
 
 
 def _select_peaks(
     candidates: Candidates,
     threshold: FloatArray,
     max_bytes: int | None,
-    on_peak: Callable[[_LevelDepths], BoolArray],
+    bar: Callable[[IntArray, IntArray, int], FloatArray | IntArray],
 ) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
-    A level is well clustered when the average depth of its blocks is at most the threshold. ``on_peak`` returns the
-    points on a peak, bool (points,); neighbouring points of a partition form one peak. Sets come deepest first.
+    A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
+    neighbouring points of a partition that are deeper than its bar. ``bar`` takes the depth and the partition of each
+    point, int64 (points,), and returns one for each of so many partitions. Sets come deepest first.
     """
     sets, worst = no_sets(), WorstDepth()
-    waiting = np.ones(len(threshold), np.bool_)
+    partitions = len(threshold)
+    waiting = np.ones(partitions, np.bool_)
     for level in np.unique(candidates.level).tolist():
         member = np.flatnonzero((candidates.level == level) & waiting[candidates.partition])
         if len(member) == 0:
             continue
-        partition = candidates.partition[member].astype(np.int64)
+        partition = candidates.partition[member]
         sweep = candidates.sweep(member)
-        blocks = np.bincount(partition, minlength=len(threshold))
-        average = average_depths(sweep.depths(), partition, len(threshold))
+        blocks = np.bincount(partition, minlength=partitions)
+        average = average_depths(sweep.depths(), partition, partitions)
         of_level = WorstDepth.of(average, threshold)
         worst = max(worst, of_level, key=lambda one: one.depth / one.limit)
         deep = (average > threshold) & ~((blocks == 2) & (level >= _GIVE_UP_LEVEL))
         if deep.any():
-            depths = _LevelDepths.of(sweep, partition)
-            block, peak = _blocks_over_peaks(sweep, depths, on_peak(depths) & deep[depths.partition])
-            del depths
+            depth = sweep.point_depth()
+            of_point = np.zeros(len(depth), np.int64)
+            of_point[sweep.lower] = of_point[sweep.upper] = partition
+            on_peak = (depth > bar(depth, of_point, partitions)[of_point]) & (depth > 1) & deep[of_point]
+            block, peak = _blocks_over_peaks(sweep, depth, *ranges_where(on_peak, of_point))
             formed = form_sets(candidates, member[block], peak, max_bytes)
             sets = sets.then(formed)
             waiting[candidates.partition[formed.member]] = False
     return sets, worst
 
 
-def _blocks_over_peaks(sweep: Sweep, depths: _LevelDepths, on_peak: BoolArray) -> tuple[IntArray, IntArray]:
-    """Assign every block to the first peak that it covers a point of.
+def _blocks_over_peaks(
+    sweep: Sweep, depth: IntArray, begin: IntArray, last: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Assign every block to the first peak that it covers a point of, given the first and last points of peaks.
 
     Returns:
         The blocks over a peak, int64 (m,), and the rank of each one's peak by height, int64 (m,), 0 for the deepest.
     """
-    on_peak &= depths.depth > 1
-    begin, end = _ranges(on_peak, depths.partition)
-    size = end - begin + 1
-    height = np.maximum.reduceat(depths.depth[on_peak], np.cumsum(size) - size)
+    height = range_max(depth, begin, last)
     rank = np.empty(len(begin), np.int64)
     rank[np.lexsort((begin, -height))] = np.arange(len(begin))
-    peak = np.searchsorted(end, sweep.lower)
+    peak = np.searchsorted(last, sweep.lower)
     covers = peak < len(begin)
     covers[covers] = begin[peak[covers]] <= sweep.upper[covers]
     return np.flatnonzero(covers), rank[peak[covers]]
-
-
-def _ranges(where: BoolArray, partition: IntArray) -> tuple[IntArray, IntArray]:
-    """First and last point of each range of neighbouring true points of one partition: int64 (ranges,) each."""
-    begins, ends = where.copy(), where.copy()
-    together = where[1:] & where[:-1] & (partition[1:] == partition[:-1])
-    begins[1:] &= ~together
-    ends[:-1] &= ~together
-    return np.flatnonzero(begins), np.flatnonzero(ends)
 
 
 def block_widths(sweep: Sweep) -> IntArray:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Reads
-from dbt_recluster.planner.curve_reads import Bounds, curve_groups, curve_read_costs
+from dbt_recluster.planner.curve_information import Bounds, curve_groups, curve_read_costs
 
 ROWS, BLOCK = 40_000, 400
 

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.curve import Curve
-from dbt_recluster.hilbert import hilbert_index, hilbert_range
+from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
 from dbt_recluster.planner.curves import (
     Boxes,
     curve_of_bounds,
     extents_along_curve,
     loads_as_runs,
     renewed,
+    unevenness,
 )
-from dbt_recluster.planner.evenness import unevenness
 
 BITS = 3
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dbt_recluster.planner import STRATEGIES, Blocks, BoundsError, Policy, PolicyError, plan
-from dbt_recluster.planner.simulation import simulate_final
+from dbt_recluster.planner.planning import simulate_final
 
 POLICY = Policy(block_rows=100)
 

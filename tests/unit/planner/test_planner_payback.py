@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.simulation import simulate_final
-from dbt_recluster.planner.strategies.age_groups import AgeGroups
-from dbt_recluster.planner.strategies.levels import level_of_loads, loads_of_level
+from dbt_recluster.planner.planning import simulate_final
+from dbt_recluster.planner.strategies.age_groups import AgeGroups, level_of_loads, loads_of_level
 from dbt_recluster.planner.strategies.payback import removed_coverage, split_keys
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Policy, PolicyError, plan
-from dbt_recluster.planner.simulation import simulate, simulate_final
+from dbt_recluster.planner.planning import simulate, simulate_final
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
