@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dbt_recluster.clustering.checkpoint import PROPERTY
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.recorded_levels import level_properties
-from dbt_recluster.iceberg.replaced_blocks import commits, reclustered_rows_removed
+from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
 
 logger = logging.getLogger(__name__)
 
-_OURS = re.compile(r"(?:^\{|, )recluster\.")
 # The last snapshot that a warning was about, in the property that records the checkpoint.
 _WARNED = "warned"
-_REMOVES = "deleted-data-files="
 # The driver holds an object for each of them in memory; of more, nothing is said.
 _MOST_REMOVED = 100_000
 
@@ -54,19 +50,18 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
         only_new: Return only those since the last recluster, and since the last one that was warned of.
     """
     warned = _recorded(table).get(_WARNED)
-    found, rounds, is_new = [], [], True
-    for commit in commits(table.iceberg):
-        is_ours = _OURS.search(commit.summary) is not None
+    replacements, rounds, is_new = [], [], True
+    for snapshot in reversed(table.iceberg.snapshots()):
+        is_ours = any(name.startswith("recluster.") for name in snapshot.summary)
         if is_ours:
-            rounds.append(commit.sequence)
-        is_new = is_new and not is_ours and commit.snapshot_id != warned
-        is_replacement = commit.operation == "replace" and _REMOVES in commit.summary
-        if is_replacement and not is_ours and (is_new or not only_new):
-            found.append(commit.snapshot_id)
+            rounds.append(snapshot.sequence_number)
+        is_new = is_new and not is_ours and snapshot.id != warned
+        if snapshot.operation == "replace" and not is_ours and (is_new or not only_new):
+            replacements.append(snapshot)
     if not rounds and not level_properties(table.iceberg.properties):
         return []  # nothing is ours
-    snapshots = filter(None, map(table.iceberg.snapshot, reversed(found)))
-    return [rewrite for snapshot in snapshots if (rewrite := _rewrite(table, snapshot, rounds))]
+    rewrites = [_rewrite(table, snapshot, rounds) for snapshot in reversed(replacements)]
+    return [rewrite for rewrite in rewrites if rewrite is not None]
 
 
 def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
@@ -97,7 +92,7 @@ def _rewrite(table: ClusteredTable, snapshot: Snapshot, rounds: Collection[int])
     if added >= removed or removed > _MOST_REMOVED:
         return None
     try:
-        blocks, rows = reclustered_rows_removed(table.iceberg, snapshot, rounds)
+        blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, rounds)
     except Exception:  # such as manifests that are gone; the caller has other work to do
         logger.debug("%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True)
         return None

@@ -15,7 +15,7 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_lines
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -68,6 +68,20 @@ class Snapshot:
     at: datetime
     operation: str
     summary: Mapping[str, str]
+
+    @classmethod
+    def of_json(cls, text: str) -> Snapshot:
+        """Read what Iceberg's ``SnapshotParser`` writes."""
+        fields = json.loads(text)
+        summary = fields.get("summary", {})
+        return cls(
+            id=fields["snapshot-id"],
+            parent=fields.get("parent-snapshot-id"),
+            sequence_number=fields.get("sequence-number", 0),
+            at=datetime.fromtimestamp(fields["timestamp-ms"] / 1000, tz=timezone.utc),
+            operation=summary.pop("operation", "None"),
+            summary=summary,
+        )
 
     def count(self, name: str) -> int | None:
         """Return a count of the summary, or None if its writer did not record one."""
@@ -154,19 +168,19 @@ class IcebergTable:
 
     def current_snapshot(self) -> Snapshot | None:
         """Return the current snapshot, or None for a table that was never written."""
-        snapshot = self.java.currentSnapshot()
-        return None if snapshot is None else self._snapshot(snapshot)
+        return self._snapshot(self.java.currentSnapshot())
 
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         lists = self.iceberg.relocated.com.google.common.collect.Lists
         ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
-        return [self._snapshot(snapshot) for snapshot in java_items(ancestors)][::-1]
+        functions = JavaFunctions(self.spark)
+        texts = functions.lines(ancestors.stream().map(functions.function(functions.snapshot_as_json())))
+        return [Snapshot.of_json(text) for text in split_lines(texts)][::-1]
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot, or None if the table's metadata does not contain it."""
-        snapshot = self.java.snapshot(snapshot_id)
-        return None if snapshot is None else self._snapshot(snapshot)
+        return self._snapshot(self.java.snapshot(snapshot_id))
 
     def loaded_at(self, snapshot: Snapshot | None) -> int | None:
         """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if no snapshot says.
@@ -294,16 +308,8 @@ class IcebergTable:
         # Not spark.table(): on v3 tables it drops the row ids silently.
         return self.spark.read.format("iceberg").load(self.identifier)
 
-    def _snapshot(self, snapshot: Any) -> Snapshot:
-        parent = snapshot.parentId()
-        return Snapshot(
-            id=int(snapshot.snapshotId()),
-            parent=None if parent is None else int(parent),
-            sequence_number=int(snapshot.sequenceNumber()),
-            at=datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc),
-            operation=str(snapshot.operation()),
-            summary=java_map(self.spark, snapshot.summary()),
-        )
+    def _snapshot(self, snapshot: Any) -> Snapshot | None:
+        return None if snapshot is None else Snapshot.of_json(self.iceberg.SnapshotParser.toJson(snapshot))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.columns import quote, sql_literal
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import collect_arrow
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
-    from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -31,6 +31,40 @@ BoolArray = npt.NDArray[np.bool_]
 _LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
 DELETED_BLOCK = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
 _DROPPED_SOURCE = "Cannot find source column for partition field"
+
+
+@dataclass(frozen=True)
+class ChangedPartitions:
+    """Partitions whose files differ between two snapshots.
+
+    Attributes:
+        values: For each partition, its values by the name of the partition field; None is NULL, a date is a text.
+        types: Spark's type of each partition field.
+    """
+
+    values: tuple[Mapping[str, Any], ...]
+    types: Mapping[str, str]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.values)
+
+    def among(self, partition: str) -> str:
+        """Return a SQL condition that holds for these partitions; ``partition`` is that column of a metadata table."""
+        partitions = (
+            " and ".join(
+                self._has(f"{partition}.{quote(name)}", name, value) for name, value in values.items()
+            )
+            for values in self.values
+        )
+        return " or ".join(f"({condition})" for condition in partitions)
+
+    def _has(self, column: str, name: str, value: Any) -> str:
+        if value is None:
+            return f"{column} is null"
+        # Hexadecimal digits mean the same under all of Spark's settings.
+        text = f"cast({sql_literal(str(value).encode())} as string)"
+        return f"{column} = cast({text} as {self.types[name]})"
 
 
 @dataclass(frozen=True)
@@ -76,23 +110,15 @@ class BlockMetadata:
     def take(self, positions: npt.NDArray[Any]) -> BlockMetadata:
         """Return the blocks at ``positions`` (indices or a mask), in that order."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions
-        arrow_places = pa.array(places)
-        return BlockMetadata(
-            self.snapshot_id,
-            self.path.take(arrow_places),
-            self.partition[places],
-            self.spec_id[places],
-            self.rows[places],
-            self.bytes[places],
-            self.added_by[places],
-            self.sequence[places],
-            self.sort_order_id[places],
-            [column.take(arrow_places) for column in self.lower],
-            [column.take(arrow_places) for column in self.upper],
-            [mask[places] for mask in self.unbounded],
-            None if self.deleted_rows is None else self.deleted_rows[places],
-            None if self.repeated is None else self.repeated[places],
-        )
+
+        def at_places(values: Any) -> Any:
+            if isinstance(values, list):
+                return [at_places(column) for column in values]
+            if isinstance(values, np.ndarray):
+                return values[places]
+            return values.take(pa.array(places)) if isinstance(values, pa.Array) else values
+
+        return BlockMetadata(*(at_places(getattr(self, field.name)) for field in fields(self)))
 
     def items(self, positions: Sequence[int]) -> BlockMetadata:
         """Return the same blocks under a key of only the key items at ``positions``."""
@@ -125,14 +151,14 @@ def read_blocks(
     entries = table.metadata("entries", snapshot_id)
     if partitions is not None:
         # Iceberg reads only the manifests that may have such a partition.
-        entries = entries.where(partitions.among(entries["data_file.partition"]))
+        entries = entries.where(partitions.among("data_file.partition"))
     blocks = _read(table, entries, key, snapshot_id)
     blocks = replace(blocks, repeated=repeated_paths(blocks.path))
     if not table.may_have_deletes(snapshot_id):
         return blocks
     delete_files = table.metadata("delete_files", snapshot_id)
     if partitions is not None:
-        delete_files = delete_files.where(partitions.among(delete_files["partition"]))
+        delete_files = delete_files.where(partitions.among("partition"))
     return replace(blocks, deleted_rows=_deleted_rows(delete_files, blocks))
 
 
@@ -142,26 +168,25 @@ def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[
     Raises:
         UnsupportedTableError: As :func:`read_blocks`.
     """
-    from pyspark.sql import functions as F
-
-    entries = table.metadata("all_entries").where(F.col("snapshot_id").isin(list(map(int, snapshots))))
-    blocks = _read(table, entries, key, table.snapshot_id)
+    blocks = _read(table, _entries_of(table, snapshots), key, table.snapshot_id)
     # The manifests of every snapshot list the files that it has in common with others again.
-    paths = np.asarray(blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False))
+    paths = blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     return blocks.take(np.sort(np.unique(paths, return_index=True)[1]))
 
 
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
     """Return the paths of the data files that each of ``snapshots`` removed; none if it removed none."""
-    from pyspark.sql import functions as F
-
-    removed = F.col("snapshot_id").isin(list(map(int, snapshots))) & (F.col("status") == 2)
-    entries = table.metadata("all_entries").where(removed & (F.col("data_file.content") == 0))
-    rows = collect_arrow(entries.select("snapshot_id", F.col("data_file.file_path").alias("path")).distinct())
+    entries = _entries_of(table, snapshots).where("status = 2 and data_file.content = 0")
+    rows = collect_arrow(entries.selectExpr("snapshot_id", "data_file.file_path as path").distinct())
     paths: dict[int, list[str]] = {}
-    for snapshot, path in zip(rows["snapshot_id"].to_pylist(), rows["path"].to_pylist(), strict=True):
-        paths.setdefault(snapshot, []).append(path)
+    for row in rows.to_pylist():
+        paths.setdefault(row["snapshot_id"], []).append(row["path"])
     return paths
+
+
+def _entries_of(table: IcebergTable, snapshots: Sequence[int]) -> DataFrame:
+    """Return the manifest entries that these snapshots wrote, as often as manifests list them."""
+    return table.metadata("all_entries").where(f"snapshot_id in ({', '.join(map(str, snapshots)) or 'null'})")
 
 
 def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
@@ -264,25 +289,24 @@ def _deleted_rows(delete_files: DataFrame, blocks: BlockMetadata) -> IntArray:
 
 
 def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
-    """Select the live data files among manifest entries, and the columns that :class:`BlockMetadata` holds."""
-    from pyspark.sql import functions as F
-
-    data_file = F.col("data_file")
+    """Select the live data files among manifest entries, and the columns that :func:`blocks_of` takes."""
     columns = [
-        data_file["file_path"].alias("path"),
-        F.coalesce(data_file["spec_id"], F.lit(0)).cast("bigint").alias("spec_id"),
-        data_file["record_count"].alias("rows"),
-        data_file["file_size_in_bytes"].alias("bytes"),
-        F.coalesce(F.col("snapshot_id"), F.lit(0)).cast("bigint").alias("added_by"),
-        F.coalesce(F.col("file_sequence_number"), F.lit(0)).cast("bigint").alias("sequence"),
-        F.coalesce(data_file["sort_order_id"], F.lit(0)).cast("bigint").alias("sort_order_id"),
+        "data_file.file_path as path",
+        "cast(coalesce(data_file.spec_id, 0) as bigint) as spec_id",
+        "data_file.record_count as rows",
+        "data_file.file_size_in_bytes as bytes",
+        "cast(coalesce(snapshot_id, 0) as bigint) as added_by",
+        "cast(coalesce(file_sequence_number, 0) as bigint) as sequence",
+        "cast(coalesce(data_file.sort_order_id, 0) as bigint) as sort_order_id",
     ]
     if "partition" in entries.select("data_file.*").columns:
-        columns.append(data_file["partition"].alias("partition"))
-    for position, field in enumerate(key.fields):
-        columns.append(F.col("readable_metrics").getField(field.column).alias(f"metrics_{position}"))
+        columns.append("data_file.partition as partition")
+    columns += [
+        f"readable_metrics.{quote(field.column)} as metrics_{position}"
+        for position, field in enumerate(key.fields)
+    ]
     # Status 2 is an entry that the manifest's own snapshot deleted; content 0 is data, the rest are delete files.
-    return entries.where((F.col("status") < 2) & (data_file["content"] == 0)).select(*columns)
+    return entries.where("status < 2 and data_file.content = 0").selectExpr(*columns)
 
 
 def _dropped_source(table: IcebergTable, message: str) -> str:
