@@ -9,7 +9,7 @@ from typing import Any
 
 from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.reads.query_scans import is_query
+from dbt_recluster.iceberg.reads.predicates import is_query
 
 # Stands for no reads at all, whatever the table records.
 EVEN = "even"

@@ -10,8 +10,8 @@ from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
-from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
+from dbt_recluster.iceberg.reads.column_ranges import query_ranges, ranges_predicate
+from dbt_recluster.iceberg.reads.predicates import is_query
 from dbt_recluster.iceberg.value_types import value_types
 
 # Each of them costs a query of the table.

@@ -1,9 +1,10 @@
-"""The ranges that predicates restrict columns to, and the ranges of a cluster key that hold them."""
+"""The ranges that predicates and queries restrict columns to, and the ranges of a cluster key that hold them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.columns import quote_path, sql_literal
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.reads.predicates import Predicate
+from dbt_recluster.iceberg.reads.predicates import Predicate, scan_predicates
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.value_types import ValueType, as_json
 
@@ -31,6 +32,8 @@ Interval = tuple[Any, Any]
 # The range of each column that a predicate restricts, all of which hold at once. A predicate may have several such
 # alternatives, of which a row is in at least one.
 ColumnRanges = Mapping[str, Interval]
+# The values of a key's items at the lower and at the upper end, as bounds have them; None where an end is open.
+KeyRange = tuple[list[Any], list[Any]]
 
 
 def predicate_ranges(
@@ -46,27 +49,42 @@ def predicate_ranges(
     Raises:
         PredicateError: It names columns that the table no longer has.
     """
-    expression = expression_json(table, predicate)
-    if table.case_sensitive:
-        return expression_ranges(expression, kinds)
+    fold_case = str if table.case_sensitive else str.lower
     # Iceberg keeps a column as the predicate spells it.
-    spelled = {column.lower(): column for column in kinds}
-    lower_kinds = {column.lower(): kind for column, kind in kinds.items()}
-    alternatives = expression_ranges(expression, lower_kinds, str.lower)
-    return [{spelled[column]: interval for column, interval in ranges.items()} for ranges in alternatives]
+    columns = {fold_case(column): column for column in kinds}
+    return expression_ranges(
+        expression_json(table, predicate), kinds, lambda term: columns.get(fold_case(term), term)
+    )
+
+
+def query_ranges(
+    table: IcebergTable, kinds: Mapping[str, ValueType], query: str
+) -> tuple[int, list[ColumnRanges]]:
+    """Return how many scans of a table a query makes, and the ranges that each alternative of their filters reads.
+
+    Args:
+        table: The table.
+        kinds: The types of its columns.
+        query: A query that may read other tables too.
+
+    Raises:
+        PredicateError: The query cannot be planned.
+    """
+    scans = scan_predicates(table, query)
+    return len(scans), [ranges for scan in scans for ranges in predicate_ranges(table, kinds, scan)]
 
 
 def expression_ranges(
-    expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str] = str
+    expression: Any, kinds: Mapping[str, ValueType], spelled: Callable[[str], str] = str
 ) -> list[ColumnRanges]:
-    """Return the ranges of each alternative of an expression in Iceberg's JSON; see `predicate_ranges`.
+    """Return the ranges of each alternative of an expression in Iceberg's JSON; see :func:`predicate_ranges`.
 
     Args:
         expression: The JSON.
         kinds: The types of columns.
-        spell: Returns the name of a column in ``kinds``.
+        spelled: Returns the name that a column of the expression has in ``kinds``.
     """
-    return fold(expression, lambda predicate: _alternatives(predicate, kinds, spell), _both) or []
+    return fold(expression, lambda node: _alternatives(node, kinds, spelled), _both) or []
 
 
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
@@ -128,41 +146,40 @@ def _both(
 
 
 def _alternatives(
-    expression: Any, kinds: Mapping[str, ValueType], spell: Callable[[str], str]
+    node: Any, kinds: Mapping[str, ValueType], spelled: Callable[[str], str]
 ) -> list[ColumnRanges] | None:
     """Return the alternatives of a comparison; None stands for anything."""
-    if isinstance(expression, bool):
-        return None if expression else []
-    kind = expression["type"]
-    term = expression.get("term")
-    column = spell(term) if isinstance(term, str) else None
-    if column is None or column not in kinds:
+    if isinstance(node, bool):
+        return None if node else []
+    term = node.get("term")
+    column = spelled(term) if isinstance(term, str) else ""
+    kind = kinds.get(column)
+    if kind is None:
         return None
     try:
-        intervals = list(_intervals(kind, expression, kinds[column]))
-        for interval in intervals:
-            for end in interval:
-                kinds[column].check(end)
+        intervals = _intervals(node, kind)
+        for end in chain.from_iterable(intervals):
+            kind.check(end)
     except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
         return None
     return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else None
 
 
-def _intervals(kind: str, expression: Mapping[str, Any], of: ValueType) -> Iterator[Interval]:
-    """Yield the intervals that a comparison admits; none for one that is no range."""
-    if kind == "in":
-        yield from ((value, value) for value in sorted(map(of.read, expression["values"])))
-    if "value" not in expression:
-        return
-    value = of.read(expression["value"])
-    if kind == "eq":
-        yield value, value
-    elif kind in ("gt", "gt-eq"):
-        yield (value if kind == "gt-eq" or of.step is None else value + of.step), None
-    elif kind in ("lt", "lt-eq"):
-        yield None, (value if kind == "lt-eq" or of.step is None else value - of.step)
-    elif kind == "starts-with":
-        yield value, value + LAST_CHARACTER
+def _intervals(node: Mapping[str, Any], kind: ValueType) -> list[Interval]:
+    """Return the intervals that a comparison admits; none for one that is no range."""
+    comparison, step = node["type"], kind.step
+    if comparison == "in":
+        return [(value, value) for value in sorted(map(kind.read, node["values"]))]
+    if "value" not in node:
+        return []
+    value = kind.read(node["value"])
+    if comparison == "eq":
+        return [(value, value)]
+    if comparison in ("gt", "gt-eq"):
+        return [(value if comparison == "gt-eq" or step is None else value + step, None)]
+    if comparison in ("lt", "lt-eq"):
+        return [(None, value if comparison == "lt-eq" or step is None else value - step)]
+    return [(value, value + LAST_CHARACTER)] if comparison == "starts-with" else []
 
 
 def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None:
@@ -222,62 +239,43 @@ def ranges_predicate(types: Mapping[str, str], ranges: ColumnRanges) -> str:
 
 def key_ranges(
     kinds: Mapping[str, ValueType], key: ClusterKey, alternatives: Iterable[ColumnRanges]
-) -> list[tuple[list[Any], list[Any]]]:
-    """Return the range of the key that holds the rows of each alternative that restricts the key's first item.
+) -> list[KeyRange]:
+    """Return the least range of the key that holds the rows of each alternative that restricts the key's first item.
+
+    An item bounds the keys only as long as all items before it have a single value.
 
     Args:
         kinds: The types of the table's columns.
         key: Its key, without a curve.
         alternatives: The ranges of columns.
-
-    Returns:
-        The values of the key's items at the lower and at the upper end, as `bounds.key_bounds` has them; None where an
-        end is open.
     """
-    of_key = (_key_range(key, ranges, kinds) for ranges in alternatives)
-    return [(lower, upper) for lower, upper in of_key if lower[0] is not None or upper[0] is not None]
+    ranges = []
+    for lower, upper in key_boxes(kinds, key, alternatives):
+        are_single = [low is not None and low == high for low, high in zip(lower, upper, strict=True)]
+        bounding = [*are_single, False].index(False) + 1
+        if lower[0] is not None or upper[0] is not None:
+            beyond = [None] * (len(lower) - bounding)
+            ranges.append(([*lower[:bounding], *beyond], [*upper[:bounding], *beyond]))
+    return ranges
 
 
 def key_boxes(
     kinds: Mapping[str, ValueType], key: ClusterKey, alternatives: Iterable[ColumnRanges]
-) -> list[tuple[list[Any], list[Any]]]:
-    """Return the range of each item of the key by itself, for each alternative that restricts one of them.
-
-    Arguments and results are those of :func:`key_ranges`, for any key.
-    """
+) -> list[KeyRange]:
+    """Return the range of each item of any key by itself, for each alternative that restricts one of them."""
     boxes = []
     for ranges in alternatives:
-        ends = [
-            [_key_item(field, value, kinds[field.column]) for value in ranges[field.column]]
-            if field.column in ranges
-            else [None, None]
+        intervals = [
+            [_key_item(field, end, kinds) for end in ranges.get(field.column, (None, None))]
             for field in key.fields
         ]
-        if any(end is not None for interval in ends for end in interval):
-            boxes.append(([lower for lower, _ in ends], [upper for _, upper in ends]))
+        if any(end is not None for interval in intervals for end in interval):
+            boxes.append(([lower for lower, _ in intervals], [upper for _, upper in intervals]))
     return boxes
 
 
-def _key_range(
-    key: ClusterKey, ranges: ColumnRanges, kinds: Mapping[str, ValueType]
-) -> tuple[list[Any], list[Any]]:
-    """Return the ends of the least range of the key that holds the rows in some ranges of columns.
-
-    An item bounds the keys only as long as all items before it have a single value.
-    """
-    lower: list[Any] = [None] * len(key.fields)
-    upper: list[Any] = [None] * len(key.fields)
-    for place, field in enumerate(key.fields):
-        if field.column not in ranges:
-            break
-        lower[place], upper[place] = (
-            _key_item(field, value, kinds[field.column]) for value in ranges[field.column]
-        )
-        if lower[place] is None or lower[place] != upper[place]:
-            break
-    return lower, upper
-
-
-def _key_item(field: KeyField, value: Any, of: ValueType) -> Any:
+def _key_item(field: KeyField, value: Any, kinds: Mapping[str, ValueType]) -> Any:
     """Return a key item of a column's value, as the bounds of blocks have it."""
-    return None if value is None else field.transform.values(pa.array([value], of.arrow))[0].as_py()
+    if value is None:
+        return None
+    return field.transform.values(pa.array([value], kinds[field.column].arrow))[0].as_py()
