@@ -92,7 +92,6 @@ class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.
 
     Attributes:
-        spark: The session it was loaded through.
         name: The identifier as the caller gave it.
         identifier: The full identifier, each part in backquotes.
         java: The ``org.apache.iceberg.Table``.
@@ -157,8 +156,7 @@ class IcebergTable:
 
     def earlier_metadata_files(self) -> list[str]:
         """Return the metadata files of earlier commits that the table remembers, oldest first."""
-        entries = java_items(self.java.operations().current().previousFiles())
-        return [str(entry.file()) for entry in entries]
+        return [str(entry.file()) for entry in java_items(self.java.operations().current().previousFiles())]
 
     @property
     def snapshot_id(self) -> int | None:
@@ -215,11 +213,7 @@ class IcebergTable:
         return java_map(self.spark, self.java.properties())
 
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
-        """Return a property that is a whole number.
-
-        Raises:
-            UnsupportedTableError: It is no number from ``least`` to ``most``.
-        """
+        """Return a property; one that is no whole number from ``least`` to ``most`` is an UnsupportedTableError."""
         value = self.properties.get(name)
         if value is None:
             return default
@@ -234,8 +228,7 @@ class IcebergTable:
     def set_property(self, name: str, value: str | None) -> None:
         """Set one property and commit; None removes it."""
         with table_lock(self.lock_name):
-            update = self.java.updateProperties()
-            (update.remove(name) if value is None else update.set(name, value)).commit()
+            _update(self.java.updateProperties(), {name: value})
             self.refresh()
 
     def commit(self, transaction: Any) -> None:
@@ -253,7 +246,9 @@ class IcebergTable:
         except Exception as e:
             raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {short_message(e)}") from e
         types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
-        types |= {path: "uuid" for path, kind in self.primitive_fields() if kind == "uuid" and path in types}
+        types |= {
+            path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
+        }
         return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
 
     @property
@@ -261,10 +256,9 @@ class IcebergTable:
         """Whether the session distinguishes ``k`` from ``K``."""
         return str(self.spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
-    def primitive_fields(self) -> dict[tuple[str, str], int]:
-        """Return the field id of each column and struct field of a primitive type, by path and Iceberg type."""
-        schema = json.loads(self.schema_json)
-        return {(path, kind): field_id for path, kind, field_id in _primitive_fields(schema, "")}
+    def primitive_fields(self) -> list[tuple[str, str, int]]:
+        """Return the path, the Iceberg type and the field id of each column and struct field of a primitive type."""
+        return list(_primitive_fields(json.loads(self.schema_json), ""))
 
     def check_writes_reach_main(self) -> None:
         """Make sure that the session writes to the main branch, which is the one that is reclustered.
@@ -297,16 +291,12 @@ class IcebergTable:
         """
         from pyspark.sql import functions as F
 
-        frame = self.rows()
+        # Not spark.table(): on v3 tables it drops the row ids silently.
+        frame = self.spark.read.format("iceberg").load(self.identifier)
         if rows > limit:
             frame = frame.sample(fraction=limit / rows, seed=1)
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
         return collect_arrow(frame.select(F.col("_file").alias("path"), *values))
-
-    def rows(self) -> DataFrame:
-        """Return the table's rows."""
-        # Not spark.table(): on v3 tables it drops the row ids silently.
-        return self.spark.read.format("iceberg").load(self.identifier)
 
     def _snapshot(self, snapshot: Any) -> Snapshot | None:
         return None if snapshot is None else Snapshot.of_json(self.iceberg.SnapshotParser.toJson(snapshot))
@@ -336,13 +326,7 @@ class Transaction:
 
     def set_properties(self, changes: Changes) -> None:
         """Set and remove properties."""
-        update = self.java.updateProperties()
-        for name, value in changes.items():
-            if value is None:
-                update.remove(name)
-            else:
-                update.set(name, value)
-        update.commit()
+        _update(self.java.updateProperties(), changes)
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
@@ -350,6 +334,15 @@ class Transaction:
             functions = JavaFunctions(self.table.spark)
             clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
             clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
+
+
+def _update(update: Any, changes: Changes) -> None:
+    for name, value in changes.items():
+        if value is None:
+            update.remove(name)
+        else:
+            update.set(name, value)
+    update.commit()
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

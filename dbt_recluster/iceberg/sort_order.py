@@ -25,9 +25,8 @@ from dbt_recluster.transforms import Transform, transform_of_iceberg
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-METRICS_PREFIX = table_properties.METRICS_PREFIX
+METRICS_PREFIX, ROW_GROUP_BYTES = table_properties.METRICS_PREFIX, table_properties.ROW_GROUP_BYTES
 FILE_FORMAT = "write.format.default"
-ROW_GROUP_BYTES = table_properties.ROW_GROUP_BYTES
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _COLUMN_CHUNK_BYTES = 128 * 1024
 
@@ -76,7 +75,7 @@ class TableChange:
     Attributes:
         key: The key to cluster by, checked, with the properties that belong to it unless they are set; None changes
             neither.
-        properties: Properties to set.
+        properties: Further properties to set.
     """
 
     key: ClusterKey | None = None
@@ -139,21 +138,16 @@ class TableChange:
 
 
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
-    """Make sure that new files will record bounds of the key: without bounds, no query skips a block.
-
-    Args:
-        table: The table, as the files will be written to it.
-        key: The cluster key, which has been checked.
+    """Make sure that new files will record bounds of a checked key: without bounds, no query skips a block.
 
     Raises:
         UnsupportedTableError: They will not. The message names the property to change.
     """
-    properties = table.properties
-    if properties.get(FILE_FORMAT, "parquet").lower() == "avro":
+    if _file_format(table) == "avro":
         raise _no_bounds(
             table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
         )
-    for column, mode in _metrics_modes(table, key).items():
+    for column, mode in _metrics_modes(table, [item.column for item in key.fields]).items():
         if mode in ("none", "counts"):
             what = f"records no bounds of {column} (metrics mode {mode})"
             raise _no_bounds(table, what, f"{METRICS_PREFIX}{column}", "full")
@@ -168,30 +162,48 @@ def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Arr
         bounds: Lower bounds of its items.
     """
     warnings = []
-    modes = _metrics_modes(table, key)
+    modes = _metrics_modes(table, [item.column for item in key.fields])
     for item, lower in zip(key.fields, bounds, strict=True):
-        width = _CUT_OFF.fullmatch(modes[item.column])
+        width = _cut_off(modes[item.column])
         if width is None or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
             continue
         length = pc.utf8_length if pa.types.is_string(lower.type) else pc.binary_length
-        if (pc.max(length(lower)).as_py() or 0) >= int(width.group(1)):
-            warnings.append(
-                _CUT_OFF_BOUNDS.format(table=table.name, column=item.column, width=width.group(1))
-            )
+        if (pc.max(length(lower)).as_py() or 0) >= width:
+            warnings.append(_CUT_OFF_BOUNDS.format(table=table.name, column=item.column, width=width))
     return warnings
 
 
-def _metrics_modes(table: IcebergTable, key: ClusterKey) -> dict[str, str]:
-    """Return the metrics mode of each column of the key."""
+def bounds_width(table: IcebergTable, column: str, *, in_key: bool) -> int | None:
+    """Return the characters, or bytes, of a column's bounds in new files: None for all, 0 if no bounds are recorded.
+
+    With ``in_key``, if the cluster key had the column.
+    """
+    if _file_format(table) == "avro":
+        return 0
+    if in_key and f"{METRICS_PREFIX}{column}" not in table.properties:
+        return None
+    mode = _metrics_modes(table, [column])[column]
+    return None if mode == "full" else _cut_off(mode) or 0
+
+
+def _file_format(table: IcebergTable) -> str:
+    return table.properties.get(FILE_FORMAT, "parquet").lower()
+
+
+def _metrics_modes(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
     metrics = table.iceberg.MetricsConfig.forTable(table.java)
-    columns = dict.fromkeys(item.column for item in key.fields)
-    return {column: str(metrics.columnMode(column).toString()) for column in columns}
+    return {column: str(metrics.columnMode(column).toString()) for column in dict.fromkeys(columns)}
+
+
+def _cut_off(mode: str) -> int | None:
+    """Return the length that a metrics mode cuts bounds off at, or None."""
+    truncated = _CUT_OFF.fullmatch(mode)
+    return int(truncated[1]) if truncated else None
 
 
 def loses_row_ids(table: IcebergTable) -> bool:
     """Whether every rewrite gives rows new ids: those of format version 3, in ORC files (Iceberg 1.10)."""
-    is_orc = table.properties.get(FILE_FORMAT, "parquet").lower() == "orc"
-    return is_orc and int(table.java.operations().current().formatVersion()) >= 3
+    return _file_format(table) == "orc" and int(table.java.operations().current().formatVersion()) >= 3
 
 
 def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:

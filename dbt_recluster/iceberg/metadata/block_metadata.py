@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.columns import quote, sql_literal
+from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import collect_arrow
@@ -50,21 +50,30 @@ class ChangedPartitions:
         return len(self.values)
 
     def among(self, partition: str) -> str:
-        """Return a SQL condition that holds for these partitions; ``partition`` is that column of a metadata table."""
-        partitions = (
-            " and ".join(
-                self._has(f"{partition}.{quote(name)}", name, value) for name, value in values.items()
-            )
-            for values in self.values
-        )
-        return " or ".join(f"({condition})" for condition in partitions)
+        """Return a SQL condition that holds for these partitions, and may hold for others.
 
-    def _has(self, column: str, name: str, value: Any) -> str:
-        if value is None:
-            return f"{column} is null"
+        Args:
+            partition: The column of a metadata table that has the partition.
+        """
+        conditions = []
+        for names in {tuple(values) for values in self.values}:  # the fields of one spec
+            members = [values for values in self.values if tuple(values) == names]
+            fields = (
+                self._is_one_of(partition, name, {values[name] for values in members}) for name in names
+            )
+            conditions.append(f"({' and '.join(fields)})")
+        return " or ".join(conditions)
+
+    def _is_one_of(self, partition: str, name: str, values: set[Any]) -> str:
+        # Not by a name in backquotes, which spark.sql.parser.quotedRegexColumnNames takes for a regular expression.
+        field = f"{partition}[{sql_literal(name)}]"
         # Hexadecimal digits mean the same under all of Spark's settings.
-        text = f"cast({sql_literal(str(value).encode())} as string)"
-        return f"{column} = cast({text} as {self.types[name]})"
+        texts = (f"cast({sql_literal(str(v).encode())} as string)" for v in values if v is not None)
+        known = ", ".join(f"cast({text} as {self.types[name]})" for text in texts)
+        conditions = [f"{field} in ({known})"] if known else []
+        if None in values:
+            conditions.append(f"{field} is null")
+        return f"({' or '.join(conditions)})"
 
 
 @dataclass(frozen=True)
@@ -290,6 +299,8 @@ def _deleted_rows(delete_files: DataFrame, blocks: BlockMetadata) -> IntArray:
 
 def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
     """Select the live data files among manifest entries, and the columns that :func:`blocks_of` takes."""
+    from pyspark.sql import functions as F
+
     columns = [
         "data_file.file_path as path",
         "cast(coalesce(data_file.spec_id, 0) as bigint) as spec_id",
@@ -301,12 +312,12 @@ def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
     ]
     if "partition" in entries.select("data_file.*").columns:
         columns.append("data_file.partition as partition")
-    columns += [
-        f"readable_metrics.{quote(field.column)} as metrics_{position}"
+    metrics = (
+        F.col("readable_metrics").getField(field.column).alias(f"metrics_{position}")
         for position, field in enumerate(key.fields)
-    ]
+    )
     # Status 2 is an entry that the manifest's own snapshot deleted; content 0 is data, the rest are delete files.
-    return entries.where("status < 2 and data_file.content = 0").selectExpr(*columns)
+    return entries.where("status < 2 and data_file.content = 0").select(*map(F.expr, columns), *metrics)
 
 
 def _dropped_source(table: IcebergTable, message: str) -> str:

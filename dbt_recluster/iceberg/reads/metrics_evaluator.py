@@ -5,24 +5,17 @@ Iceberg's ``InclusiveMetricsEvaluator`` decides it for files.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER, fold
-from dbt_recluster.iceberg.sort_order import FILE_FORMAT, METRICS_PREFIX
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 # Iceberg opens every block for a longer list.
 MOST_VALUES = 200
-
-_TRUNCATED = re.compile(r"truncate\((\d+)\)")
 
 # Returns the rank of a value in a column, or None for one that no column of its type holds.
 Rank = Callable[[str, Any], int | None]
@@ -44,23 +37,6 @@ class ColumnBounds:
     valued: BoolArray
     nulls: BoolArray
     nans: BoolArray
-
-
-def bounds_width(table: IcebergTable, column: str, *, in_key: bool) -> int | None:
-    """Return the characters, or bytes, of a column's bounds in new files: None for all, 0 if no bounds are recorded.
-
-    With ``in_key``, if the cluster key had the column.
-    """
-    properties = table.properties
-    if properties.get(FILE_FORMAT, "parquet").lower() == "avro":
-        return 0
-    if in_key and f"{METRICS_PREFIX}{column}" not in properties:
-        return None
-    mode = str(table.iceberg.MetricsConfig.forTable(table.java).columnMode(column).toString())
-    if mode == "full":
-        return None
-    truncated = _TRUNCATED.fullmatch(mode)
-    return int(truncated[1]) if truncated else 0
 
 
 def may_match(expression: Any, columns: Mapping[str, ColumnBounds], rank: Rank, blocks: int) -> BoolArray:
