@@ -51,23 +51,14 @@ class ExpirableSnapshots:
 
 @dataclass(frozen=True)
 class Manifests:
-    """The manifests of the current snapshot.
-
-    Attributes:
-        count: How many there are.
-        needed: How many manifests of the table's target size would hold as much.
-    """
+    """How many manifests the current snapshot has, and how many of the table's target size would hold as much."""
 
     count: int
     needed: int
 
 
 class IcebergActions:
-    """Iceberg's actions on a table, as of its last refresh.
-
-    Args:
-        table: The table.
-    """
+    """Iceberg's actions on a table, as of its last refresh."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
@@ -96,13 +87,12 @@ class IcebergActions:
 
     def _expirable_refs(self) -> tuple[str, ...]:
         """Return the tags and branches that an expiry drops for their age."""
-        table = self._table
+        table, now = self._table, time.time() * 1000
         longest = table.properties.get("history.expire.max-ref-age-ms")
-        now = time.time() * 1000
         refs: list[str] = []
         for entry in java_items(table.java.refs().entrySet()):
             name, ref = str(entry.getKey()), entry.getValue()
-            age = ref.maxRefAgeMs() if ref.maxRefAgeMs() is not None else longest
+            age = ref.maxRefAgeMs() or longest
             if name == "main" or age is None:
                 continue
             snapshot = table.java.snapshot(ref.snapshotId())
@@ -126,13 +116,12 @@ class IcebergActions:
     def unknown_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
         """Return the files in some directories that the table does not know, last changed before a time."""
         files: set[str] = set()
+        # What it finds is held against other tables before any of it is deleted.
+        keep = JavaFunctions(self._table.spark).no_consumer()
         for directory in filter(self._exists, directories):
             action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
-            # What it finds is held against other tables before any of it is deleted.
-            action = action.olderThan(_millis(older_than)).deleteWith(
-                JavaFunctions(self._table.spark).no_consumer()
-            )
-            files |= set(map(str, java_items(_as_list(self._table, action.execute().orphanFileLocations()))))
+            result = action.olderThan(_millis(older_than)).deleteWith(keep).execute()
+            files |= set(map(str, java_items(_as_list(self._table, result.orphanFileLocations()))))
         return files
 
     def delete_files(self, files: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from tables import checksum
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.reads import predicates
-from dbt_recluster.iceberg.reads.column_ranges import (
+from dbt_recluster.iceberg.reads.expressions import (
     MOST_RANGES,
     key_ranges,
     predicate_ranges,

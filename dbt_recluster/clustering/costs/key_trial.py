@@ -16,8 +16,7 @@ from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray
-from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
-from dbt_recluster.iceberg.reads.metrics_evaluator import literals, may_match
+from dbt_recluster.iceberg.reads.expressions import expression_json, literals, may_match, ranges_predicate
 
 # Each of them is a scan that Iceberg plans.
 _SINGLE_VALUES = 5

@@ -43,7 +43,7 @@ class ReadRange:
     """The ranges of columns that a read asks for.
 
     Attributes:
-        columns: The least and the greatest value of each column, as `column_ranges.ranges_as_json` writes them.
+        columns: The least and the greatest value of each column, as `expressions.ranges_as_json` writes them.
         weight: How often it is read.
         imported_from: `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
     """

@@ -27,7 +27,8 @@ from dbt_recluster.clustering.values import parse_iso_time
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.reads.column_ranges import (
+from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan, logged_ranges
+from dbt_recluster.iceberg.reads.expressions import (
     ColumnRanges,
     key_boxes,
     key_ranges,
@@ -37,7 +38,6 @@ from dbt_recluster.iceberg.reads.column_ranges import (
     ranges_of_json,
     ranges_predicate,
 )
-from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan, logged_ranges
 from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.planner import Reads

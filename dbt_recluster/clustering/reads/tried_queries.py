@@ -10,7 +10,7 @@ from dbt_recluster.clustering.reads.declared import DeclaredRead
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_queries
 from dbt_recluster.exceptions import PredicateError
-from dbt_recluster.iceberg.reads.column_ranges import query_ranges, ranges_predicate
+from dbt_recluster.iceberg.reads.expressions import query_ranges, ranges_predicate
 from dbt_recluster.iceberg.reads.predicates import is_query
 from dbt_recluster.iceberg.value_types import value_types
 

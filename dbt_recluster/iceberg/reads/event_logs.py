@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.reads.column_ranges import ColumnRanges, expression_ranges
+from dbt_recluster.iceberg.reads.expressions import ColumnRanges, expression_ranges
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import java_array, jvm
 from dbt_recluster.iceberg.value_types import ValueType

@@ -1,17 +1,20 @@
-"""The ranges that predicates and queries restrict columns to, and the ranges of a cluster key that hold them."""
+"""What expressions of Iceberg ask for: the ranges that they restrict columns and keys to, and the blocks to open."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.columns import quote_path, sql_literal
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.reads.predicates import Predicate, scan_predicates
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.value_types import ValueType, as_json
@@ -24,16 +27,39 @@ T = TypeVar("T")
 # Of one predicate. A longer list of values, or more alternatives, say little about where reads end.
 MOST_RANGES = 200
 
+# Iceberg opens every block for a longer list.
+MOST_VALUES = 200
+
 # Beyond all text that starts alike.
 LAST_CHARACTER = "\U0010ffff"
 
 # The range of one column, closed on both sides; None is an open side.
 Interval = tuple[Any, Any]
 # The range of each column that a predicate restricts, all of which hold at once. A predicate may have several such
-# alternatives, of which a row is in at least one.
+# alternatives, of which a row is in at least one; a single empty one restricts nothing.
 ColumnRanges = Mapping[str, Interval]
 # The values of a key's items at the lower and at the upper end, as bounds have them; None where an end is open.
 KeyRange = tuple[list[Any], list[Any]]
+# Returns the rank of a value in a column, or None for one that no column of its type holds.
+Rank = Callable[[str, Any], int | None]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBounds:
+    """What n blocks record of a column. Bounds are ranks, int64 (n,), and the others masks, bool (n,).
+
+    Attributes:
+        lower, upper: The bounds, of any value for a block without values.
+        valued: Blocks with a value that is neither NULL nor NaN.
+        nulls: Blocks with a NULL.
+        nans: Blocks with a NaN.
+    """
+
+    lower: IntArray
+    upper: IntArray
+    valued: BoolArray
+    nulls: BoolArray
+    nans: BoolArray
 
 
 def predicate_ranges(
@@ -84,7 +110,8 @@ def expression_ranges(
         kinds: The types of columns.
         spelled: Returns the name that a column of the expression has in ``kinds``.
     """
-    return fold(expression, lambda node: _alternatives(node, kinds, spelled), _both) or []
+    alternatives = fold(expression, lambda node: _alternatives(node, kinds, spelled), _both)
+    return [ranges for ranges in alternatives if ranges]
 
 
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:
@@ -130,39 +157,35 @@ def expression_json(table: IcebergTable, predicate: Predicate) -> Any:
         return True  # too many alternatives to end anywhere
 
 
-def _both(
-    word: str, left: list[ColumnRanges] | None, right: list[ColumnRanges] | None
-) -> list[ColumnRanges] | None:
-    """Return the alternatives of two expressions joined by ``and`` or ``or``; None stands for anything."""
+def _both(word: str, left: list[ColumnRanges], right: list[ColumnRanges]) -> list[ColumnRanges]:
+    """Return the alternatives of two expressions joined by ``and`` or ``or``."""
     if word == "or":
-        both = None if left is None or right is None else [*left, *right]
-    elif left is None or right is None:
-        both = right if left is None else left
+        both = [*left, *right]
     else:
         both = [
             ranges for one in left for other in right if (ranges := _intersection(one, other)) is not None
         ]
-    return both if both is None or len(both) <= MOST_RANGES else None
+    return both if len(both) <= MOST_RANGES and {} not in both else [{}]
 
 
 def _alternatives(
     node: Any, kinds: Mapping[str, ValueType], spelled: Callable[[str], str]
-) -> list[ColumnRanges] | None:
-    """Return the alternatives of a comparison; None stands for anything."""
+) -> list[ColumnRanges]:
+    """Return the alternatives of a comparison, or of true or false."""
     if isinstance(node, bool):
-        return None if node else []
+        return [{}] if node else []
     term = node.get("term")
     column = spelled(term) if isinstance(term, str) else ""
     kind = kinds.get(column)
     if kind is None:
-        return None
+        return [{}]
     try:
         intervals = _intervals(node, kind)
         for end in chain.from_iterable(intervals):
             kind.check(end)
     except (ValueError, OverflowError, ArithmeticError):  # a date beyond Python's
-        return None
-    return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else None
+        return [{}]
+    return [{column: interval} for interval in intervals] if 0 < len(intervals) <= MOST_RANGES else [{}]
 
 
 def _intervals(node: Mapping[str, Any], kind: ValueType) -> list[Interval]:
@@ -193,6 +216,85 @@ def _intersection(one: ColumnRanges, other: ColumnRanges) -> ColumnRanges | None
             return None
         ranges[column] = (low, high)
     return ranges
+
+
+def may_match(expression: Any, columns: Mapping[str, ColumnBounds], rank: Rank, blocks: int) -> BoolArray:
+    """Return which blocks a scan has to open: bool (n,).
+
+    Args:
+        expression: In Iceberg's JSON, without NOT.
+        columns: The bounds of each column, by the name that the expression gives it. What it says of other columns
+            excludes no block.
+        rank: Ranks values as the bounds are ranked.
+        blocks: The number n of blocks.
+    """
+
+    def of_predicate(node: Any) -> BoolArray:
+        if isinstance(node, bool):
+            return np.full(blocks, node)
+        term = node.get("term")
+        bounds = columns.get(term) if isinstance(term, str) else None
+        if bounds is None:
+            return np.ones(blocks, np.bool_)
+        return _may_hold(node, bounds, lambda value: rank(term, value))
+
+    return fold(
+        expression, of_predicate, lambda word, one, other: one & other if word == "and" else one | other
+    )
+
+
+def literals(expression: Any) -> list[tuple[str, list[Any]]]:
+    """Return the columns that an expression names, each time with the values that it is compared with."""
+
+    def of_predicate(node: Any) -> list[tuple[str, list[Any]]]:
+        term = None if isinstance(node, bool) else node.get("term")
+        return [(term, _values(node))] if isinstance(term, str) else []
+
+    return fold(expression, of_predicate, lambda _, one, other: [*one, *other])
+
+
+def _values(node: Mapping[str, Any]) -> list[Any]:
+    """Return the values that a predicate compares with; of a prefix, the ends of what begins with it."""
+    if node["type"] in ("in", "not-in"):
+        return list(node["values"])
+    values = [node["value"]] if "value" in node else []
+    if node["type"] in ("starts-with", "not-starts-with"):
+        values.append(f"{values[0]}{LAST_CHARACTER}")
+    return values
+
+
+def _may_hold(node: Mapping[str, Any], of: ColumnBounds, rank: Callable[[Any], int | None]) -> BoolArray:
+    kind = node["type"]
+    by_kind_of_value = {
+        "is-null": of.nulls,
+        "not-null": of.valued | of.nans,
+        "is-nan": of.nans,
+        "not-nan": of.valued | of.nulls,
+    }
+    if kind in by_kind_of_value:
+        return by_kind_of_value[kind]
+    ranks = [rank(value) for value in _values(node)]
+    if not 0 < len(ranks) <= MOST_VALUES or None in ranks or kind in ("not-eq", "not-in"):
+        return np.ones(len(of.lower), np.bool_)
+    return _compared(kind, of, np.sort(np.array(ranks, np.int64)))
+
+
+def _compared(kind: str, of: ColumnBounds, ranks: IntArray) -> BoolArray:
+    """Return the blocks of which a value may compare like this with one of some sorted ranks."""
+    first, last = ranks[0], ranks[-1]
+    if kind == "not-starts-with":
+        unlike: BoolArray = of.nulls | ~of.valued | (of.lower < first) | (of.upper > last)
+        return unlike
+    if kind in ("eq", "in"):
+        among = np.searchsorted(ranks, of.lower) < np.searchsorted(ranks, of.upper, side="right")
+    elif kind == "starts-with":
+        among = (of.lower <= last) & (of.upper >= first)
+    elif kind in ("lt", "lt-eq"):
+        among = of.lower < last if kind == "lt" else of.lower <= last
+    else:
+        among = of.upper > first if kind == "gt" else of.upper >= first
+    result: BoolArray = of.valued & among
+    return result
 
 
 def ranges_as_json(ranges: ColumnRanges) -> dict[str, list[Any]]:
