@@ -162,7 +162,6 @@ def read_blocks(
         # Iceberg reads only the manifests that may have such a partition.
         entries = entries.where(partitions.among("data_file.partition"))
     blocks = _read(table, entries, key, snapshot_id)
-    blocks = replace(blocks, repeated=repeated_paths(blocks.path))
     if not table.may_have_deletes(snapshot_id):
         return blocks
     delete_files = table.metadata("delete_files", snapshot_id)
@@ -180,7 +179,7 @@ def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[
     blocks = _read(table, _entries_of(table, snapshots), key, table.snapshot_id)
     # The manifests of every snapshot list the files that it has in common with others again.
     paths = blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    return blocks.take(np.sort(np.unique(paths, return_index=True)[1]))
+    return replace(blocks.take(np.sort(np.unique(paths, return_index=True)[1])), repeated=None)
 
 
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
@@ -202,9 +201,15 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
     try:
         rows = collect_arrow(_select(entries, key))
     except Exception as e:
-        if _DROPPED_SOURCE in str(e):
-            raise UnsupportedTableError(_dropped_source(table, short_message(e))) from e
-        raise
+        if _DROPPED_SOURCE not in str(e):
+            raise
+        raise UnsupportedTableError(
+            f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot read its metadata "
+            f"tables ({short_message(e)}). To repair a table of format version 2 or later, rewrite the files of that "
+            f"spec, CALL system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true')), "
+            f"and then drop the spec, CALL system.expire_snapshots(table => '{table.name}', older_than => <now>, "
+            "retain_last => 1, clean_expired_metadata => true)."
+        ) from e
     return blocks_of(rows, key, snapshot_id)
 
 
@@ -218,13 +223,13 @@ def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> Block
         key: The cluster key.
         snapshot_id: The snapshot.
     """
-    spec_id = _numbers(rows, "spec_id")
+    path, spec_id = column_array(rows, "path"), _numbers(rows, "spec_id")
     bounds = [
         key_bounds(column_array(rows, f"metrics_{i}"), field.transform) for i, field in enumerate(key.fields)
     ]
     return BlockMetadata(
         snapshot_id=snapshot_id,
-        path=column_array(rows, "path"),
+        path=path,
         partition=_partition_codes(rows, spec_id),
         spec_id=spec_id,
         rows=_numbers(rows, "rows"),
@@ -235,6 +240,7 @@ def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> Block
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
+        repeated=_repeated(path),
     )
 
 
@@ -320,23 +326,12 @@ def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
     return entries.where("status < 2 and data_file.content = 0").select(*map(F.expr, columns), *metrics)
 
 
-def _dropped_source(table: IcebergTable, message: str) -> str:
-    return (
-        f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot read its metadata tables "
-        f"({message}). To repair a table of format version 2 or later, rewrite the files of that spec, CALL "
-        f"system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true')), and then drop the "
-        f"spec, CALL system.expire_snapshots(table => '{table.name}', older_than => <now>, retain_last => 1, "
-        "clean_expired_metadata => true)."
-    )
-
-
 def _empty(key: ClusterKey) -> BlockMetadata:
-    none = np.zeros(0, dtype=np.int64)
-    bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
-    masks: list[BoolArray] = [np.zeros(0, dtype=bool) for _ in key.fields]
-    return BlockMetadata(
-        None, pa.array([], type=pa.string()), none, none, none, none, none, none, none, bounds, bounds, masks
-    )
+    none = np.zeros(0, np.int64)
+    bounds = [pa.array([], pa.int64()) for _ in key.fields]
+    unbounded: list[BoolArray] = [np.zeros(0, np.bool_) for _ in key.fields]
+    paths = pa.array([], pa.string())
+    return BlockMetadata(None, paths, none, none, none, none, none, none, none, bounds, bounds, unbounded)
 
 
 def column_array(rows: pa.Table, name: str) -> pa.Array:
@@ -349,8 +344,7 @@ def _numbers(rows: pa.Table, name: str) -> IntArray:
     return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
 
 
-def repeated_paths(paths: pa.Array) -> BoolArray | None:
-    """Return where a path is there more than once, bool (n,), or None if it is nowhere."""
+def _repeated(paths: pa.Array) -> BoolArray | None:
     encoded = paths.dictionary_encode()
     if len(encoded.dictionary) == len(paths):
         return None

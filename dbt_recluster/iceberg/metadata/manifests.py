@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from functools import cached_property, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,7 @@ import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
-from dbt_recluster.iceberg.metadata.block_metadata import (
-    BlockMetadata,
-    ChangedPartitions,
-    blocks_of,
-    repeated_paths,
-)
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, ChangedPartitions, blocks_of
 from dbt_recluster.iceberg.session.java_functions import (
     CONTENT_FILE,
     OBJECT,
@@ -370,8 +364,7 @@ def _blocks(
         *counts, lower, upper = texts[len(_FIELDS) + len(_METRICS) * place :][: len(_METRICS)]
         metrics = [*map(_numbers, counts), _values(lower, kind), _values(upper, kind)]
         columns[f"metrics_{place}"] = pa.StructArray.from_arrays(metrics, _METRICS)
-    blocks = blocks_of(pa.table(columns), key, snapshot_id)
-    return replace(blocks, repeated=repeated_paths(blocks.path))
+    return blocks_of(pa.table(columns), key, snapshot_id)
 
 
 def _values(texts: Sequence[str], kind: ValueType) -> pa.Array:
