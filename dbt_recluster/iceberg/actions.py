@@ -69,11 +69,7 @@ class IcebergActions:
         return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
 
     def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
-        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings.
-
-        Raises:
-            UnsupportedTableError: One of those settings is not a number.
-        """
+        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
         java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
@@ -103,8 +99,9 @@ class IcebergActions:
     def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
         """Return how many data and delete files no other snapshot has, and their bytes."""
         current = self._table.java.operations().current()
+        then = self._table.iceberg.TableMetadata.buildFrom(current).removeSnapshots(snapshots.java)
         count, size = self._all_files(current)
-        count_then, size_then = self._all_files(self._without(snapshots.java))
+        count_then, size_then = self._all_files(then.discardChanges().build())
         return count - count_then, size - size_then
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
@@ -217,12 +214,6 @@ class IcebergActions:
         if older_than is not None:
             action = action.expireOlderThan(_millis(older_than))
         return action if retain_last is None else action.retainLast(retain_last)
-
-    def _without(self, snapshots: Any) -> Any:
-        """Return the table's metadata without these snapshots."""
-        current = self._table.java.operations().current()
-        builder = self._table.iceberg.TableMetadata.buildFrom(current)
-        return builder.removeSnapshots(snapshots).discardChanges().build()
 
     def _all_files(self, metadata: Any) -> tuple[int, int]:
         """Return the number and the bytes of all data and delete files of all snapshots."""

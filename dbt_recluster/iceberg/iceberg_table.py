@@ -54,7 +54,6 @@ class Snapshot:
     """One commit.
 
     Attributes:
-        id: The snapshot's id.
         parent: The id of the snapshot before it, which may have expired; None for the first.
         sequence_number: Ascends with commits; 0 in tables of format version 1.
         at: When it was committed, UTC.
@@ -238,8 +237,7 @@ class IcebergTable:
     def columns(self) -> Columns:
         """Return the columns and the fields of structs with Spark's types; Iceberg's ``uuid`` keeps its name.
 
-        Raises:
-            UnsupportedTableError: The table has a type that Spark does not know, such as Iceberg's ``time``.
+        A type that Spark does not know, such as Iceberg's ``time``, is an UnsupportedTableError.
         """
         try:
             fields = self.spark.table(self.identifier).schema.fields
@@ -261,11 +259,7 @@ class IcebergTable:
         return list(_primitive_fields(json.loads(self.schema_json), ""))
 
     def check_writes_reach_main(self) -> None:
-        """Make sure that the session writes to the main branch, which is the one that is reclustered.
-
-        Raises:
-            NotAnIcebergTableError: ``spark.wap.branch`` sends writes to another branch.
-        """
+        """Refuse a session whose ``spark.wap.branch`` sends writes to another branch: only main is reclustered."""
         branch = self.spark.conf.get("spark.wap.branch", None)
         if branch and self.properties.get("write.wap.enabled", "false").lower() == "true":
             raise NotAnIcebergTableError(
@@ -281,13 +275,9 @@ class IcebergTable:
         return reader.load(f"{self.identifier}.{which}")
 
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
-        """Return a random sample of about ``limit`` rows.
+        """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
-        Args:
-            columns: Columns, or fields of structs; the sample names them ``column_0``, ``column_1``... Its column
-                ``path`` is the block of each row.
-            rows: The table's number of rows.
-            limit: The size of the sample.
+        Columns, or fields of structs, are named ``column_0``, ``column_1``... Column ``path`` is the block of each row.
         """
         from pyspark.sql import functions as F
 
@@ -307,7 +297,6 @@ class Transaction:
     """An open transaction.
 
     Attributes:
-        java: The ``org.apache.iceberg.Transaction``.
         table: The table as the transaction leaves it. Only its metadata can be read, but new files can be written to it
             before the transaction is committed.
         base: The snapshot that it was begun on, or None.

@@ -145,11 +145,7 @@ def _packed(number: int) -> str:
 
 
 def _unpacked(text: str) -> list[int]:
-    """Return the numbers of a text.
-
-    Raises:
-        ValueError: It is none of numbers.
-    """
+    """Return the numbers of a text; one of anything else is a ValueError."""
     numbers = re.findall("[a-z]*[A-Z]", text)
     if "".join(numbers) != text:
         raise ValueError("something between the numbers is no number")
@@ -231,12 +227,8 @@ def reclustered_rows_removed(
 ) -> tuple[int, int]:
     """Return how many of the blocks that a commit removed recluster rounds had written, and the rows in them.
 
-    The commit's own manifests list what it removed, so nothing else is read, and its parent may have expired.
-
-    Args:
-        table: The table.
-        snapshot_id: The snapshot of the commit.
-        rounds: Sequence numbers of rounds; the table records those of others.
+    The commit's own manifests list what it removed, so nothing else is read, and its parent may have expired. The table
+    records the sequence numbers of some ``rounds``; others are given.
     """
     functions = JavaFunctions(table.spark)
     handles = [

@@ -6,6 +6,7 @@ key, and counts only as long as it begins as the sort order does, which all writ
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,9 +46,8 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
     Raises:
         ClusterKeyError: The order has a direction, a null order or a transform that no cluster key has.
     """
-    items = table.java.sortOrder().fields()
-    # Not iterated over: the iteration would end with a Java exception, which is expensive.
-    order = tuple(_key_field(table, items.get(position)) for position in range(items.size()))
+    fields = json.loads(str(table.iceberg.SortOrderParser.toJson(table.java.sortOrder())))["fields"]
+    order = tuple(_key_field(table, field) for field in fields)
     recorded = _recorded_curve(table)
     if recorded is not None and recorded.leading == order:
         return recorded
@@ -82,11 +82,7 @@ class TableChange:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def pending(self, table: IcebergTable) -> IcebergTable:
-        """Return the table as it will be once this is committed (see :class:`Transaction`).
-
-        Raises:
-            UnsupportedTableError: Iceberg cannot make this change, whoever asks for it.
-        """
+        """Return the table as it will be once this is committed. Iceberg may refuse the change."""
         if not self._differs(table):
             return table
         transaction = Transaction.begin(table)
@@ -113,9 +109,11 @@ class TableChange:
         """Add what differs to a transaction."""
         table = transaction.table
         if self.key is not None and not is_cluster_key(table, self.key):
-            order = transaction.java.replaceSortOrder()
+            order, expressions = transaction.java.replaceSortOrder(), table.iceberg.expressions.Expressions
             for item in self.key.leading:
-                order.asc(_term(table, item), table.iceberg.NullOrder.NULLS_FIRST)
+                name = "ref" if item.transform == Transform() else item.transform.name
+                term = getattr(expressions, name)(item.column, *item.transform.arguments)
+                order.asc(term, table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
         if missing := self._missing(table):
             transaction.set_properties(missing)
@@ -140,8 +138,7 @@ class TableChange:
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
     """Make sure that new files will record bounds of a checked key: without bounds, no query skips a block.
 
-    Raises:
-        UnsupportedTableError: They will not. The message names the property to change.
+    The message of the UnsupportedTableError names the property to change.
     """
     if _file_format(table) == "avro":
         raise _no_bounds(
@@ -156,10 +153,7 @@ def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
 def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Array]) -> list[str]:
     """Return a warning about each column of the key of which new files will record the beginnings of values only.
 
-    Args:
-        table: The table, as the files will be written to it.
-        key: The cluster key.
-        bounds: Lower bounds of its items.
+    ``table`` is as the files will be written to it, and ``bounds`` are lower bounds of the key's items.
     """
     warnings = []
     modes = _metrics_modes(table, [item.column for item in key.fields])
@@ -252,23 +246,16 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
     return key if key is not None and key.curve else None
 
 
-def _key_field(table: IcebergTable, field: Any) -> KeyField:
-    column = str(table.java.schema().findColumnName(field.sourceId()))
-    transform = transform_of_iceberg(str(field.transform().toString()))
-    ascending = field.direction().toString() == "ASC" and field.nullOrder().toString() == "NULLS FIRST"
-    if ascending and transform is not None:
+def _key_field(table: IcebergTable, field: Mapping[str, Any]) -> KeyField:
+    column = str(table.java.schema().findColumnName(field["source-id"]))
+    transform = transform_of_iceberg(field["transform"])
+    is_ascending = (field["direction"], field["null-order"]) == ("asc", "nulls-first")
+    if is_ascending and transform is not None:
         return KeyField(column, transform)
     raise ClusterKeyError(
         f"{table.name} is sorted by {sort_order_text(table)}, which is not a cluster key: every item of a key is "
         "ascending, nulls first, by a column or a monotonic expression. Set another key with cluster_by."
     )
-
-
-def _term(table: IcebergTable, field: KeyField) -> Any:
-    expressions = table.iceberg.expressions.Expressions
-    if field.transform == Transform():
-        return expressions.ref(field.column)
-    return getattr(expressions, field.transform.name)(field.column, *field.transform.arguments)
 
 
 def _no_bounds(table: IcebergTable, what: str, name: str, value: str) -> UnsupportedTableError:

@@ -50,11 +50,7 @@ class ChangedPartitions:
         return len(self.values)
 
     def among(self, partition: str) -> str:
-        """Return a SQL condition that holds for these partitions, and may hold for others.
-
-        Args:
-            partition: The column of a metadata table that has the partition.
-        """
+        """Return a SQL condition on a column that holds for these partitions, and may hold for others."""
         conditions = []
         for names in {tuple(values) for values in self.values}:  # the fields of one spec
             members = [values for values in self.values if tuple(values) == names]
@@ -171,11 +167,7 @@ def read_blocks(
 
 
 def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:
-    """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not.
-
-    Raises:
-        UnsupportedTableError: As :func:`read_blocks`.
-    """
+    """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not."""
     blocks = _read(table, _entries_of(table, snapshots), key, table.snapshot_id)
     # The manifests of every snapshot list the files that it has in common with others again.
     paths = blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -216,12 +208,9 @@ def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id:
 def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
     """Return blocks, given a row for each.
 
-    Args:
-        rows: The columns ``path``, ``spec_id``, ``rows``, ``bytes``, ``added_by``, ``sequence`` and ``sort_order_id``;
-            ``partition``, if the table has any: values of any type; and for each key item ``metrics_0``,
-            ``metrics_1``... (see :func:`key_bounds`).
-        key: The cluster key.
-        snapshot_id: The snapshot.
+    The columns are ``path``, ``spec_id``, ``rows``, ``bytes``, ``added_by``, ``sequence`` and ``sort_order_id``;
+    ``partition``, if the table has any: values of any type; and for each key item ``metrics_0``, ``metrics_1``...
+    (see :func:`key_bounds`).
     """
     path, spec_id = column_array(rows, "path"), _numbers(rows, "spec_id")
     bounds = [

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, ChangedPartitions, blocks_of
 from dbt_recluster.iceberg.session.java_functions import (
     CONTENT_FILE,
@@ -87,7 +86,7 @@ def partition_of(table: IcebergTable, file: Any) -> PartitionText:
 def changed_partitions(
     table: IcebergTable, since: int, until: int, also: Iterable[PartitionText] = ()
 ) -> ChangedPartitions | None:
-    """Return the partitions whose files, or delete files, are not the same in two snapshots.
+    """Return the partitions whose files, or delete files, are not the same in an earlier and a later snapshot.
 
     Args:
         table: The table, as of its last refresh.
@@ -135,9 +134,11 @@ def read_manifest_blocks(
     from py4j.protocol import Py4JError
 
     columns = [table.java.schema().findField(field.column) for field in key.fields]
-    kinds = [None if column is None else _value_type(str(column.type())) for column in columns]
-    known = [kind for kind in kinds if kind is not None]
-    if len(known) < len(kinds):
+    types = [
+        str(column.type()).replace("timestamptz", "timestamp") for column in columns if column is not None
+    ]
+    kinds = [kind for kind in map(value_type, types) if kind is not None]
+    if len(kinds) < len(columns):
         return None
     try:
         manifests = _manifests_of_partitions(table, snapshot_id, partitions)
@@ -150,7 +151,7 @@ def read_manifest_blocks(
         # The JVM decodes without Python's lock.
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             rows = threads.map(lambda manifest: _entries(table, text_of_spec, *manifest), manifests)
-            return _blocks(list(chain.from_iterable(rows)), key, known, snapshot_id)
+            return _blocks(list(chain.from_iterable(rows)), key, kinds, snapshot_id)
     except (Py4JError, ValueError, OverflowError):  # such as a date beyond Python's
         logger.debug("%s: the driver cannot read manifests", table.name, exc_info=True)
         return None
@@ -275,13 +276,11 @@ def _manifests_of_partitions(
 
 
 def _are_too_many(manifests: Sequence[Any], most_entries: int) -> bool:
-    return len(manifests) > MOST_MANIFESTS or sum(map(_live_entries, manifests)) > most_entries
-
-
-def _live_entries(manifest: Any) -> int:
-    """Return how many entries of a manifest are live; more than allowed if its writer did not say."""
-    counts = (manifest.addedFilesCount(), manifest.existingFilesCount())
-    return GREATEST_LONG if None in counts else sum(map(int, counts))
+    """Whether manifests are more than the driver reads, or their writers have not counted live entries."""
+    if len(manifests) > MOST_MANIFESTS:
+        return True
+    counts = [count for m in manifests for count in (m.addedFilesCount(), m.existingFilesCount())]
+    return None in counts or sum(counts) > most_entries
 
 
 def _files(
@@ -374,7 +373,3 @@ def _values(texts: Sequence[str], kind: ValueType) -> pa.Array:
 
 def _numbers(texts: Sequence[str]) -> pa.Array:
     return pa.array([None if text == "null" else int(text) for text in texts], pa.int64())
-
-
-def _value_type(iceberg_type: str) -> ValueType | None:
-    return value_type(iceberg_type.replace("timestamptz", "timestamp"))

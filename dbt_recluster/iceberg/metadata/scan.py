@@ -41,16 +41,9 @@ def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[s
 def scan_tasks(
     table: IcebergTable, snapshot_id: int, paths: Sequence[str], bounds_of: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the Java scan tasks of files, which know their delete files.
+    """Return the Java scan tasks of files, which know their delete files, by path; only of those live in the snapshot.
 
-    Args:
-        table: The table.
-        snapshot_id: The snapshot to plan.
-        paths: The files.
-        bounds_of: Columns whose bounds the tasks' files shall have.
-
-    Returns:
-        The tasks by path; a file that is not live in the snapshot is missing.
+    With ``bounds_of``, the tasks' files have the bounds of these columns.
     """
     scan = _scan(table, snapshot_id)
     if bounds_of:
@@ -65,10 +58,7 @@ def scan_tasks(
 def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
     """Return the files that are not live in a snapshot, or have other delete files there than when they were planned.
 
-    Args:
-        table: The table.
-        snapshot_id: The snapshot; None is that of an empty table.
-        tasks: Scan tasks of another snapshot, by path.
+    ``tasks`` are scan tasks of another snapshot, by path; the snapshot of an empty table is None.
     """
     now = {} if snapshot_id is None else scan_tasks(table, snapshot_id, list(tasks))
     return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}

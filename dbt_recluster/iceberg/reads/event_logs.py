@@ -50,13 +50,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 class LoggedScan(NamedTuple):
-    """A scan of a query.
-
-    Attributes:
-        at: When the query began, UTC.
-        table: The table's full name, without quotes.
-        filters: What Iceberg filters by; :func:`logged_ranges` reads it.
-    """
+    """A scan of a query: when the query began, UTC, the table's full name without quotes, and Iceberg's filters."""
 
     at: datetime
     table: str
@@ -135,7 +129,8 @@ class EventLogs:
 
     def _lines(self, path: Any) -> Iterator[bytes]:
         """Yield the lines of a log, each cut off after `LONGEST_LINE` bytes."""
-        with _JavaStream(self._spark, lambda: self._open(path)) as stream:
+        reader = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader
+        with _JavaStream(self._spark, lambda: reader.openEventLog(path, self._files)) as stream:
             log = io.BufferedReader(stream, _CHUNK)
             while line := log.readline(LONGEST_LINE):
                 yield line
@@ -144,10 +139,6 @@ class EventLogs:
             if stream.error is not None:
                 logger.debug("%s could not be read to its end", path, exc_info=stream.error)
                 self.faults.append(f"{path.getName()}: could not be read to its end")
-
-    def _open(self, path: Any) -> Any:
-        reader = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader
-        return reader.openEventLog(path, self._files)
 
 
 def scans(plan: str) -> Iterator[tuple[str, str]]:
@@ -168,10 +159,6 @@ def logged_ranges(kinds: Mapping[str, ValueType], filters: str) -> list[ColumnRa
 
 class _JavaStream(io.RawIOBase):
     """An input stream of the JVM, which writes a chunk at a time into a file: py4j is a hundred times slower.
-
-    Args:
-        spark: A session.
-        open_stream: Opens the stream.
 
     Attributes:
         error: What ended the stream before its end, or None.
@@ -220,12 +207,7 @@ class _JavaStream(io.RawIOBase):
 
 
 def _query(line: bytes) -> tuple[datetime, str]:
-    """Return when the query of an event began, and its plan.
-
-    Raises:
-        ValueError, KeyError, TypeError, OverflowError, OSError: It is no such event.
-        RecursionError: It nests a thousand deep.
-    """
+    """Return when the query of an event began, and its plan; any other event raises, as does one too deep."""
     event = json.loads(line.decode("utf-8", errors="replace"))
     plan = event["physicalPlanDescription"]
     if not isinstance(plan, str):

@@ -67,13 +67,7 @@ def predicate_ranges(
 ) -> list[ColumnRanges]:
     """Return the ranges of each alternative of a predicate; none if it restricts no column to a range.
 
-    Args:
-        table: The table.
-        kinds: The types of its columns (:func:`dbt_recluster.iceberg.value_types.value_types`).
-        predicate: The predicate of a query.
-
-    Raises:
-        PredicateError: It names columns that the table no longer has.
+    Columns that the table no longer has are a PredicateError.
     """
     fold_case = str if table.case_sensitive else str.lower
     # Iceberg keeps a column as the predicate spells it.
@@ -86,16 +80,7 @@ def predicate_ranges(
 def query_ranges(
     table: IcebergTable, kinds: Mapping[str, ValueType], query: str
 ) -> tuple[int, list[ColumnRanges]]:
-    """Return how many scans of a table a query makes, and the ranges that each alternative of their filters reads.
-
-    Args:
-        table: The table.
-        kinds: The types of its columns.
-        query: A query that may read other tables too.
-
-    Raises:
-        PredicateError: The query cannot be planned.
-    """
+    """Return how many scans of a table a query makes, and the ranges that each alternative of their filters reads."""
     scans = scan_predicates(table, query)
     return len(scans), [ranges for scan in scans for ranges in predicate_ranges(table, kinds, scan)]
 
@@ -105,10 +90,7 @@ def expression_ranges(
 ) -> list[ColumnRanges]:
     """Return the ranges of each alternative of an expression in Iceberg's JSON; see :func:`predicate_ranges`.
 
-    Args:
-        expression: The JSON.
-        kinds: The types of columns.
-        spelled: Returns the name that a column of the expression has in ``kinds``.
+    ``spelled`` returns the name that a column of the expression has in ``kinds``.
     """
     alternatives = fold(expression, lambda node: _alternatives(node, kinds, spelled), _both)
     return [ranges for ranges in alternatives if ranges]
@@ -139,11 +121,7 @@ def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, 
 
 
 def expression_json(table: IcebergTable, predicate: Predicate) -> Any:
-    """Return the predicate as Iceberg's JSON, with values of the columns' types and without NOT.
-
-    Raises:
-        PredicateError: It names columns that the table no longer has.
-    """
+    """Return the predicate as Iceberg's JSON, with values of the columns' types and without NOT."""
     expressions = table.iceberg.expressions
     without_not = expressions.Expressions.rewriteNot(predicate.expression)
     try:
@@ -322,12 +300,7 @@ def ranges_of_json(kinds: Mapping[str, ValueType], value: Mapping[str, Any]) -> 
 
 
 def ranges_predicate(types: Mapping[str, str], ranges: ColumnRanges) -> str:
-    """Return the SQL predicate that holds for the rows in ranges.
-
-    Args:
-        types: Spark's type of each column.
-        ranges: The ranges, of which one at least has an end.
-    """
+    """Return the SQL predicate that holds for the rows in ranges, of which one at least has an end."""
     terms = []
     for column, (lower, upper) in ranges.items():
         if lower is not None and lower == upper:
@@ -344,12 +317,7 @@ def key_ranges(
 ) -> list[KeyRange]:
     """Return the least range of the key that holds the rows of each alternative that restricts the key's first item.
 
-    An item bounds the keys only as long as all items before it have a single value.
-
-    Args:
-        kinds: The types of the table's columns.
-        key: Its key, without a curve.
-        alternatives: The ranges of columns.
+    The key has no curve. An item bounds the keys only as long as all items before it have a single value.
     """
     ranges = []
     for lower, upper in key_boxes(kinds, key, alternatives):

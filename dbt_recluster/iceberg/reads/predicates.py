@@ -40,23 +40,14 @@ _FILTERS = "filterExpressions"
 
 @dataclass(frozen=True)
 class Predicate:
-    """A predicate on the columns of a table.
-
-    Attributes:
-        text: The SQL as the user wrote it.
-        expression: The Java ``Expression``.
-    """
+    """A predicate on the columns of a table: SQL as the user wrote it, and the Java ``Expression``."""
 
     text: str
     expression: Any
 
     @classmethod
     def parse(cls, table: IcebergTable, where: str) -> Predicate:
-        """Parse a SQL predicate.
-
-        Raises:
-            PredicateError: It does not parse, names an unknown column, or cannot be pushed down to Iceberg.
-        """
+        """Parse a predicate; a PredicateError if it names an unknown column or cannot be pushed down to Iceberg."""
         return cls(where, _expression(table.spark, table.identifier, table.name, where))
 
     def columns(self, table: IcebergTable) -> set[str]:
@@ -77,16 +68,7 @@ class Predicate:
 
 
 def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str) -> None:
-    """Parse a predicate on a table that does not exist yet.
-
-    Args:
-        spark: A session.
-        columns: Spark's type of each column.
-        where: The predicate.
-
-    Raises:
-        PredicateError: As :meth:`Predicate.parse`.
-    """
+    """Parse a predicate, as :meth:`Predicate.parse` does, on a table that does not exist yet."""
     activate(spark)
     schema = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
     view = f"recluster_{uuid.uuid4().hex}"
@@ -104,19 +86,10 @@ def is_query(text: str) -> bool:
 
 
 def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
-    """Return the filters that Spark's optimizer pushes down to the scans of a table in a query.
+    """Return the filters that Spark's optimizer pushes down to each scan of a table in a query, which is not run.
 
-    The optimizer expands views, folds constants and `current_date`, and infers filters from joins.
-
-    Args:
-        table: The table.
-        query: A query that may read other tables too. It is planned and not run.
-
-    Returns:
-        A predicate for each scan of the table: none if the query reads other tables only.
-
-    Raises:
-        PredicateError: The query cannot be planned, or Iceberg does not give the filters of its scans.
+    The optimizer expands views, folds constants and `current_date`, and infers filters from joins. A query that cannot
+    be planned, or of whose scans Iceberg does not give the filters, is a PredicateError.
     """
     from py4j.protocol import Py4JError
 
@@ -137,11 +110,7 @@ def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
 
 
 def run_query(table: IcebergTable, query: str) -> float:
-    """Run a query to its end and drop its rows; return the seconds that it took.
-
-    Raises:
-        PredicateError: It is no query, or it fails.
-    """
+    """Run a query to its end and drop its rows; return the seconds that it took. One that fails is a PredicateError."""
     execution = _planned(table, query)
     started = time.monotonic()
     try:
@@ -169,11 +138,7 @@ def _expression(spark: SparkSession, relation: str, name: str, where: str) -> An
 
 
 def _planned(table: IcebergTable, query: str) -> Any:
-    """Return Spark's ``QueryExecution`` of a query, optimized.
-
-    Raises:
-        PredicateError: The query cannot be planned, or is a command, which is not run.
-    """
+    """Return Spark's ``QueryExecution`` of a query, optimized. Commands are refused, and not run."""
     spark = table.spark
     activate(spark)
     root = jvm(spark).org.apache.spark.sql
@@ -213,9 +178,6 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
     """Return the filters of a scan as one expression.
 
     Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan that opens no block.
-
-    Raises:
-        PredicateError: Iceberg has no hidden way to them either.
     """
     from py4j.protocol import Py4JError
 
