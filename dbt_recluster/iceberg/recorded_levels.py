@@ -190,7 +190,8 @@ class LevelChanges:
             added: The level of the blocks of each snapshot of the commit, by its id.
             all_replaced: Whether it replaces all block sets.
         """
-        curve, now = _curve_of_table(table), RecordedLevels.of(table.properties)
+        properties = table.properties
+        curve, now = _curve_of_table(table), RecordedLevels.of(properties)
         if now.curve != curve:
             now = RecordedLevels(curve=curve)
         gone = self.obsolete if all_replaced else ()
@@ -201,7 +202,7 @@ class LevelChanges:
         # Another commit may still take the sequence number of a snapshot, but not its id.
         levels |= added
         return {
-            **dict.fromkeys(level_properties(table.properties)),
+            **dict.fromkeys(level_properties(properties)),
             table_properties.LEVELS: replace(now, by_number=levels).packed(),
         }
 

@@ -26,7 +26,8 @@ from dbt_recluster.transforms import Transform, transform_of_iceberg
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
-METRICS_PREFIX, ROW_GROUP_BYTES = table_properties.METRICS_PREFIX, table_properties.ROW_GROUP_BYTES
+METRICS_PREFIX = table_properties.METRICS_PREFIX
+ROW_GROUP_BYTES = table_properties.ROW_GROUP_BYTES
 FILE_FORMAT = "write.format.default"
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _COLUMN_CHUNK_BYTES = 128 * 1024
@@ -140,7 +141,7 @@ def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
 
     The message of the UnsupportedTableError names the property to change.
     """
-    if _file_format(table) == "avro":
+    if _file_format(table.properties) == "avro":
         raise _no_bounds(
             table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
         )
@@ -172,16 +173,17 @@ def bounds_width(table: IcebergTable, column: str, *, in_key: bool) -> int | Non
 
     With ``in_key``, if the cluster key had the column.
     """
-    if _file_format(table) == "avro":
+    properties = table.properties
+    if _file_format(properties) == "avro":
         return 0
-    if in_key and f"{METRICS_PREFIX}{column}" not in table.properties:
+    if in_key and f"{METRICS_PREFIX}{column}" not in properties:
         return None
     mode = _metrics_modes(table, [column])[column]
     return None if mode == "full" else _cut_off(mode) or 0
 
 
-def _file_format(table: IcebergTable) -> str:
-    return table.properties.get(FILE_FORMAT, "parquet").lower()
+def _file_format(properties: Mapping[str, str]) -> str:
+    return properties.get(FILE_FORMAT, "parquet").lower()
 
 
 def _metrics_modes(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
@@ -197,7 +199,10 @@ def _cut_off(mode: str) -> int | None:
 
 def loses_row_ids(table: IcebergTable) -> bool:
     """Whether every rewrite gives rows new ids: those of format version 3, in ORC files (Iceberg 1.10)."""
-    return _file_format(table) == "orc" and int(table.java.operations().current().formatVersion()) >= 3
+    return (
+        _file_format(table.properties) == "orc"
+        and int(table.java.operations().current().formatVersion()) >= 3
+    )
 
 
 def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:

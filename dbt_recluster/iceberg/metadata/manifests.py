@@ -31,7 +31,7 @@ from dbt_recluster.iceberg.session.java_functions import (
     split_fields,
     split_lines,
 )
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_set, jvm
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 from dbt_recluster.iceberg.value_types import ValueType, value_type
 
 if TYPE_CHECKING:
@@ -230,34 +230,28 @@ def _fields(table: IcebergTable, struct: Any) -> list[tuple[str, str, str]]:
 
 
 def _manifests_of_one(table: IcebergTable, *snapshots: int) -> list[list[Any]]:
-    """Return for each of two snapshots the manifests that the other one does not have."""
-    functions, collectors = JavaFunctions(table.spark), jvm(table.spark).java.util.stream.Collectors
-    path = functions.method(_MANIFEST, "path", STRING)
-    lists = [table.java.snapshot(snapshot).allManifests(table.java.io()) for snapshot in snapshots]
+    """Return for each of two snapshots the manifests, by their paths, that the other one does not have."""
+    new_set = jvm(table.spark).java.util.LinkedHashSet
     first, second = (
-        set(split_lines(functions.lines(manifests.stream().map(functions.function(path)))))
-        for manifests in lists
+        new_set(table.java.snapshot(snapshot).allManifests(table.java.io())) for snapshot in snapshots
     )
-    return [
-        java_items(
-            manifests.stream()
-            .filter(functions.predicate(functions.is_in(java_set(table.spark, own), path)))
-            .collect(collectors.toList())
-        )
-        for manifests, own in zip(lists, (first - second, second - first), strict=True)
-    ]
+    only_first = new_set(first)
+    only_first.removeAll(second)
+    second.removeAll(first)
+    return [java_items(only_first), java_items(second)]
 
 
 def _manifests_of_partitions(
     table: IcebergTable, snapshot_id: int, partitions: ChangedPartitions
 ) -> list[tuple[Any, int, Any]]:
     """Return the manifests that may list some partitions, the spec of each, and the filter of the partitions."""
-    functions, java = JavaFunctions(table.spark), jvm(table.spark).java
-    of_snapshot = table.java.snapshot(snapshot_id).dataManifests(table.java.io())
-    spec_of = functions.as_type(functions.method(_MANIFEST, "partitionSpecId", "int"), OBJECT, _MANIFEST)
+    functions, collectors = JavaFunctions(table.spark), jvm(table.spark).java.util.stream.Collectors
     evaluators = table.iceberg.expressions.ManifestEvaluator
+    spec_of = functions.function(functions.method(_MANIFEST, "partitionSpecId", "int"))
+    of_snapshot = table.java.snapshot(snapshot_id).dataManifests(table.java.io())
+    by_spec = of_snapshot.stream().collect(collectors.groupingBy(spec_of))
     manifests: list[tuple[Any, int, Any]] = []
-    for spec_id in map(int, java_items(table.java.specs().keySet())):
+    for spec_id in java_items(by_spec.keySet()):
         of_spec = _Spec(table, spec_id).filter(partitions)
         if of_spec is None:
             continue
@@ -265,13 +259,10 @@ def _manifests_of_partitions(
         may_match = functions.method(
             "org.apache.iceberg.expressions.ManifestEvaluator", "eval", "boolean", _MANIFEST
         ).bindTo(evaluator)
-        is_spec = functions.method(OBJECT, "equals", "boolean", OBJECT)
-        is_spec = functions.then(spec_of, is_spec.bindTo(java.lang.Integer.valueOf(spec_id)))
-        matching = (
-            of_snapshot.stream().filter(functions.predicate(is_spec)).filter(functions.predicate(may_match))
-        )
-        listed = java_items(matching.collect(java.util.stream.Collectors.toList()))
-        manifests += [(manifest, spec_id, of_spec) for manifest in listed]
+        matching = by_spec.get(spec_id).stream().filter(functions.predicate(may_match))
+        manifests += [
+            (manifest, spec_id, of_spec) for manifest in java_items(matching.collect(collectors.toList()))
+        ]
     return manifests
 
 
