@@ -228,8 +228,7 @@ class TableMaintenance:
 
     def _rewrite_manifests(self, dry_run: bool) -> ManifestsRewritten:
         if dry_run:
-            manifests = self._actions.manifests()
-            return ManifestsRewritten(self._table.name, True, manifests.count, manifests.needed)
+            return ManifestsRewritten(self._table.name, True, *self._actions.manifests())
         before, after = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
         self._table.refresh()
         return ManifestsRewritten(self._table.name, False, before, after)
@@ -243,8 +242,8 @@ class TableMaintenance:
         return PositionDeletesRewritten(self._table.name, False, before, after)
 
     def _due_manifests(self, dry_run: bool) -> ManifestsRewritten:
-        manifests = self._actions.manifests()
-        if manifests.count < max(_FEW_MANIFESTS, _MANIFEST_GAIN * manifests.needed):
+        count, needed = self._actions.manifests()
+        if count < max(_FEW_MANIFESTS, _MANIFEST_GAIN * needed):
             return ManifestsRewritten(self._table.name, dry_run, 0, 0)
         return self._rewrite_manifests(dry_run)
 

@@ -49,14 +49,6 @@ class ExpirableSnapshots:
     java: Any
 
 
-@dataclass(frozen=True)
-class Manifests:
-    """How many manifests the current snapshot has, and how many of the table's target size would hold as much."""
-
-    count: int
-    needed: int
-
-
 class IcebergActions:
     """Iceberg's actions on a table, as of its last refresh."""
 
@@ -137,15 +129,15 @@ class IcebergActions:
         result = self._execute(self._actions.rewritePositionDeletes(self._table.java))
         return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
-    def manifests(self) -> Manifests:
-        """Return what the manifests of the current snapshot are, and could be.
+    def manifests(self) -> tuple[int, int]:
+        """Return how many manifests the current snapshot has, and how many of the target size would hold as much.
 
         Only those of the current partition spec, and data and delete manifests apart: Iceberg rewrites them so.
         """
         table = self._table
         snapshot = table.java.currentSnapshot()
         if snapshot is None:
-            return Manifests(0, 0)
+            return 0, 0
         io, spec_id = table.java.io(), int(table.java.spec().specId())
         target = table.number_property(
             table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES,
@@ -156,7 +148,7 @@ class IcebergActions:
             of_spec = [m for m in java_items(manifests) if int(m.partitionSpecId()) == spec_id]
             count += len(of_spec)
             needed += -(-sum(int(m.length()) for m in of_spec) // target)
-        return Manifests(count, needed)
+        return count, needed
 
     def joinable_position_deletes(self) -> int:
         """Return the most position delete files in one partition that could be fewer.

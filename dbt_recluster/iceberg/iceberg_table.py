@@ -15,7 +15,13 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_lines
+from dbt_recluster.iceberg.session.java_functions import (
+    OBJECT,
+    STRING,
+    JavaFunctions,
+    split_fields,
+    split_lines,
+)
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -32,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 GREATEST_LONG = 2**63 - 1
+
+_SNAPSHOT = "org.apache.iceberg.Snapshot"
+_JSON_MAPPER = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper"
 
 # Properties to set, or to remove if they are None.
 Changes = Mapping[str, str | None]
@@ -67,20 +76,6 @@ class Snapshot:
     at: datetime
     operation: str
     summary: Mapping[str, str]
-
-    @classmethod
-    def of_json(cls, text: str) -> Snapshot:
-        """Read what Iceberg's ``SnapshotParser`` writes."""
-        fields = json.loads(text)
-        summary = fields.get("summary", {})
-        return cls(
-            id=fields["snapshot-id"],
-            parent=fields.get("parent-snapshot-id"),
-            sequence_number=fields.get("sequence-number", 0),
-            at=datetime.fromtimestamp(fields["timestamp-ms"] / 1000, tz=timezone.utc),
-            operation=summary.pop("operation", "None"),
-            summary=summary,
-        )
 
     def count(self, name: str) -> int | None:
         """Return a count of the summary, or None if its writer did not record one."""
@@ -171,9 +166,7 @@ class IcebergTable:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         lists = self.iceberg.relocated.com.google.common.collect.Lists
         ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
-        functions = JavaFunctions(self.spark)
-        texts = functions.lines(ancestors.stream().map(functions.function(functions.snapshot_as_json())))
-        return [Snapshot.of_json(text) for text in split_lines(texts)][::-1]
+        return self._read(ancestors)[::-1]
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot, or None if the table's metadata does not contain it."""
@@ -289,7 +282,41 @@ class IcebergTable:
         return collect_arrow(frame.select(F.col("_file").alias("path"), *values))
 
     def _snapshot(self, snapshot: Any) -> Snapshot | None:
-        return None if snapshot is None else Snapshot.of_json(self.iceberg.SnapshotParser.toJson(snapshot))
+        return None if snapshot is None else self._read(java_list(self.spark, [snapshot]))[0]
+
+    def _read(self, snapshots: Any) -> list[Snapshot]:
+        """Return the snapshots of a Java list, by one call into the JVM for all."""
+        text = jvm(self.spark).remember(("snapshot as text",), self._snapshot_as_text)
+        lines = split_lines(JavaFunctions(self.spark).lines(snapshots.stream().map(text)))
+        return [
+            Snapshot(
+                id=int(snapshot),
+                parent=None if parent == "null" else int(parent),
+                sequence_number=int(sequence),
+                at=datetime.fromtimestamp(int(millis) / 1000, tz=timezone.utc),
+                operation=operation,
+                summary=json.loads(summary) or {},
+            )
+            for snapshot, parent, sequence, millis, operation, summary in map(split_fields, lines)
+        ]
+
+    def _snapshot_as_text(self) -> Any:
+        """Return a Java function that writes a snapshot, its summary as JSON.
+
+        Not Iceberg's ``SnapshotParser``, which fails in tables of early writers.
+        """
+        functions, mapper = JavaFunctions(self.spark), self.iceberg.util.JsonUtil.mapper()
+        write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
+        summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
+        handles = [
+            functions.method(_SNAPSHOT, "snapshotId", "long"),
+            functions.method(_SNAPSHOT, "parentId", "java.lang.Long"),
+            functions.method(_SNAPSHOT, "sequenceNumber", "long"),
+            functions.method(_SNAPSHOT, "timestampMillis", "long"),
+            functions.method(_SNAPSHOT, "operation", STRING),
+            functions.then(summary, functions.as_type(write, STRING, "java.util.Map")),
+        ]
+        return functions.function(functions.fields(_SNAPSHOT, handles))
 
 
 @dataclass(frozen=True)

@@ -89,12 +89,6 @@ class JavaFunctions:
         """Return a handle that writes an Iceberg struct of this type as JSON, by the ids of its fields."""
         return self._to_json(type_of_values).asType(self._type(STRING, "org.apache.iceberg.StructLike"))
 
-    def snapshot_as_json(self) -> Any:
-        """Return a handle that writes an Iceberg snapshot as JSON."""
-        return self._static(
-            "org.apache.iceberg.SnapshotParser", "toJson", STRING, "org.apache.iceberg.Snapshot"
-        )
-
     def then(self, first: Any, second: Any) -> Any:
         """Return a handle that applies ``first`` and then ``second``."""
         return self._invoke.MethodHandles.filterReturnValue(first, second)
