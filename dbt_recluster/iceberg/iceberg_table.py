@@ -303,7 +303,7 @@ class IcebergTable:
     def _snapshot_as_text(self) -> Any:
         """Return a Java function that writes a snapshot, its summary as JSON.
 
-        Not Iceberg's ``SnapshotParser``, which fails in tables of early writers.
+        Iceberg's ``SnapshotParser`` fails where an early writer listed manifests in the metadata, unless they are read.
         """
         functions, mapper = JavaFunctions(self.spark), self.iceberg.util.JsonUtil.mapper()
         write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
