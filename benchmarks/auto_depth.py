@@ -59,8 +59,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def predicate(table: Any, query: str) -> str:
     """Return what a query asks of the table's key: empty if it asks nothing."""
-    from dbt_recluster.iceberg.reads.column_ranges import ranges_predicate
-    from dbt_recluster.iceberg.reads.query_scans import query_ranges
+    from dbt_recluster.iceberg.reads.expressions import query_ranges, ranges_predicate
     from dbt_recluster.iceberg.value_types import value_types
 
     types = table.columns.types

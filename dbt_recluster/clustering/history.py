@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,15 +19,13 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.recorded_levels import level_properties
-from dbt_recluster.iceberg.replaced_blocks import commits, reclustered_rows_removed
+from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "recluster."
 
-_OURS = re.compile(r"(?:^\{|, )recluster\.")
 # The last snapshot that a warning was about, in the property that records the checkpoint.
 _WARNED = "warned"
 # The driver holds an object for each block that a rewrite removed in memory; of more, nothing is said.
@@ -292,19 +289,18 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
         only_new: Return only those since the last recluster, and since the last one that was warned of.
     """
     warned = _recorded_checkpoint(table).get(_WARNED)
-    rewrites, rounds, is_new = [], [], True
-    for commit in commits(table.iceberg):
-        is_ours = _OURS.search(commit.summary) is not None
+    replacements, rounds, is_new = [], [], True
+    for snapshot in reversed(table.snapshots()):
+        is_ours = any(name.startswith("recluster.") for name in snapshot.summary)
         if is_ours:
-            rounds.append(commit.sequence)
-        is_new = is_new and not is_ours and commit.snapshot_id != warned
-        is_replacement = commit.operation == "replace" and "deleted-data-files=" in commit.summary
-        if is_replacement and not is_ours and (is_new or not only_new):
-            rewrites.append(commit.snapshot_id)
+            rounds.append(snapshot.sequence_number)
+        is_new = is_new and not is_ours and snapshot.id != warned
+        if snapshot.operation == "replace" and not is_ours and (is_new or not only_new):
+            replacements.append(snapshot)
     if not rounds and not level_properties(table.iceberg.properties):
         return []  # nothing is ours
-    snapshots = filter(None, map(table.iceberg.snapshot, reversed(rewrites)))
-    return [rewrite for snapshot in snapshots if (rewrite := _foreign_rewrite(table, snapshot, rounds))]
+    rewrites = (_foreign_rewrite(table, snapshot, rounds) for snapshot in reversed(replacements))
+    return [rewrite for rewrite in rewrites if rewrite is not None]
 
 
 def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
@@ -333,7 +329,7 @@ def _foreign_rewrite(
     if added >= removed or removed > _MOST_REMOVED:
         return None
     try:
-        blocks, rows = reclustered_rows_removed(table.iceberg, snapshot, rounds)
+        blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, rounds)
     except Exception:  # such as manifests that are gone; the caller has other work to do
         logger.debug("%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True)
         return None

@@ -21,7 +21,7 @@ from dbt_recluster.clustering.values import (
     parse_strategy,
 )
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.reads.query_scans import is_query
+from dbt_recluster.iceberg.reads.predicates import is_query
 from dbt_recluster.planner import Policy
 
 DEFAULT_BLOCK_ROWS = 1_000_000

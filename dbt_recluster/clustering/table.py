@@ -23,9 +23,14 @@ from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
-from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
-from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import (
+    BlockMetadata,
+    BoolArray,
+    ChangedPartitions,
+    IntArray,
+    read_blocks,
+)
+from dbt_recluster.iceberg.metadata.manifests import read_manifest_blocks
 from dbt_recluster.iceberg.reads.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed

@@ -260,8 +260,7 @@ class TableMaintenance:
         """
         with self._step("rewrite_manifests"):
             if dry_run:
-                manifests = self._actions.manifests()
-                return ManifestsRewritten(self._table.name, True, manifests.count, manifests.needed)
+                return ManifestsRewritten(self._table.name, True, *self._actions.manifests())
             before, after = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
             self._table.refresh()
             return ManifestsRewritten(self._table.name, False, before, after)
@@ -305,8 +304,8 @@ class TableMaintenance:
 
     def _due_manifests(self, dry_run: bool) -> ManifestsRewritten | None:
         with self._step("rewrite_manifests"):
-            manifests = self._actions.manifests()
-            is_due = manifests.count >= max(_FEW_MANIFESTS, _MANIFEST_GAIN * manifests.needed)
+            count, needed = self._actions.manifests()
+            is_due = count >= max(_FEW_MANIFESTS, _MANIFEST_GAIN * needed)
             return self.rewrite_manifests(dry_run=dry_run) if is_due else None
 
     def _due_deletes(self, dry_run: bool) -> PositionDeletesRewritten | None:

@@ -49,25 +49,8 @@ class ExpirableSnapshots:
     java: Any
 
 
-@dataclass(frozen=True)
-class Manifests:
-    """The manifests of the current snapshot.
-
-    Attributes:
-        count: How many there are.
-        needed: How many manifests of the table's target size would hold as much.
-    """
-
-    count: int
-    needed: int
-
-
 class IcebergActions:
-    """Iceberg's actions on a table, as of its last refresh.
-
-    Args:
-        table: The table.
-    """
+    """Iceberg's actions on a table, as of its last refresh."""
 
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
@@ -78,11 +61,7 @@ class IcebergActions:
         return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
 
     def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
-        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings.
-
-        Raises:
-            UnsupportedTableError: One of those settings is not a number.
-        """
+        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
         java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
@@ -96,13 +75,12 @@ class IcebergActions:
 
     def _expirable_refs(self) -> tuple[str, ...]:
         """Return the tags and branches that an expiry drops for their age."""
-        table = self._table
+        table, now = self._table, time.time() * 1000
         longest = table.properties.get("history.expire.max-ref-age-ms")
-        now = time.time() * 1000
         refs: list[str] = []
         for entry in java_items(table.java.refs().entrySet()):
             name, ref = str(entry.getKey()), entry.getValue()
-            age = ref.maxRefAgeMs() if ref.maxRefAgeMs() is not None else longest
+            age = ref.maxRefAgeMs() or longest
             if name == "main" or age is None:
                 continue
             snapshot = table.java.snapshot(ref.snapshotId())
@@ -113,8 +91,9 @@ class IcebergActions:
     def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
         """Return how many data and delete files no other snapshot has, and their bytes."""
         current = self._table.java.operations().current()
+        then = self._table.iceberg.TableMetadata.buildFrom(current).removeSnapshots(snapshots.java)
         count, size = self._all_files(current)
-        count_then, size_then = self._all_files(self._without(snapshots.java))
+        count_then, size_then = self._all_files(then.discardChanges().build())
         return count - count_then, size - size_then
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
@@ -126,13 +105,12 @@ class IcebergActions:
     def unknown_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
         """Return the files in some directories that the table does not know, last changed before a time."""
         files: set[str] = set()
+        # What it finds is held against other tables before any of it is deleted.
+        keep = JavaFunctions(self._table.spark).no_consumer()
         for directory in filter(self._exists, directories):
             action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
-            # What it finds is held against other tables before any of it is deleted.
-            action = action.olderThan(_millis(older_than)).deleteWith(
-                JavaFunctions(self._table.spark).no_consumer()
-            )
-            files |= set(map(str, java_items(_as_list(self._table, action.execute().orphanFileLocations()))))
+            result = action.olderThan(_millis(older_than)).deleteWith(keep).execute()
+            files |= set(map(str, java_items(_as_list(self._table, result.orphanFileLocations()))))
         return files
 
     def delete_files(self, files: Sequence[str]) -> None:
@@ -151,15 +129,15 @@ class IcebergActions:
         result = self._execute(self._actions.rewritePositionDeletes(self._table.java))
         return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
-    def manifests(self) -> Manifests:
-        """Return what the manifests of the current snapshot are, and could be.
+    def manifests(self) -> tuple[int, int]:
+        """Return how many manifests the current snapshot has, and how many of the target size would hold as much.
 
         Only those of the current partition spec, and data and delete manifests apart: Iceberg rewrites them so.
         """
         table = self._table
         snapshot = table.java.currentSnapshot()
         if snapshot is None:
-            return Manifests(0, 0)
+            return 0, 0
         io, spec_id = table.java.io(), int(table.java.spec().specId())
         target = table.number_property(
             table.iceberg.TableProperties.MANIFEST_TARGET_SIZE_BYTES,
@@ -170,7 +148,7 @@ class IcebergActions:
             of_spec = [m for m in java_items(manifests) if int(m.partitionSpecId()) == spec_id]
             count += len(of_spec)
             needed += -(-sum(int(m.length()) for m in of_spec) // target)
-        return Manifests(count, needed)
+        return count, needed
 
     def joinable_position_deletes(self) -> int:
         """Return the most position delete files in one partition that could be fewer.
@@ -228,12 +206,6 @@ class IcebergActions:
         if older_than is not None:
             action = action.expireOlderThan(_millis(older_than))
         return action if retain_last is None else action.retainLast(retain_last)
-
-    def _without(self, snapshots: Any) -> Any:
-        """Return the table's metadata without these snapshots."""
-        current = self._table.java.operations().current()
-        builder = self._table.iceberg.TableMetadata.buildFrom(current)
-        return builder.removeSnapshots(snapshots).discardChanges().build()
 
     def _all_files(self, metadata: Any) -> tuple[int, int]:
         """Return the number and the bytes of all data and delete files of all snapshots."""

@@ -74,11 +74,9 @@ def _hash(path: str) -> int:
 
 @dataclass(frozen=True)
 class _ListedTable:
-    """A table of the catalog.
+    """A table of the catalog, under the name that the catalog lists.
 
     Attributes:
-        parts: The parts of its name, as the catalog lists it.
-        uuid: Its uuid.
         directories: Where it writes today.
         files: Hashes of the names of the files of all its snapshots, metadata included: int64 (n,).
     """
@@ -90,20 +88,16 @@ class _ListedTable:
 
 
 class CatalogFiles:
-    """The files of all tables of a catalog, read once: make one object for each call, on however many tables."""
+    """The files of all tables of a catalog, read once: make one object for each call, on however many tables.
+
+    A catalog that does not list its tables is a CatalogError, and a table that cannot be read a MaintenanceError.
+    """
 
     def __init__(self) -> None:
         self._catalogs: dict[str, list[_ListedTable]] = {}
 
     def unused(self, table: IcebergTable, paths: Sequence[str]) -> list[str]:
-        """Return those paths whose file no table in the catalog of ``table`` uses.
-
-        Tables of other catalogs are not known.
-
-        Raises:
-            CatalogError: The catalog does not list its tables.
-            MaintenanceError: One of them cannot be read.
-        """
+        """Return those paths whose file no table in the catalog of ``table`` uses; other catalogs are not known."""
         hashes = np.array([_hash(path) for path in paths], dtype=np.int64)
         is_used = np.zeros(len(paths), dtype=bool)
         for listed in self._tables(table):
@@ -111,11 +105,7 @@ class CatalogFiles:
         return [path for path, used in zip(paths, is_used.tolist(), strict=True) if not used]
 
     def neighbour(self, table: IcebergTable, own: Sequence[str]) -> str | None:
-        """Return another table of the catalog that writes into the directories ``own`` of a table, or around them.
-
-        Raises:
-            CatalogError, MaintenanceError: See :meth:`unused`.
-        """
+        """Return another table of the catalog that writes into the directories ``own`` of a table, or around them."""
         parts, tables = name_parts(table.identifier), self._tables(table)
         # Only in some catalogs upper and lower case differ.
         itself = [listed for listed in tables if listed.parts == parts] or [
@@ -127,11 +117,7 @@ class CatalogFiles:
         return None
 
     def uuids(self, table: IcebergTable) -> set[str]:
-        """Return the uuids of all tables in the catalog of ``table``.
-
-        Raises:
-            CatalogError, MaintenanceError: See :meth:`unused`.
-        """
+        """Return the uuids of all tables in the catalog of ``table``."""
         return {listed.uuid for listed in self._tables(table)}
 
     def _tables(self, table: IcebergTable) -> list[_ListedTable]:

@@ -44,7 +44,9 @@ def tables_of_catalog(spark: SparkSession, catalog: str) -> list[str]:
         CatalogError: It does not answer.
     """
     activate(spark)
-    plugin = _iceberg_catalog(spark, catalog)
+    if not has_catalog(spark, catalog):
+        raise CatalogNotFoundError(no_catalog(catalog))
+    plugin = _check_is_iceberg(spark, spark._jsparkSession.sessionState().catalogManager().catalog(catalog))
     try:
         namespaces = list(_namespaces(spark, plugin, ()))
         tables = [table for namespace in namespaces for table in _tables(spark, catalog, plugin, namespace)]
@@ -85,11 +87,7 @@ def tables_of_namespace(spark: SparkSession, name: str) -> list[str]:
 
 
 def load_table(spark: SparkSession, name: str) -> tuple[str, Any]:
-    """Return the full identifier of a table, each part in backquotes, and the ``org.apache.iceberg.Table``.
-
-    Raises:
-        NotAnIcebergTableError, CatalogError: See :meth:`IcebergTable.load`.
-    """
+    """Return a table's full identifier, each part in backquotes, and Iceberg's table; see :meth:`IcebergTable.load`."""
     try:
         given = name_parts(name)
     except OptionError as e:
@@ -118,10 +116,8 @@ def no_catalog(name: str) -> str:
 def resolve(spark: SparkSession, parts: Parts) -> Any:
     """Return the catalog of a table's name and the identifier in it, by Spark's rule.
 
-    Iceberg takes a catalog that does not start for one that is not there, and then looks in the current one.
-
-    Raises:
-        CatalogError: The catalog does not start.
+    Iceberg takes a catalog that does not start for one that is not there, and then looks in the current one. Here that
+    is a CatalogError.
     """
     if len(parts) > 1:
         has_catalog(spark, parts[0])
@@ -131,11 +127,7 @@ def resolve(spark: SparkSession, parts: Parts) -> Any:
 
 
 def has_catalog(spark: SparkSession, name: str) -> bool:
-    """Whether Spark has a catalog of this name.
-
-    Raises:
-        CatalogError: It does not start.
-    """
+    """Whether Spark has a catalog of this name; one that does not start is a CatalogError."""
     try:
         return bool(spark._jsparkSession.sessionState().catalogManager().isCatalogRegistered(name))
     except Exception as e:
@@ -152,11 +144,7 @@ def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
 
 
 def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> None:
-    """Refuse everything that is not the main branch of an Iceberg table.
-
-    Raises:
-        NotAnIcebergTableError: With the name to use instead.
-    """
+    """Refuse everything that is not the main branch of an Iceberg table, with the name to use instead."""
     name, base, last = join_parts(parts), join_parts(parts[:-1]), parts[-1]
     package = "org.apache.iceberg.spark.source"
     if java_class(spark, f"{package}.SparkChangelogTable").isInstance(loaded):
@@ -176,13 +164,6 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
     raise NotAnIcebergTableError(
         f"{name} is {what}, and only the main branch of a table can be reclustered: name {base}"
     )
-
-
-def _iceberg_catalog(spark: SparkSession, name: str) -> Any:
-    """Return Spark's plugin of a catalog."""
-    if not has_catalog(spark, name):
-        raise CatalogNotFoundError(no_catalog(name))
-    return _check_is_iceberg(spark, spark._jsparkSession.sessionState().catalogManager().catalog(name))
 
 
 def _check_is_iceberg(spark: SparkSession, plugin: Any) -> Any:

@@ -80,11 +80,8 @@ class RoundCommit:
     Insisting on it would make one of the two writers start again forever. The other groups are committed.
 
     Attributes:
-        table: The table.
         snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
         groups: What the round has written.
-        level_changes: How the recorded levels change with the groups.
-        summary: Figures for the snapshots.
         properties: Further properties to set with the commit.
         change: What else to change of the table with the commit.
     """
@@ -300,7 +297,6 @@ class _ConflictError(Exception):
     """Another writer was faster. No file has been deleted yet.
 
     Attributes:
-        cause: Iceberg's exception.
         base: The snapshot that the attempt was made for; None if it was not sent to the catalog.
         is_of_blocks: Whether the other writer may have changed blocks of the groups.
     """

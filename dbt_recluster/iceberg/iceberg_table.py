@@ -15,7 +15,13 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions
+from dbt_recluster.iceberg.session.java_functions import (
+    OBJECT,
+    STRING,
+    JavaFunctions,
+    split_fields,
+    split_lines,
+)
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -32,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 GREATEST_LONG = 2**63 - 1
+
+_SNAPSHOT = "org.apache.iceberg.Snapshot"
+_JSON_MAPPER = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper"
 
 # Properties to set, or to remove if they are None.
 Changes = Mapping[str, str | None]
@@ -54,7 +63,6 @@ class Snapshot:
     """One commit.
 
     Attributes:
-        id: The snapshot's id.
         parent: The id of the snapshot before it, which may have expired; None for the first.
         sequence_number: Ascends with commits; 0 in tables of format version 1.
         at: When it was committed, UTC.
@@ -78,7 +86,6 @@ class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.
 
     Attributes:
-        spark: The session it was loaded through.
         name: The identifier as the caller gave it.
         identifier: The full identifier, each part in backquotes.
         java: The ``org.apache.iceberg.Table``.
@@ -143,8 +150,7 @@ class IcebergTable:
 
     def earlier_metadata_files(self) -> list[str]:
         """Return the metadata files of earlier commits that the table remembers, oldest first."""
-        entries = java_items(self.java.operations().current().previousFiles())
-        return [str(entry.file()) for entry in entries]
+        return [str(entry.file()) for entry in java_items(self.java.operations().current().previousFiles())]
 
     @property
     def snapshot_id(self) -> int | None:
@@ -154,19 +160,17 @@ class IcebergTable:
 
     def current_snapshot(self) -> Snapshot | None:
         """Return the current snapshot, or None for a table that was never written."""
-        snapshot = self.java.currentSnapshot()
-        return None if snapshot is None else self._snapshot(snapshot)
+        return self._snapshot(self.java.currentSnapshot())
 
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
         lists = self.iceberg.relocated.com.google.common.collect.Lists
         ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
-        return [self._snapshot(snapshot) for snapshot in java_items(ancestors)][::-1]
+        return self._read(ancestors)[::-1]
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot, or None if the table's metadata does not contain it."""
-        snapshot = self.java.snapshot(snapshot_id)
-        return None if snapshot is None else self._snapshot(snapshot)
+        return self._snapshot(self.java.snapshot(snapshot_id))
 
     def loaded_at(self, snapshot: Snapshot | None) -> int | None:
         """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if no snapshot says.
@@ -201,11 +205,7 @@ class IcebergTable:
         return java_map(self.spark, self.java.properties())
 
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
-        """Return a property that is a whole number.
-
-        Raises:
-            UnsupportedTableError: It is no number from ``least`` to ``most``.
-        """
+        """Return a property; one that is no whole number from ``least`` to ``most`` is an UnsupportedTableError."""
         value = self.properties.get(name)
         if value is None:
             return default
@@ -220,8 +220,7 @@ class IcebergTable:
     def set_property(self, name: str, value: str | None) -> None:
         """Set one property and commit; None removes it."""
         with table_lock(self.lock_name):
-            update = self.java.updateProperties()
-            (update.remove(name) if value is None else update.set(name, value)).commit()
+            _update(self.java.updateProperties(), {name: value})
             self.refresh()
 
     def commit(self, transaction: Any) -> None:
@@ -231,15 +230,16 @@ class IcebergTable:
     def columns(self) -> Columns:
         """Return the columns and the fields of structs with Spark's types; Iceberg's ``uuid`` keeps its name.
 
-        Raises:
-            UnsupportedTableError: The table has a type that Spark does not know, such as Iceberg's ``time``.
+        A type that Spark does not know, such as Iceberg's ``time``, is an UnsupportedTableError.
         """
         try:
             fields = self.spark.table(self.identifier).schema.fields
         except Exception as e:
             raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {short_message(e)}") from e
         types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
-        types |= {path: "uuid" for path, kind in self.primitive_fields() if kind == "uuid" and path in types}
+        types |= {
+            path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
+        }
         return Columns(tuple(field.name for field in fields), types, self.case_sensitive)
 
     @property
@@ -247,17 +247,12 @@ class IcebergTable:
         """Whether the session distinguishes ``k`` from ``K``."""
         return str(self.spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
 
-    def primitive_fields(self) -> dict[tuple[str, str], int]:
-        """Return the field id of each column and struct field of a primitive type, by path and Iceberg type."""
-        schema = json.loads(self.schema_json)
-        return {(path, kind): field_id for path, kind, field_id in _primitive_fields(schema, "")}
+    def primitive_fields(self) -> list[tuple[str, str, int]]:
+        """Return the path, the Iceberg type and the field id of each column and struct field of a primitive type."""
+        return list(_primitive_fields(json.loads(self.schema_json), ""))
 
     def check_writes_reach_main(self) -> None:
-        """Make sure that the session writes to the main branch, which is the one that is reclustered.
-
-        Raises:
-            NotAnIcebergTableError: ``spark.wap.branch`` sends writes to another branch.
-        """
+        """Refuse a session whose ``spark.wap.branch`` sends writes to another branch: only main is reclustered."""
         branch = self.spark.conf.get("spark.wap.branch", None)
         if branch and self.properties.get("write.wap.enabled", "false").lower() == "true":
             raise NotAnIcebergTableError(
@@ -273,37 +268,55 @@ class IcebergTable:
         return reader.load(f"{self.identifier}.{which}")
 
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
-        """Return a random sample of about ``limit`` rows.
+        """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
-        Args:
-            columns: Columns, or fields of structs; the sample names them ``column_0``, ``column_1``... Its column
-                ``path`` is the block of each row.
-            rows: The table's number of rows.
-            limit: The size of the sample.
+        Columns, or fields of structs, are named ``column_0``, ``column_1``... Column ``path`` is the block of each row.
         """
         from pyspark.sql import functions as F
 
-        frame = self.rows()
+        # Not spark.table(): on v3 tables it drops the row ids silently.
+        frame = self.spark.read.format("iceberg").load(self.identifier)
         if rows > limit:
             frame = frame.sample(fraction=limit / rows, seed=1)
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
         return collect_arrow(frame.select(F.col("_file").alias("path"), *values))
 
-    def rows(self) -> DataFrame:
-        """Return the table's rows."""
-        # Not spark.table(): on v3 tables it drops the row ids silently.
-        return self.spark.read.format("iceberg").load(self.identifier)
+    def _snapshot(self, snapshot: Any) -> Snapshot | None:
+        return None if snapshot is None else self._read(java_list(self.spark, [snapshot]))[0]
 
-    def _snapshot(self, snapshot: Any) -> Snapshot:
-        parent = snapshot.parentId()
-        return Snapshot(
-            id=int(snapshot.snapshotId()),
-            parent=None if parent is None else int(parent),
-            sequence_number=int(snapshot.sequenceNumber()),
-            at=datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=timezone.utc),
-            operation=str(snapshot.operation()),
-            summary=java_map(self.spark, snapshot.summary()),
-        )
+    def _read(self, snapshots: Any) -> list[Snapshot]:
+        """Return the snapshots of a Java list, by one call into the JVM for all."""
+        text = jvm(self.spark).remember(("snapshot as text",), self._snapshot_as_text)
+        lines = split_lines(JavaFunctions(self.spark).lines(snapshots.stream().map(text)))
+        return [
+            Snapshot(
+                id=int(snapshot),
+                parent=None if parent == "null" else int(parent),
+                sequence_number=int(sequence),
+                at=datetime.fromtimestamp(int(millis) / 1000, tz=timezone.utc),
+                operation=operation,
+                summary=json.loads(summary) or {},
+            )
+            for snapshot, parent, sequence, millis, operation, summary in map(split_fields, lines)
+        ]
+
+    def _snapshot_as_text(self) -> Any:
+        """Return a Java function that writes a snapshot, its summary as JSON.
+
+        Iceberg's ``SnapshotParser`` fails where an early writer listed manifests in the metadata, unless they are read.
+        """
+        functions, mapper = JavaFunctions(self.spark), self.iceberg.util.JsonUtil.mapper()
+        write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
+        summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
+        handles = [
+            functions.method(_SNAPSHOT, "snapshotId", "long"),
+            functions.method(_SNAPSHOT, "parentId", "java.lang.Long"),
+            functions.method(_SNAPSHOT, "sequenceNumber", "long"),
+            functions.method(_SNAPSHOT, "timestampMillis", "long"),
+            functions.method(_SNAPSHOT, "operation", STRING),
+            functions.then(summary, functions.as_type(write, STRING, "java.util.Map")),
+        ]
+        return functions.function(functions.fields(_SNAPSHOT, handles))
 
 
 @dataclass(frozen=True)
@@ -311,7 +324,6 @@ class Transaction:
     """An open transaction.
 
     Attributes:
-        java: The ``org.apache.iceberg.Transaction``.
         table: The table as the transaction leaves it. Only its metadata can be read, but new files can be written to it
             before the transaction is committed.
         base: The snapshot that it was begun on, or None.
@@ -330,13 +342,7 @@ class Transaction:
 
     def set_properties(self, changes: Changes) -> None:
         """Set and remove properties."""
-        update = self.java.updateProperties()
-        for name, value in changes.items():
-            if value is None:
-                update.remove(name)
-            else:
-                update.set(name, value)
-        update.commit()
+        _update(self.java.updateProperties(), changes)
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
@@ -344,6 +350,15 @@ class Transaction:
             functions = JavaFunctions(self.table.spark)
             clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
             clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
+
+
+def _update(update: Any, changes: Changes) -> None:
+    for name, value in changes.items():
+        if value is None:
+            update.remove(name)
+        else:
+            update.set(name, value)
+    update.commit()
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

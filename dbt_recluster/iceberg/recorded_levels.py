@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -28,6 +29,12 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.session.java_functions import (
+    CONTENT_FILE,
+    JavaFunctions,
+    split_fields,
+    split_lines,
+)
 from dbt_recluster.iceberg.sort_order import is_cluster_key, table_cluster_key
 
 if TYPE_CHECKING:
@@ -37,7 +44,9 @@ if TYPE_CHECKING:
 _EARLIER = "recluster.level."
 # Characters of the property; a Hive metastore may hold 4,000.
 LONGEST = 3_900
-_DIGITS = "abcdefghijklmnopqrstuvwxyz"
+# Python's digits to the base of 26, and ours.
+_LETTERS = str.maketrans("0123456789ABCDEFGHIJKLMNOP", "abcdefghijklmnopqrstuvwxyz")
+_DIGITS = str.maketrans("abcdefghijklmnopqrstuvwxyz", "0123456789abcdefghijklmnop")
 # Characters of the digest of a key.
 _DIGEST = 12
 # Iceberg's id of no sort order.
@@ -130,31 +139,17 @@ class RecordedLevels:
 
 
 def _packed(number: int) -> str:
-    """Return a positive number to the base of `_DIGITS`, of which the last is a capital letter."""
-    number, last = divmod(number, len(_DIGITS))
-    text = _DIGITS[last].upper()
-    while number:
-        number, digit = divmod(number, len(_DIGITS))
-        text = _DIGITS[digit] + text
-    return text
+    """Return a positive number to the base of 26, in letters of which the last is a capital."""
+    text = np.base_repr(number, 26).translate(_LETTERS)
+    return text[:-1] + text[-1].upper()
 
 
-def _unpacked(text: str) -> Iterator[int]:
-    """Yield the numbers of a text.
-
-    Raises:
-        ValueError: It is none of numbers.
-    """
-    number = 0
-    for digit in text:
-        number = number * len(_DIGITS) + _DIGITS.index(digit.lower())
-        if number > GREATEST_LONG:
-            break
-        if digit.isupper():
-            yield number
-            number = 0
-    if number:
-        raise ValueError("the last number has no end")
+def _unpacked(text: str) -> list[int]:
+    """Return the numbers of a text; one of anything else is a ValueError."""
+    numbers = re.findall("[a-z]*[A-Z]", text)
+    if "".join(numbers) != text:
+        raise ValueError("something between the numbers is no number")
+    return [int(number.lower().translate(_DIGITS), 26) for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -163,13 +158,11 @@ class LevelChanges:
 
     Attributes:
         planned: What was recorded when the commit was planned.
-        outdated: Names of the properties by which earlier versions of this package recorded it.
         live: What was recorded for each snapshot that had blocks then, by its number.
         obsolete: Numbers of those that have none once all block sets are replaced.
     """
 
     planned: RecordedLevels
-    outdated: Sequence[str]
     live: Mapping[int, int]
     obsolete: frozenset[int]
 
@@ -185,8 +178,7 @@ class LevelChanges:
         planned = RecordedLevels.of(table.properties)
         number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
         live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
-        outdated = [name for name in level_properties(table.properties) if name != table_properties.LEVELS]
-        return cls(planned, outdated, live, frozenset(live) - frozenset(number[~replaced].tolist()))
+        return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
     def properties(
         self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool
@@ -198,7 +190,8 @@ class LevelChanges:
             added: The level of the blocks of each snapshot of the commit, by its id.
             all_replaced: Whether it replaces all block sets.
         """
-        curve, now = _curve_of_table(table), RecordedLevels.of(table.properties)
+        properties = table.properties
+        curve, now = _curve_of_table(table), RecordedLevels.of(properties)
         if now.curve != curve:
             now = RecordedLevels(curve=curve)
         gone = self.obsolete if all_replaced else ()
@@ -209,7 +202,7 @@ class LevelChanges:
         # Another commit may still take the sequence number of a snapshot, but not its id.
         levels |= added
         return {
-            **dict.fromkeys(self.outdated),
+            **dict.fromkeys(level_properties(properties)),
             table_properties.LEVELS: replace(now, by_number=levels).packed(),
         }
 
@@ -228,6 +221,35 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
         return unknown, unknown
     _, level = _of_blocks(recorded, table, blocks)
     return np.maximum(level, 0), np.where(level >= 0, blocks.added_by, unknown)
+
+
+def reclustered_rows_removed(
+    table: IcebergTable, snapshot_id: int, rounds: Collection[int]
+) -> tuple[int, int]:
+    """Return how many of the blocks that a commit removed recluster rounds had written, and the rows in them.
+
+    The commit's own manifests list what it removed, so nothing else is read, and its parent may have expired. The table
+    records the sequence numbers of some ``rounds``; others are given.
+    """
+    functions = JavaFunctions(table.spark)
+    handles = [
+        functions.method(CONTENT_FILE, "fileSequenceNumber", "java.lang.Long"),
+        functions.method(CONTENT_FILE, "sortOrderId", "java.lang.Integer"),
+        functions.method(CONTENT_FILE, "recordCount", "long"),
+    ]
+    lists = table.iceberg.relocated.com.google.common.collect.Lists
+    removed = lists.newArrayList(table.java.snapshot(snapshot_id).removedDataFiles(table.java.io()))
+    texts = removed.stream().map(functions.function(functions.fields(CONTENT_FILE, handles)))
+    fields = map(split_fields, split_lines(functions.lines(texts)))
+    numbers = [[whole_number(text) or 0 for text in line] for line in fields]
+    sequence, order, rows = np.array(numbers, np.int64).reshape(-1, 3).T
+    is_sorted = (order == int(table.java.sortOrder().orderId())) & (order > 0)
+    known = RecordedLevels.of(table.properties).look_up(sequence) >= 0
+    # In tables of format version 1 the sort order is all there is.
+    ours = np.isin(sequence, [number for number in rounds if number]) | (
+        is_sorted & (known | (sequence == 0))
+    )
+    return int(ours.sum()), int(rows[ours].sum())
 
 
 def _of_blocks(

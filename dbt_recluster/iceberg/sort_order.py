@@ -6,6 +6,7 @@ key, and counts only as long as it begins as the sort order does, which all writ
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 METRICS_PREFIX = table_properties.METRICS_PREFIX
-FILE_FORMAT = "write.format.default"
 ROW_GROUP_BYTES = table_properties.ROW_GROUP_BYTES
+FILE_FORMAT = "write.format.default"
 _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _COLUMN_CHUNK_BYTES = 128 * 1024
 
@@ -46,9 +47,8 @@ def table_cluster_key(table: IcebergTable) -> ClusterKey | None:
     Raises:
         ClusterKeyError: The order has a direction, a null order or a transform that no cluster key has.
     """
-    items = table.java.sortOrder().fields()
-    # Not iterated over: the iteration would end with a Java exception, which is expensive.
-    order = tuple(_key_field(table, items.get(position)) for position in range(items.size()))
+    fields = json.loads(str(table.iceberg.SortOrderParser.toJson(table.java.sortOrder())))["fields"]
+    order = tuple(_key_field(table, field) for field in fields)
     recorded = _recorded_curve(table)
     if recorded is not None and recorded.leading == order:
         return recorded
@@ -76,18 +76,14 @@ class TableChange:
     Attributes:
         key: The key to cluster by, checked, with the properties that belong to it unless they are set; None changes
             neither.
-        properties: Properties to set.
+        properties: Further properties to set.
     """
 
     key: ClusterKey | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def pending(self, table: IcebergTable) -> IcebergTable:
-        """Return the table as it will be once this is committed (see :class:`Transaction`).
-
-        Raises:
-            UnsupportedTableError: Iceberg cannot make this change, whoever asks for it.
-        """
+        """Return the table as it will be once this is committed. Iceberg may refuse the change."""
         if not self._differs(table):
             return table
         transaction = Transaction.begin(table)
@@ -114,9 +110,11 @@ class TableChange:
         """Add what differs to a transaction."""
         table = transaction.table
         if self.key is not None and not is_cluster_key(table, self.key):
-            order = transaction.java.replaceSortOrder()
+            order, expressions = transaction.java.replaceSortOrder(), table.iceberg.expressions.Expressions
             for item in self.key.leading:
-                order.asc(_term(table, item), table.iceberg.NullOrder.NULLS_FIRST)
+                name = "ref" if item.transform == Transform() else item.transform.name
+                term = getattr(expressions, name)(item.column, *item.transform.arguments)
+                order.asc(term, table.iceberg.NullOrder.NULLS_FIRST)
             order.commit()
         if missing := self._missing(table):
             transaction.set_properties(missing)
@@ -139,21 +137,15 @@ class TableChange:
 
 
 def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
-    """Make sure that new files will record bounds of the key: without bounds, no query skips a block.
+    """Make sure that new files will record bounds of a checked key: without bounds, no query skips a block.
 
-    Args:
-        table: The table, as the files will be written to it.
-        key: The cluster key, which has been checked.
-
-    Raises:
-        UnsupportedTableError: They will not. The message names the property to change.
+    The message of the UnsupportedTableError names the property to change.
     """
-    properties = table.properties
-    if properties.get(FILE_FORMAT, "parquet").lower() == "avro":
+    if _file_format(table.properties) == "avro":
         raise _no_bounds(
             table, "writes Avro files, which record no bounds of columns", FILE_FORMAT, "parquet"
         )
-    for column, mode in _metrics_modes(table, key).items():
+    for column, mode in _metrics_modes(table, [item.column for item in key.fields]).items():
         if mode in ("none", "counts"):
             what = f"records no bounds of {column} (metrics mode {mode})"
             raise _no_bounds(table, what, f"{METRICS_PREFIX}{column}", "full")
@@ -162,36 +154,55 @@ def check_bounds_are_recorded(table: IcebergTable, key: ClusterKey) -> None:
 def cut_off_bounds(table: IcebergTable, key: ClusterKey, bounds: Sequence[pa.Array]) -> list[str]:
     """Return a warning about each column of the key of which new files will record the beginnings of values only.
 
-    Args:
-        table: The table, as the files will be written to it.
-        key: The cluster key.
-        bounds: Lower bounds of its items.
+    ``table`` is as the files will be written to it, and ``bounds`` are lower bounds of the key's items.
     """
     warnings = []
-    modes = _metrics_modes(table, key)
+    modes = _metrics_modes(table, [item.column for item in key.fields])
     for item, lower in zip(key.fields, bounds, strict=True):
-        width = _CUT_OFF.fullmatch(modes[item.column])
+        width = _cut_off(modes[item.column])
         if width is None or not (pa.types.is_string(lower.type) or pa.types.is_binary(lower.type)):
             continue
         length = pc.utf8_length if pa.types.is_string(lower.type) else pc.binary_length
-        if (pc.max(length(lower)).as_py() or 0) >= int(width.group(1)):
-            warnings.append(
-                _CUT_OFF_BOUNDS.format(table=table.name, column=item.column, width=width.group(1))
-            )
+        if (pc.max(length(lower)).as_py() or 0) >= width:
+            warnings.append(_CUT_OFF_BOUNDS.format(table=table.name, column=item.column, width=width))
     return warnings
 
 
-def _metrics_modes(table: IcebergTable, key: ClusterKey) -> dict[str, str]:
-    """Return the metrics mode of each column of the key."""
+def bounds_width(table: IcebergTable, column: str, *, in_key: bool) -> int | None:
+    """Return the characters, or bytes, of a column's bounds in new files: None for all, 0 if no bounds are recorded.
+
+    With ``in_key``, if the cluster key had the column.
+    """
+    properties = table.properties
+    if _file_format(properties) == "avro":
+        return 0
+    if in_key and f"{METRICS_PREFIX}{column}" not in properties:
+        return None
+    mode = _metrics_modes(table, [column])[column]
+    return None if mode == "full" else _cut_off(mode) or 0
+
+
+def _file_format(properties: Mapping[str, str]) -> str:
+    return properties.get(FILE_FORMAT, "parquet").lower()
+
+
+def _metrics_modes(table: IcebergTable, columns: Sequence[str]) -> dict[str, str]:
     metrics = table.iceberg.MetricsConfig.forTable(table.java)
-    columns = dict.fromkeys(item.column for item in key.fields)
-    return {column: str(metrics.columnMode(column).toString()) for column in columns}
+    return {column: str(metrics.columnMode(column).toString()) for column in dict.fromkeys(columns)}
+
+
+def _cut_off(mode: str) -> int | None:
+    """Return the length that a metrics mode cuts bounds off at, or None."""
+    truncated = _CUT_OFF.fullmatch(mode)
+    return int(truncated[1]) if truncated else None
 
 
 def loses_row_ids(table: IcebergTable) -> bool:
     """Whether every rewrite gives rows new ids: those of format version 3, in ORC files (Iceberg 1.10)."""
-    is_orc = table.properties.get(FILE_FORMAT, "parquet").lower() == "orc"
-    return is_orc and int(table.java.operations().current().formatVersion()) >= 3
+    return (
+        _file_format(table.properties) == "orc"
+        and int(table.java.operations().current().formatVersion()) >= 3
+    )
 
 
 def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
@@ -240,23 +251,16 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
     return key if key is not None and key.curve else None
 
 
-def _key_field(table: IcebergTable, field: Any) -> KeyField:
-    column = str(table.java.schema().findColumnName(field.sourceId()))
-    transform = transform_of_iceberg(str(field.transform().toString()))
-    ascending = field.direction().toString() == "ASC" and field.nullOrder().toString() == "NULLS FIRST"
-    if ascending and transform is not None:
+def _key_field(table: IcebergTable, field: Mapping[str, Any]) -> KeyField:
+    column = str(table.java.schema().findColumnName(field["source-id"]))
+    transform = transform_of_iceberg(field["transform"])
+    is_ascending = (field["direction"], field["null-order"]) == ("asc", "nulls-first")
+    if is_ascending and transform is not None:
         return KeyField(column, transform)
     raise ClusterKeyError(
         f"{table.name} is sorted by {sort_order_text(table)}, which is not a cluster key: every item of a key is "
         "ascending, nulls first, by a column or a monotonic expression. Set another key with cluster_by."
     )
-
-
-def _term(table: IcebergTable, field: KeyField) -> Any:
-    expressions = table.iceberg.expressions.Expressions
-    if field.transform == Transform():
-        return expressions.ref(field.column)
-    return getattr(expressions, field.transform.name)(field.column, *field.transform.arguments)
 
 
 def _no_bounds(table: IcebergTable, what: str, name: str, value: str) -> UnsupportedTableError:

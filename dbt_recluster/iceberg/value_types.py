@@ -17,11 +17,9 @@ from dbt_recluster.columns import base_type, decimal_scale
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a column that has ranges.
+    """The type of a column that has ranges: its Arrow type, and what reads a value from Iceberg's JSON.
 
     Attributes:
-        arrow: The Arrow type of its values.
-        read: Reads a value from Iceberg's JSON.
         step: The distance from a value to the next, or None if there is none.
     """
 
@@ -30,21 +28,13 @@ class ValueType:
     step: Any = None
 
     def check(self, value: Any) -> None:
-        """Check that a column of this type can hold a value, or None.
-
-        Raises:
-            ValueError, ArithmeticError: It cannot, or the value is not finite.
-        """
+        """Raise a ValueError or an ArithmeticError if no column of this type holds the value, or it is not finite."""
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError
         pa.scalar(value, self.arrow)
 
     def read_again(self, value: Any) -> Any:
-        """Read a value that `as_json` wrote for a column of this type.
-
-        Raises:
-            TypeError, ValueError, ArithmeticError: It was written for another type, or by somebody else.
-        """
+        """Read a value that `as_json` wrote for a column of this type; one of anything else raises."""
         if value is None:
             return None
         result = self.read(value)

@@ -14,8 +14,7 @@ import pytest
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.reads.read_properties import RecordedReads
-from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs
-from dbt_recluster.iceberg.reads.logged_filters import logged_ranges, scans
+from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs, logged_ranges, scans
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 

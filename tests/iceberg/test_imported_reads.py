@@ -14,8 +14,8 @@ from tables import checksum
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.reads.read_properties import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
-from dbt_recluster.iceberg.reads.column_ranges import predicate_ranges, ranges_predicate
 from dbt_recluster.iceberg.reads.event_logs import EventLogs
+from dbt_recluster.iceberg.reads.expressions import predicate_ranges, ranges_predicate
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import (
     ClusteredTable,

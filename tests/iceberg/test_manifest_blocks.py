@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata import manifest_blocks
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, read_blocks
-from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
-from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
+from dbt_recluster.iceberg.metadata import manifests
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, ChangedPartitions, read_blocks
+from dbt_recluster.iceberg.metadata.manifests import changed_partitions, read_manifest_blocks
 
 TYPES = {
     "l": ("bigint", "id - 3"),
@@ -78,7 +77,7 @@ def check(table: ClusteredTable, partitions: ChangedPartitions) -> BlockMetadata
     wanted = {
         row[0]
         for row in entries.where("status < 2 and data_file.content = 0")
-        .where(partitions.among(entries["data_file.partition"]))
+        .where(partitions.among("data_file.partition"))
         .select("data_file.file_path")
         .collect()
     }
@@ -187,7 +186,7 @@ def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) 
 def test_too_many_entries_are_sparks(spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ClusteredTable(spark, wide, "l")
     partitions = ChangedPartitions(({"p": 1},), {"p": "int"})
-    monkeypatch.setattr(manifest_blocks, "MOST_ENTRIES", 1)
+    monkeypatch.setattr(manifests, "MOST_BLOCK_ENTRIES", 1)
     assert read_manifest_blocks(table.iceberg, table.key, table.iceberg.snapshot_id, partitions) is None
     assert len(table.blocks_among(partitions, table.iceberg.snapshot_id)) >= 2
 

@@ -13,8 +13,8 @@ from tables import checksum
 
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.iceberg.reads import query_scans
-from dbt_recluster.iceberg.reads.column_ranges import (
+from dbt_recluster.iceberg.reads import predicates
+from dbt_recluster.iceberg.reads.expressions import (
     MOST_RANGES,
     key_ranges,
     predicate_ranges,
@@ -230,7 +230,7 @@ def test_a_read_in_a_subquery_is_a_read(spark: Any, schema: str, wide: str) -> N
 def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query_scans, "_FILTERS", "renamed")
+    monkeypatch.setattr(predicates, "_FILTERS", "renamed")
     (left_out,) = ClusteredTable(spark, wide, "d").reads.follow(
         ReclusterOptions(reads=[f"select d from {wide}"]).reads
     )

@@ -9,8 +9,7 @@ import pytest
 from tables import append, checksum, list_again, make_table, rewrite_manifests
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
-from dbt_recluster.iceberg.metadata.manifest_blocks import read_manifest_blocks
+from dbt_recluster.iceberg.metadata.manifests import changed_partitions, read_manifest_blocks
 from dbt_recluster.maintenance import clustering_information, recluster
 
 

@@ -7,7 +7,7 @@ import pytest
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, ReclusterOptions
 from dbt_recluster.clustering.reads.read_properties import DeclaredRead, parse_reads, reads_as_text
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.reads.query_scans import is_query
+from dbt_recluster.iceberg.reads.predicates import is_query
 
 QUERY = "-- of the dashboard\n(select 1 from t where d > 2)"
 DAY, USER = "d >= date'2026-01-01'", "user = 'it\\'s \"x\"'"

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
-from dbt_recluster.iceberg.reads.column_ranges import LAST_CHARACTER
-from dbt_recluster.iceberg.reads.metrics_evaluator import ColumnBounds, bounds_width, literals, may_match
+from dbt_recluster.iceberg.reads.expressions import LAST_CHARACTER, ColumnBounds, literals, may_match
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
+from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
 

@@ -23,9 +23,8 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_queries
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.reads.column_ranges import expression_json, ranges_predicate
-from dbt_recluster.iceberg.reads.metrics_evaluator import literals
-from dbt_recluster.iceberg.reads.query_scans import is_query, query_ranges
+from dbt_recluster.iceberg.reads.expressions import expression_json, literals, query_ranges, ranges_predicate
+from dbt_recluster.iceberg.reads.predicates import is_query
 from dbt_recluster.iceberg.value_types import value_types
 
 LEAST_BLOCKS = 8

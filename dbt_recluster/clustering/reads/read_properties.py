@@ -17,7 +17,7 @@ import numpy as np
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time, parse_number
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.reads.query_scans import is_query
+from dbt_recluster.iceberg.reads.predicates import is_query
 
 # Stands for no reads at all, whatever the table records.
 EVEN = "even"
@@ -141,7 +141,7 @@ class ReadRange:
     """The ranges of columns that a read asks for.
 
     Attributes:
-        columns: The least and the greatest value of each column, as `column_ranges.ranges_as_json` writes them.
+        columns: The least and the greatest value of each column, as `expressions.ranges_as_json` writes them.
         weight: How often it is read.
         imported_from: `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
     """

@@ -25,19 +25,18 @@ from dbt_recluster.clustering.values import digest
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.reads.column_ranges import (
+from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan, logged_ranges
+from dbt_recluster.iceberg.reads.expressions import (
     ColumnRanges,
     key_boxes,
     key_ranges,
     predicate_ranges,
+    query_ranges,
     ranges_as_json,
     ranges_of_json,
     ranges_predicate,
 )
-from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan
-from dbt_recluster.iceberg.reads.logged_filters import logged_ranges
 from dbt_recluster.iceberg.reads.predicates import Predicate
-from dbt_recluster.iceberg.reads.query_scans import query_ranges
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.planner import Reads
 from dbt_recluster.table_names import name_parts

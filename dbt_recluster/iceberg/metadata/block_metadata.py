@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import collect_arrow
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
-    from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -31,6 +31,45 @@ BoolArray = npt.NDArray[np.bool_]
 _LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
 DELETED_BLOCK = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
 _DROPPED_SOURCE = "Cannot find source column for partition field"
+
+
+@dataclass(frozen=True)
+class ChangedPartitions:
+    """Partitions whose files differ between two snapshots.
+
+    Attributes:
+        values: For each partition, its values by the name of the partition field; None is NULL, a date is a text.
+        types: Spark's type of each partition field.
+    """
+
+    values: tuple[Mapping[str, Any], ...]
+    types: Mapping[str, str]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.values)
+
+    def among(self, partition: str) -> str:
+        """Return a SQL condition on a column that holds for these partitions, and may hold for others."""
+        conditions = []
+        for names in {tuple(values) for values in self.values}:  # the fields of one spec
+            members = [values for values in self.values if tuple(values) == names]
+            fields = (
+                self._is_one_of(partition, name, {values[name] for values in members}) for name in names
+            )
+            conditions.append(f"({' and '.join(fields)})")
+        return " or ".join(conditions)
+
+    def _is_one_of(self, partition: str, name: str, values: set[Any]) -> str:
+        # Not by a name in backquotes, which spark.sql.parser.quotedRegexColumnNames takes for a regular expression.
+        field = f"{partition}[{sql_literal(name)}]"
+        # Hexadecimal digits mean the same under all of Spark's settings.
+        texts = (f"cast({sql_literal(str(v).encode())} as string)" for v in values if v is not None)
+        known = ", ".join(f"cast({text} as {self.types[name]})" for text in texts)
+        conditions = [f"{field} in ({known})"] if known else []
+        if None in values:
+            conditions.append(f"{field} is null")
+        return f"({' or '.join(conditions)})"
 
 
 @dataclass(frozen=True)
@@ -76,23 +115,15 @@ class BlockMetadata:
     def take(self, positions: npt.NDArray[Any]) -> BlockMetadata:
         """Return the blocks at ``positions`` (indices or a mask), in that order."""
         places = np.flatnonzero(positions) if positions.dtype == bool else positions
-        arrow_places = pa.array(places)
-        return BlockMetadata(
-            self.snapshot_id,
-            self.path.take(arrow_places),
-            self.partition[places],
-            self.spec_id[places],
-            self.rows[places],
-            self.bytes[places],
-            self.added_by[places],
-            self.sequence[places],
-            self.sort_order_id[places],
-            [column.take(arrow_places) for column in self.lower],
-            [column.take(arrow_places) for column in self.upper],
-            [mask[places] for mask in self.unbounded],
-            None if self.deleted_rows is None else self.deleted_rows[places],
-            None if self.repeated is None else self.repeated[places],
-        )
+
+        def at_places(values: Any) -> Any:
+            if isinstance(values, list):
+                return [at_places(column) for column in values]
+            if isinstance(values, np.ndarray):
+                return values[places]
+            return values.take(pa.array(places)) if isinstance(values, pa.Array) else values
+
+        return BlockMetadata(*(at_places(getattr(self, field.name)) for field in fields(self)))
 
     def items(self, positions: Sequence[int]) -> BlockMetadata:
         """Return the same blocks under a key of only the key items at ``positions``."""
@@ -125,72 +156,69 @@ def read_blocks(
     entries = table.metadata("entries", snapshot_id)
     if partitions is not None:
         # Iceberg reads only the manifests that may have such a partition.
-        entries = entries.where(partitions.among(entries["data_file.partition"]))
+        entries = entries.where(partitions.among("data_file.partition"))
     blocks = _read(table, entries, key, snapshot_id)
-    blocks = replace(blocks, repeated=repeated_paths(blocks.path))
     if not table.may_have_deletes(snapshot_id):
         return blocks
     delete_files = table.metadata("delete_files", snapshot_id)
     if partitions is not None:
-        delete_files = delete_files.where(partitions.among(delete_files["partition"]))
+        delete_files = delete_files.where(partitions.among("partition"))
     return replace(blocks, deleted_rows=_deleted_rows(delete_files, blocks))
 
 
 def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[int]) -> BlockMetadata:
-    """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not.
-
-    Raises:
-        UnsupportedTableError: As :func:`read_blocks`.
-    """
-    from pyspark.sql import functions as F
-
-    entries = table.metadata("all_entries").where(F.col("snapshot_id").isin(list(map(int, snapshots))))
-    blocks = _read(table, entries, key, table.snapshot_id)
+    """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not."""
+    blocks = _read(table, _entries_of(table, snapshots), key, table.snapshot_id)
     # The manifests of every snapshot list the files that it has in common with others again.
-    paths = np.asarray(blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False))
-    return blocks.take(np.sort(np.unique(paths, return_index=True)[1]))
+    paths = blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    return replace(blocks.take(np.sort(np.unique(paths, return_index=True)[1])), repeated=None)
 
 
 def removed_paths(table: IcebergTable, snapshots: Sequence[int]) -> dict[int, list[str]]:
     """Return the paths of the data files that each of ``snapshots`` removed; none if it removed none."""
-    from pyspark.sql import functions as F
-
-    removed = F.col("snapshot_id").isin(list(map(int, snapshots))) & (F.col("status") == 2)
-    entries = table.metadata("all_entries").where(removed & (F.col("data_file.content") == 0))
-    rows = collect_arrow(entries.select("snapshot_id", F.col("data_file.file_path").alias("path")).distinct())
+    entries = _entries_of(table, snapshots).where("status = 2 and data_file.content = 0")
+    rows = collect_arrow(entries.selectExpr("snapshot_id", "data_file.file_path as path").distinct())
     paths: dict[int, list[str]] = {}
-    for snapshot, path in zip(rows["snapshot_id"].to_pylist(), rows["path"].to_pylist(), strict=True):
-        paths.setdefault(snapshot, []).append(path)
+    for row in rows.to_pylist():
+        paths.setdefault(row["snapshot_id"], []).append(row["path"])
     return paths
+
+
+def _entries_of(table: IcebergTable, snapshots: Sequence[int]) -> DataFrame:
+    """Return the manifest entries that these snapshots wrote, as often as manifests list them."""
+    return table.metadata("all_entries").where(f"snapshot_id in ({', '.join(map(str, snapshots)) or 'null'})")
 
 
 def _read(table: IcebergTable, entries: DataFrame, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
     try:
         rows = collect_arrow(_select(entries, key))
     except Exception as e:
-        if _DROPPED_SOURCE in str(e):
-            raise UnsupportedTableError(_dropped_source(table, short_message(e))) from e
-        raise
+        if _DROPPED_SOURCE not in str(e):
+            raise
+        raise UnsupportedTableError(
+            f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot read its metadata "
+            f"tables ({short_message(e)}). To repair a table of format version 2 or later, rewrite the files of that "
+            f"spec, CALL system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true')), "
+            f"and then drop the spec, CALL system.expire_snapshots(table => '{table.name}', older_than => <now>, "
+            "retain_last => 1, clean_expired_metadata => true)."
+        ) from e
     return blocks_of(rows, key, snapshot_id)
 
 
 def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> BlockMetadata:
     """Return blocks, given a row for each.
 
-    Args:
-        rows: The columns ``path``, ``spec_id``, ``rows``, ``bytes``, ``added_by``, ``sequence`` and ``sort_order_id``;
-            ``partition``, if the table has any: values of any type; and for each key item ``metrics_0``,
-            ``metrics_1``... (see :func:`key_bounds`).
-        key: The cluster key.
-        snapshot_id: The snapshot.
+    The columns are ``path``, ``spec_id``, ``rows``, ``bytes``, ``added_by``, ``sequence`` and ``sort_order_id``;
+    ``partition``, if the table has any: values of any type; and for each key item ``metrics_0``, ``metrics_1``...
+    (see :func:`key_bounds`).
     """
-    spec_id = _numbers(rows, "spec_id")
+    path, spec_id = column_array(rows, "path"), _numbers(rows, "spec_id")
     bounds = [
         key_bounds(column_array(rows, f"metrics_{i}"), field.transform) for i, field in enumerate(key.fields)
     ]
     return BlockMetadata(
         snapshot_id=snapshot_id,
-        path=column_array(rows, "path"),
+        path=path,
         partition=_partition_codes(rows, spec_id),
         spec_id=spec_id,
         rows=_numbers(rows, "rows"),
@@ -201,6 +229,7 @@ def blocks_of(rows: pa.Table, key: ClusterKey, snapshot_id: int | None) -> Block
         lower=[lower for lower, _, _ in bounds],
         upper=[upper for _, upper, _ in bounds],
         unbounded=[mask for _, _, mask in bounds],
+        repeated=_repeated(path),
     )
 
 
@@ -264,44 +293,34 @@ def _deleted_rows(delete_files: DataFrame, blocks: BlockMetadata) -> IntArray:
 
 
 def _select(entries: DataFrame, key: ClusterKey) -> DataFrame:
-    """Select the live data files among manifest entries, and the columns that :class:`BlockMetadata` holds."""
+    """Select the live data files among manifest entries, and the columns that :func:`blocks_of` takes."""
     from pyspark.sql import functions as F
 
-    data_file = F.col("data_file")
     columns = [
-        data_file["file_path"].alias("path"),
-        F.coalesce(data_file["spec_id"], F.lit(0)).cast("bigint").alias("spec_id"),
-        data_file["record_count"].alias("rows"),
-        data_file["file_size_in_bytes"].alias("bytes"),
-        F.coalesce(F.col("snapshot_id"), F.lit(0)).cast("bigint").alias("added_by"),
-        F.coalesce(F.col("file_sequence_number"), F.lit(0)).cast("bigint").alias("sequence"),
-        F.coalesce(data_file["sort_order_id"], F.lit(0)).cast("bigint").alias("sort_order_id"),
+        "data_file.file_path as path",
+        "cast(coalesce(data_file.spec_id, 0) as bigint) as spec_id",
+        "data_file.record_count as rows",
+        "data_file.file_size_in_bytes as bytes",
+        "cast(coalesce(snapshot_id, 0) as bigint) as added_by",
+        "cast(coalesce(file_sequence_number, 0) as bigint) as sequence",
+        "cast(coalesce(data_file.sort_order_id, 0) as bigint) as sort_order_id",
     ]
     if "partition" in entries.select("data_file.*").columns:
-        columns.append(data_file["partition"].alias("partition"))
-    for position, field in enumerate(key.fields):
-        columns.append(F.col("readable_metrics").getField(field.column).alias(f"metrics_{position}"))
-    # Status 2 is an entry that the manifest's own snapshot deleted; content 0 is data, the rest are delete files.
-    return entries.where((F.col("status") < 2) & (data_file["content"] == 0)).select(*columns)
-
-
-def _dropped_source(table: IcebergTable, message: str) -> str:
-    return (
-        f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot read its metadata tables "
-        f"({message}). To repair a table of format version 2 or later, rewrite the files of that spec, CALL "
-        f"system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true')), and then drop the "
-        f"spec, CALL system.expire_snapshots(table => '{table.name}', older_than => <now>, retain_last => 1, "
-        "clean_expired_metadata => true)."
+        columns.append("data_file.partition as partition")
+    metrics = (
+        F.col("readable_metrics").getField(field.column).alias(f"metrics_{position}")
+        for position, field in enumerate(key.fields)
     )
+    # Status 2 is an entry that the manifest's own snapshot deleted; content 0 is data, the rest are delete files.
+    return entries.where("status < 2 and data_file.content = 0").select(*map(F.expr, columns), *metrics)
 
 
 def _empty(key: ClusterKey) -> BlockMetadata:
-    none = np.zeros(0, dtype=np.int64)
-    bounds = [pa.array([], type=pa.int64()) for _ in key.fields]
-    masks: list[BoolArray] = [np.zeros(0, dtype=bool) for _ in key.fields]
-    return BlockMetadata(
-        None, pa.array([], type=pa.string()), none, none, none, none, none, none, none, bounds, bounds, masks
-    )
+    none = np.zeros(0, np.int64)
+    bounds = [pa.array([], pa.int64()) for _ in key.fields]
+    unbounded: list[BoolArray] = [np.zeros(0, np.bool_) for _ in key.fields]
+    paths = pa.array([], pa.string())
+    return BlockMetadata(None, paths, none, none, none, none, none, none, none, bounds, bounds, unbounded)
 
 
 def column_array(rows: pa.Table, name: str) -> pa.Array:
@@ -314,8 +333,7 @@ def _numbers(rows: pa.Table, name: str) -> IntArray:
     return np.asarray(rows.column(name).to_numpy(), dtype=np.int64)
 
 
-def repeated_paths(paths: pa.Array) -> BoolArray | None:
-    """Return where a path is there more than once, bool (n,), or None if it is nowhere."""
+def _repeated(paths: pa.Array) -> BoolArray | None:
     encoded = paths.dictionary_encode()
     if len(encoded.dictionary) == len(paths):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnCounts:
-    """Counts that a file records of its columns, by field id; empty if it records none.
-
-    Attributes:
-        values: Values, NULLs included.
-        nulls: NULLs.
-    """
+    """The values, NULLs included, and the NULLs that a file records of its columns, by field id; empty if none."""
 
     values: dict[int, int]
     nulls: dict[int, int]
@@ -36,48 +32,33 @@ class ColumnCounts:
 def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[str]:
     """Return the paths of the data files that a scan of ``snapshot_id`` filtered by ``expression`` opens."""
     functions = JavaFunctions(table.spark)
-    scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().caseSensitive(table.case_sensitive)
-    tasks = scan.filter(expression).planFiles()
-    try:
+    scan = _scan(table, snapshot_id).caseSensitive(table.case_sensitive).filter(expression)
+    with closing(scan.planFiles()) as tasks:
         location = functions.function(functions.location_of_task())
         return split_lines(functions.lines_of(table.iceberg.io.CloseableIterable.transform(tasks, location)))
-    finally:
-        tasks.close()
 
 
 def scan_tasks(
     table: IcebergTable, snapshot_id: int, paths: Sequence[str], bounds_of: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the Java scan tasks of files, which know their delete files.
+    """Return the Java scan tasks of files, which know their delete files, by path; only of those live in the snapshot.
 
-    Args:
-        table: The table.
-        snapshot_id: The snapshot to plan.
-        paths: The files.
-        bounds_of: Columns whose bounds the tasks' files shall have.
-
-    Returns:
-        The tasks by path; a file that is not live in the snapshot is missing.
+    With ``bounds_of``, the tasks' files have the bounds of these columns.
     """
-    scan = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
+    scan = _scan(table, snapshot_id)
     if bounds_of:
         scan = scan.includeColumnStats(list(bounds_of))
-    tasks = scan.planFiles()
-    try:
-        matching = table.iceberg.io.CloseableIterable.filter(tasks, _is_at(table, paths))
-        selected = table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(matching)
-    finally:
-        tasks.close()
+    with closing(scan.planFiles()) as tasks:
+        selected = table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(
+            _at(table, tasks, paths)
+        )
     return {str(task.file().location()): task for task in java_items(selected)}
 
 
 def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
     """Return the files that are not live in a snapshot, or have other delete files there than when they were planned.
 
-    Args:
-        table: The table.
-        snapshot_id: The snapshot; None is that of an empty table.
-        tasks: Scan tasks of another snapshot, by path.
+    ``tasks`` are scan tasks of another snapshot, by path; the snapshot of an empty table is None.
     """
     now = {} if snapshot_id is None else scan_tasks(table, snapshot_id, list(tasks))
     return {path for path, task in tasks.items() if path not in now or _deletes(task) != _deletes(now[path])}
@@ -90,13 +71,10 @@ def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -
     send to executors.
     """
     functions = JavaFunctions(table.spark)
-    tasks = table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals().includeColumnStats().planFiles()
-    try:
+    with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
         text = functions.function(functions.then(functions.file_of_task(), _counts_as_text(functions)))
-        matching = table.iceberg.io.CloseableIterable.filter(tasks, _is_at(table, paths))
-        return _parse(functions.lines_of(table.iceberg.io.CloseableIterable.transform(matching, text)))
-    finally:
-        tasks.close()
+        texts = table.iceberg.io.CloseableIterable.transform(_at(table, tasks, paths), text)
+        return _parse(functions.lines_of(texts))
 
 
 def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, ColumnCounts]:
@@ -106,10 +84,15 @@ def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, Colum
     return _parse(functions.lines(java_list(table.spark, files).stream().map(text)))
 
 
-def _is_at(table: IcebergTable, paths: Sequence[str]) -> Any:
-    """Return a Java predicate: is the file of a scan task at one of ``paths``?"""
+def _scan(table: IcebergTable, snapshot_id: int) -> Any:
+    return table.java.newScan().useSnapshot(snapshot_id).ignoreResiduals()
+
+
+def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
+    """Return those of some Java scan tasks whose file is at one of ``paths``."""
     functions = JavaFunctions(table.spark)
-    return functions.predicate(functions.is_in(java_set(table.spark, paths), functions.location_of_task()))
+    is_at = functions.is_in(java_set(table.spark, paths), functions.location_of_task())
+    return table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
 
 
 def _deletes(task: Any) -> set[tuple[str, Any]]:

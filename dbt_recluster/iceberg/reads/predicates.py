@@ -1,10 +1,17 @@
-"""A user's ``where``: parsed by Spark, converted to an Iceberg expression by Iceberg, never pasted into a statement."""
+"""What a user's ``where``, or a whole query, asks of a table, as expressions of Iceberg.
+
+Spark parses and plans the text, and Iceberg converts it; it is never pasted into a statement.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,33 +23,31 @@ from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.jvm import activate, jvm
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
+from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, java_list, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
+_QUERY = re.compile(
+    r"(\s|\(|--[^\n]*\n|/\*(?:(?!\*/).)*\*/)*(select|with|from|table|values)\b(?!\s*[=<>!.])", re.I | re.S
+)
+# The hidden method of Iceberg's scans.
+_FILTERS = "filterExpressions"
+
 
 @dataclass(frozen=True)
 class Predicate:
-    """A predicate on the columns of a table.
-
-    Attributes:
-        text: The SQL as the user wrote it.
-        expression: The Java ``Expression``.
-    """
+    """A predicate on the columns of a table: SQL as the user wrote it, and the Java ``Expression``."""
 
     text: str
     expression: Any
 
     @classmethod
     def parse(cls, table: IcebergTable, where: str) -> Predicate:
-        """Parse a SQL predicate.
-
-        Raises:
-            PredicateError: It does not parse, names an unknown column, or cannot be pushed down to Iceberg.
-        """
+        """Parse a predicate; a PredicateError if it names an unknown column or cannot be pushed down to Iceberg."""
         return cls(where, _expression(table.spark, table.identifier, table.name, where))
 
     def columns(self, table: IcebergTable) -> set[str]:
@@ -63,16 +68,7 @@ class Predicate:
 
 
 def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str) -> None:
-    """Parse a predicate on a table that does not exist yet.
-
-    Args:
-        spark: A session.
-        columns: Spark's type of each column.
-        where: The predicate.
-
-    Raises:
-        PredicateError: As :meth:`Predicate.parse`.
-    """
+    """Parse a predicate, as :meth:`Predicate.parse` does, on a table that does not exist yet."""
     activate(spark)
     schema = ", ".join(f"{quote(name)} {kind}" for name, kind in columns.items())
     view = f"recluster_{uuid.uuid4().hex}"
@@ -82,6 +78,46 @@ def check_predicate(spark: SparkSession, columns: Mapping[str, str], where: str)
         _expression(spark, view, "the model", where)
     finally:
         spark.catalog.dropTempView(view)
+
+
+def is_query(text: str) -> bool:
+    """Whether a text is a whole query, by its first word; otherwise it is a predicate."""
+    return _QUERY.match(text) is not None
+
+
+def scan_predicates(table: IcebergTable, query: str) -> list[Predicate]:
+    """Return the filters that Spark's optimizer pushes down to each scan of a table in a query, which is not run.
+
+    The optimizer expands views, folds constants and `current_date`, and infers filters from joins. A query that cannot
+    be planned, or of whose scans Iceberg does not give the filters, is a PredicateError.
+    """
+    from py4j.protocol import Py4JError
+
+    plan = _planned(table, query).optimizedPlan()
+    try:
+        leaves = chain.from_iterable(
+            _items(table, part.collectLeaves()) for part in (plan, *_items(table, plan.subqueriesAll()))
+        )
+        return [
+            Predicate(query, _filters(table, leaf.scan()))
+            for leaf in leaves
+            if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation" and _is_scan_of(table, leaf)
+        ]
+    except Py4JError as e:
+        raise PredicateError(
+            f"this version of Iceberg does not give the filters of a query: {short_message(e)}"
+        ) from e
+
+
+def run_query(table: IcebergTable, query: str) -> float:
+    """Run a query to its end and drop its rows; return the seconds that it took. One that fails is a PredicateError."""
+    execution = _planned(table, query)
+    started = time.monotonic()
+    try:
+        execution.toRdd().count()
+    except Exception as e:
+        raise PredicateError(f"the query cannot be run: {short_message(e)}") from e
+    return time.monotonic() - started
 
 
 def _expression(spark: SparkSession, relation: str, name: str, where: str) -> Any:
@@ -99,3 +135,62 @@ def _expression(spark: SparkSession, relation: str, name: str, where: str) -> An
             f"{where!r} cannot choose blocks of {name}: {short_message(e).rstrip('.')}. Use comparisons of "
             "columns with constants, IN, IS NULL and LIKE 'prefix%', joined by AND, OR and NOT."
         ) from e
+
+
+def _planned(table: IcebergTable, query: str) -> Any:
+    """Return Spark's ``QueryExecution`` of a query, optimized. Commands are refused, and not run."""
+    spark = table.spark
+    activate(spark)
+    root = jvm(spark).org.apache.spark.sql
+    state = spark._jsparkSession.sessionState()
+    beginning = f"It begins {' '.join(query.split())[:60]!r}"
+    try:
+        plan = state.sqlParser().parsePlan(query)
+        execution = state.executePlan(plan, root.execution.CommandExecutionMode.SKIP())
+        is_command = execution.analyzed().containsPattern(root.catalyst.trees.TreePattern.COMMAND())
+        execution.optimizedPlan()
+    except Exception as e:
+        raise PredicateError(f"a query cannot be planned: {short_message(e).rstrip('.')}. {beginning}") from e
+    if is_command:
+        raise PredicateError(f"a command is no query. {beginning}")
+    return execution
+
+
+def _items(table: IcebergTable, sequence: Any) -> list[Any]:
+    return java_items(jvm(table.spark).scala.collection.JavaConverters.seqAsJavaList(sequence))
+
+
+def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    scanned = relation.relation().table()
+    if not java_class(table.spark, "org.apache.iceberg.spark.source.SparkTable").isInstance(scanned):
+        return False
+    if java_class(table.spark, "org.apache.iceberg.BaseMetadataTable").isInstance(scanned.table()):
+        return False
+    try:
+        return bool(str(scanned.table().uuid()) == table.uuid)
+    except Py4JJavaError:
+        return False  # a table from before Iceberg gave them one
+
+
+def _filters(table: IcebergTable, scan: Any) -> Any:
+    """Return the filters of a scan as one expression.
+
+    Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan that opens no block.
+    """
+    from py4j.protocol import Py4JError
+
+    expressions, kind = table.iceberg.expressions.Expressions, scan.getClass().getSimpleName()
+    if kind == "SparkLocalScan":
+        return expressions.alwaysFalse()
+    try:
+        method = JavaFunctions(table.spark).hidden_method(
+            "org.apache.iceberg.spark.source.SparkScan", _FILTERS
+        )
+        filters = method.invokeWithArguments(java_list(table.spark, [scan]))
+    except Py4JError as e:
+        raise PredicateError(
+            f"this version of Iceberg does not give the filters of a query: {kind} has no method {_FILTERS}"
+        ) from e
+    return reduce(getattr(expressions, "and"), java_items(filters), expressions.alwaysTrue())

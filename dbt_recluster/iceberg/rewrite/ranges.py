@@ -101,7 +101,7 @@ class _RangeExpressions:
     def __init__(self, table: IcebergTable, key: ClusterKey, curve: Curve | None) -> None:
         self._spark = table.spark
         self._java = table.iceberg.expressions.Expressions
-        self._kinds = dict(table.primitive_fields().keys())
+        self._kinds = {path: kind for path, kind, _ in table.primitive_fields()}
         self._key = key
         self._curve = None if key.leading else curve
         if self._curve is not None:

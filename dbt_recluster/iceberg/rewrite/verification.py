@@ -54,7 +54,7 @@ def verify_rewrite(table: IcebergTable, snapshot_id: int, groups: Sequence[Rewri
     comparable = [group for group in groups if group.files and not group.source.has_deletes]
     if not comparable:
         return
-    columns = {field_id: path for (path, _), field_id in table.primitive_fields().items()}
+    columns = {field_id: path for path, _, field_id in table.primitive_fields()}
     old_paths = [file.path for group in comparable for file in group.source.files]
     old = column_counts(table, snapshot_id, old_paths)
     new = written_counts(table, [file for group in comparable for file in group.files])
