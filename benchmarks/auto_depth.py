@@ -59,14 +59,11 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def predicate(table: Any, query: str) -> str:
     """Return what a query asks of the table's key: empty if it asks nothing."""
-    from dbt_recluster.iceberg.reads.expressions import query_ranges, ranges_predicate
-    from dbt_recluster.iceberg.value_types import value_types
+    from dbt_recluster.iceberg.reads.predicates import Ranges
 
-    types = table.columns.types
-    _, alternatives = query_ranges(table.iceberg, value_types(types), query)
-    return " or ".join(
-        f"({ranges_predicate(types, {KEY: ranges[KEY]})})" for ranges in alternatives if KEY in ranges
-    )
+    ranges = Ranges(table.iceberg, table.columns)
+    _, alternatives = ranges.of_query(query)
+    return " or ".join(f"({ranges.sql({KEY: each[KEY]})})" for each in alternatives if KEY in each)
 
 
 def load(

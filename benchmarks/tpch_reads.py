@@ -246,14 +246,12 @@ def same_reads(spark: Any, log: Path, begin: float, rounds: int) -> bool:
     """Whether the event log of the queries gives the reads that their SQL gives, each as often as it was run."""
     from datetime import datetime, timezone
 
-    from dbt_recluster.clustering.reads.read_properties import RecordedReads
     from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
     table = ClusteredTable(spark, "db.default", KEY)
 
     def recorded() -> dict[str, int]:
-        reads = RecordedReads.of(table.iceberg.properties).reads
-        return {str(read.columns): round(read.weight) for read in reads}
+        return {str(read.columns): round(read.weight) for read in table.reads.recorded.reads}
 
     forget_reads(spark, table)
     import_reads(spark, table, queries=named("default"))

@@ -30,13 +30,12 @@ from dbt_recluster.clustering.information import (
     table_information,
 )
 from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
-from dbt_recluster.clustering.reads.read_properties import parse_reads
-from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import Progress, ProgressCallback, ReclusterResult, Round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
+from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import (
     Depth,
     parse_event_log,
@@ -146,7 +145,7 @@ def recluster(
         dry_run=dry_run,
         trigger=trigger,
         progress=listener,
-        reads=parse_reads("reads", reads),
+        reads=cast("Any", reads),
     )
     with _opened(spark, table, cluster_by) as opened:
         return Recluster(opened, options).run()

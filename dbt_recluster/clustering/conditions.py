@@ -16,8 +16,9 @@ from itertools import chain
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
-from dbt_recluster.clustering.options import After, ReclusterOptions, When
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import After, When
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.scan import file_paths

@@ -10,7 +10,7 @@ import numpy as np
 from dbt_recluster.clustering.curve_boundaries import curve_columns, curve_over
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.reads.read_properties import ReadRange
+from dbt_recluster.clustering.recorded_reads import ReadRange
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.reads.read_properties import DeclaredRead, parse_reads, reads_as_text
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.values import (
     AUTO,
+    After,
+    DeclaredRead,
     Depth,
+    When,
+    parse_after,
     parse_boolean,
     parse_bytes,
     parse_depth,
-    parse_number,
     parse_predicate,
+    parse_reads,
     parse_row_count,
     parse_strategy,
+    parse_when,
+    reads_as_text,
 )
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.reads.predicates import is_query
 from dbt_recluster.planner import Policy
 
 DEFAULT_BLOCK_ROWS = 1_000_000
@@ -90,87 +94,6 @@ def declared(kind: type) -> dict[str, Option]:
         for f in fields(kind)
         if (facts := f.metadata.get("option"))
     }
-
-
-@dataclass(frozen=True)
-class After:
-    """Changes since the last recluster, any of which is enough; ``share`` is rows as a share of the table's."""
-
-    rows: float | None = None
-    commits: float | None = None
-    share: float | None = None
-
-
-@dataclass(frozen=True)
-class When:
-    """A query that has become worse, or all known ones.
-
-    Attributes:
-        query: An example query.
-        opens: Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
-        seconds: Time that it takes, more of which is too much. The query is run.
-        skipped: Share of the table's blocks that reads skip, less of which is too little.
-    """
-
-    query: str | None = None
-    opens: float | None = None
-    seconds: float | None = None
-    skipped: float | None = None
-
-
-def parse_after(name: str, value: Any) -> After:
-    """Read a mapping with ``rows``, ``commits`` or ``share``, each a number above 0."""
-    if isinstance(value, After):
-        return value
-    after = After(**_numbers(name, value, After, "{commits: 5}"))
-    if after.share is not None and after.share > 1:
-        raise OptionError(f"{name}: share must be at most 1, not {after.share:g}")
-    return after
-
-
-def parse_when(name: str, value: Any) -> tuple[When, ...]:
-    """Read a mapping with ``query`` and ``opens`` or ``seconds``, or with ``skipped``, or a list of them."""
-    if value == ():
-        return ()
-    items = [value] if isinstance(value, Mapping) else value
-    if not isinstance(items, Sequence) or isinstance(items, str) or not items:
-        raise OptionError(
-            f"{name} must be a mapping such as {{skipped: 0.9}}, or a list of them, not {value!r:.40}"
-        )
-    return tuple(item if isinstance(item, When) else _parse_when(name, item) for item in items)
-
-
-def _parse_when(name: str, value: Any) -> When:
-    query = None
-    if isinstance(value, Mapping):
-        query, value = value.get("query"), {k: v for k, v in value.items() if k != "query"}
-    numbers = _numbers(name, value, When, "{skipped: 0.9}, or {query: 'select ...', opens: 40}")
-    when = When(query, **numbers)
-    if when.skipped is not None and (query is not None or when.skipped > 1 or len(numbers) > 1):
-        raise OptionError(f"{name}: skipped is a share of at most 1, and stands alone: {{skipped: 0.9}}")
-    if when.skipped is None and (not isinstance(query, str) or not is_query(query)):
-        raise OptionError(
-            f"{name}: opens and seconds need a query that begins with select or with, not {query!r:.40}"
-        )
-    return when
-
-
-def _numbers(name: str, value: Any, kind: type, example: str) -> dict[str, float]:
-    """Read a mapping of the fields of After or When, except ``query``, to numbers above 0."""
-    known = [f.name for f in fields(kind) if f.name != "query"]
-    if not isinstance(value, Mapping) or not value:
-        raise OptionError(
-            f"{name} must be a mapping with {' or '.join(known)}, such as {example}, not {value!r:.40}"
-        )
-    if unknown := sorted(set(map(str, value)) - set(known)):
-        raise OptionError(f"{name} has {', '.join(known)}, and no {unknown[0]!r}")
-    numbers = {}
-    for key, given in value.items():
-        number = parse_number(given)
-        if number is None or number <= 0:
-            raise OptionError(f"{name}: {key} must be a number above 0, not {given!r:.40}")
-        numbers[str(key)] = number
-    return numbers
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,15 @@ _TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
 
 
 @dataclass(frozen=True)
+class Figures:
+    """The base of results, whose fields are figures."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON can hold them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Progress:
     """A round that starts, that is being merged, that is committed, or that failed.
 

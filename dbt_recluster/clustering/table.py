@@ -17,7 +17,7 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import bounds_along_curve, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
-from dbt_recluster.clustering.reads.table_reads import TableReads
+from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve

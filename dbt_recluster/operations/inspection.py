@@ -10,8 +10,8 @@ from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
-from dbt_recluster.clustering.reads.table_reads import ImportedReads
 from dbt_recluster.clustering.report_data import ReportData, report_data
+from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.reads.read_properties import RecordedReads
-from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs, logged_ranges, scans
+from dbt_recluster.clustering.recorded_reads import RecordedReads
+from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 
@@ -101,7 +101,7 @@ def scan(filters: str = "k = 1", table: str = "lake.s.t") -> str:
 
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
-    logs = EventLogs(spark, str(path))
+    logs = EventLogs(spark, str(path), "lake.s.t")
     return [scan.filters for scan in logs.scans(YESTERDAY)], logs.faults
 
 
@@ -142,7 +142,7 @@ def test_no_log_is_copied_as_a_whole_and_what_precedes_a_broken_part_counts(
     plain.write_text("\n".join(event(scan(f"k = {number}") + "x" * 10_000) for number in range(2_000)))
     compress(spark, plain, log, "lz4")
     most = 0
-    for number, scanned in enumerate(EventLogs(spark, str(log)).scans(YESTERDAY)):
+    for number, scanned in enumerate(EventLogs(spark, str(log), "lake.s.t").scans(YESTERDAY)):
         assert scanned.filters == f"k = {number}"
         most = max(most, sum(file.stat().st_size for file in scratch.rglob("*") if file.is_file()))
     assert number == 1_999
@@ -171,7 +171,7 @@ def test_plans_of_any_shape_take_time_by_their_length() -> None:
         for plan in (noise * many, f"{noise * many}\n{scan()}", f"{scan()}{noise * many}"):
             assert len(list(scans(plan))) <= 2, noise
     assert list(scans(f"{' ' * many}lake.s.t (branch=b) [filters=, groupedBy=[k]] ")) == [("lake.s.t", "")]
-    kinds = value_types({"k": "int", "v": "string"})
+    logged = LoggedFilters(value_types({"k": "int", "v": "string"}))
     for filters in (
         "(" * many,
         "'" * many,
@@ -180,13 +180,11 @@ def test_plans_of_any_shape_take_time_by_their_length() -> None:
         "(k = 1 OR " * many,
         "((k = 1))" * many,
     ):
-        assert logged_ranges(kinds, filters) == []
+        assert logged.ranges(filters) == []
     unlike = ", ".join(f"v != '{number}'" for number in range(many // 10))
-    assert logged_ranges(kinds, f"{unlike}, k = 3") == [{"k": (3, 3)}]
+    assert logged.ranges(f"{unlike}, k = 3") == [{"k": (3, 3)}]
     nested = "(" * 150 + "k = 0" + "".join(f" OR k = {number})" for number in range(1, 151))
-    assert [of_row["k"] for of_row in logged_ranges(kinds, nested)] == [
-        (number, number) for number in range(151)
-    ]
-    assert logged_ranges(kinds, "(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
+    assert [of_row["k"] for of_row in logged.ranges(nested)] == [(number, number) for number in range(151)]
+    assert logged.ranges("(" * many + "k = 3" + ")" * many) == [{"k": (3, 3)}]
     for wrong in ("(k = 1 OR k = 2 AND k = 3)", "(k = 1", "k = 1)", "(k = 1 k = 2)", "()", ""):
-        assert logged_ranges(kinds, wrong) == []
+        assert logged.ranges(wrong) == []

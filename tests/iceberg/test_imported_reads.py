@@ -12,11 +12,10 @@ import pytest
 from tables import checksum
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering.reads.read_properties import RecordedReads
+from dbt_recluster.clustering.recorded_reads import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
 from dbt_recluster.iceberg.reads.event_logs import EventLogs
-from dbt_recluster.iceberg.reads.expressions import predicate_ranges, ranges_predicate
-from dbt_recluster.iceberg.value_types import value_types
+from dbt_recluster.iceberg.reads.predicates import Ranges
 from dbt_recluster.maintenance import (
     ClusteredTable,
     ReclusterOptions,
@@ -265,9 +264,9 @@ def test_what_others_wrote_into_the_property_harms_nothing(spark: Any, loaded: s
 
 def test_a_log_may_be_named_itself(spark: Any, wide: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "logs", "app-1", events(spark, [f"select * from {wide} where n = 1"], now()))
-    assert [scan.filters for scan in EventLogs(spark, str(path)).scans(now() - timedelta(days=1))] == [
-        "n IS NOT NULL, n = 1"
-    ]
+    logs = EventLogs(spark, str(path), f"{spark.catalog.currentCatalog()}.{wide}")
+    filters = [scan.filters for scan in logs.scans(now() - timedelta(days=1))]
+    assert filters == ["n IS NOT NULL, n = 1"]
 
 
 def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str) -> None:
@@ -283,11 +282,11 @@ def test_a_key_is_suggested_for_what_is_read(spark: Any, wide: str, schema: str)
     assert suggestion.queries == ("`k` >= cast('100' as bigint) and `k` <= cast('200' as bigint)",)
     assert suggestion.candidates[0].cluster_by == ("k",)
     table = ClusteredTable(spark, wide, "n")
-    kinds, types = value_types(table.columns.types), table.columns.types
+    of_table = Ranges(table.iceberg, table.columns)
     for where in PREDICATES:
-        for ranges in predicate_ranges(table.iceberg, kinds, table.predicate(where)):
-            text = ranges_predicate(types, ranges)
-            assert predicate_ranges(table.iceberg, kinds, table.predicate(text)) == [ranges], (where, text)
+        for ranges in of_table.of_predicate(table.predicate(where)):
+            text = of_table.sql(ranges)
+            assert of_table.of_predicate(table.predicate(text)) == [ranges], (where, text)
 
 
 def test_information_says_what_is_wasted(spark: Any, loaded: str) -> None:

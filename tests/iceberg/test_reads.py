@@ -14,13 +14,7 @@ from tables import checksum
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.iceberg.reads import predicates
-from dbt_recluster.iceberg.reads.expressions import (
-    MOST_RANGES,
-    key_ranges,
-    predicate_ranges,
-    ranges_of_json,
-)
-from dbt_recluster.iceberg.value_types import value_types
+from dbt_recluster.iceberg.reads.predicates import MOST_RANGES, Ranges
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)
@@ -83,8 +77,9 @@ CASES: list[tuple[Any, str, Any]] = [
 
 
 def ranges(table: ClusteredTable, where: str) -> list[Any]:
-    kinds = value_types(table.columns.types)
-    return key_ranges(kinds, table.key, predicate_ranges(table.iceberg, kinds, table.predicate(where)))
+    of_table = Ranges(table.iceberg, table.columns)
+    found = of_table.of_predicate(table.predicate(where))
+    return [of_key for each in found if (of_key := of_table.of_key(table.key, each))]
 
 
 def test_predicates_are_ranges_of_the_key(spark: Any, wide: str) -> None:
@@ -190,9 +185,10 @@ def test_queries_are_planned_and_not_run(spark: Any, schema: str, wide: str) -> 
         table = ClusteredTable(spark, wide, "d")
         left_out = table.reads.follow(ReclusterOptions(reads=[query]).reads)
         assert left_out == []
-        kinds = value_types(table.columns.types)
-        ranges = [ranges_of_json(kinds, read.columns) for read in table.reads.ranges]
-        assert key_ranges(kinds, table.key, ranges) == expected, query
+        of_table = Ranges(table.iceberg, table.columns)
+        ranges = [of_table.of_json(read.columns) for read in table.reads.ranges]
+        of_key = [of_table.of_key(table.key, each) for each in ranges]
+        assert [each for each in of_key if each] == expected, query
 
 
 def test_a_query_about_columns_that_are_gone_is_left_out(spark: Any, schema: str) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.clustering.options import After, ReclusterOptions, When, parse_after, parse_when
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.values import After, When, parse_after, parse_when
 from dbt_recluster.exceptions import OptionError
 
 QUERY = "select * from t"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -14,13 +14,16 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
-from dbt_recluster.iceberg.reads.expressions import LAST_CHARACTER, ColumnBounds, literals, may_match
+from dbt_recluster.iceberg.reads.predicates import LAST_CHARACTER, fold
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
 
 SAMPLE_ROWS = 50_000
+# Iceberg opens every block for a longer list.
+_MOST_VALUES = 200
+_JOINED = {"and": np.logical_and, "or": np.logical_or}
 
 
 class Query(NamedTuple):
@@ -37,6 +40,72 @@ class Query(NamedTuple):
     opened: BoolArray
 
 
+def literals(expression: Any) -> list[tuple[str, list[Any]]]:
+    """Return the columns that an expression in Iceberg's JSON names, each time with the values it is compared with."""
+
+    def of_predicate(node: Any) -> list[tuple[str, list[Any]]]:
+        term = None if isinstance(node, bool) else node.get("term")
+        return [(term, _values(node))] if isinstance(term, str) else []
+
+    return fold(expression, of_predicate, lambda _, one, other: [*one, *other])
+
+
+def _values(node: Mapping[str, Any]) -> list[Any]:
+    """Return the values that a predicate compares with; of a prefix, the ends of what begins with it."""
+    values = list(node.get("values", [node["value"]] if "value" in node else []))
+    if node["type"] in ("starts-with", "not-starts-with"):
+        values.append(f"{values[0]}{LAST_CHARACTER}")
+    return values
+
+
+class _Bounds(NamedTuple):
+    """What n blocks record of a column.
+
+    Attributes:
+        lower, upper: The bounds as places, int64 (n,), of any value for a block without values.
+        valued: Blocks with a value that is neither NULL nor NaN, bool (n,).
+        nulls, nans: Blocks with a NULL, and with a NaN, bool (n,).
+    """
+
+    lower: IntArray
+    upper: IntArray
+    valued: BoolArray
+    nulls: BoolArray
+    nans: BoolArray
+
+    def may_hold(self, node: Mapping[str, Any], place_of: Callable[[Any], int | None]) -> BoolArray:
+        """Return which blocks Iceberg opens for a comparison in its JSON: bool (n,)."""
+        kind = node["type"]
+        without_value = {
+            "is-null": self.nulls,
+            "not-null": self.valued | self.nans,
+            "is-nan": self.nans,
+            "not-nan": self.valued | self.nulls,
+        }
+        if kind in without_value:
+            return without_value[kind]
+        known = [place for value in _values(node) if (place := place_of(value)) is not None]
+        if not 0 < len(known) == len(_values(node)) <= _MOST_VALUES or kind in ("not-eq", "not-in"):
+            return np.ones(len(self.lower), np.bool_)
+        places = np.sort(np.array(known, np.int64))
+        first, last = places[0], places[-1]
+        if kind == "not-starts-with":
+            unlike: BoolArray = self.nulls | ~self.valued | (self.lower < first) | (self.upper > last)
+            return unlike
+        is_among = np.searchsorted(places, self.lower) < np.searchsorted(places, self.upper, side="right")
+        compared = {
+            "eq": is_among,
+            "in": is_among,
+            "starts-with": (self.lower <= last) & (self.upper >= first),
+            "lt": self.lower < last,
+            "lt-eq": self.lower <= last,
+            "gt": self.upper > first,
+            "gt-eq": self.upper >= first,
+        }
+        result: BoolArray = self.valued & compared[kind]
+        return result
+
+
 class SampledRows:
     """A random sample, of all rows if there are few.
 
@@ -51,7 +120,6 @@ class SampledRows:
 
     def __init__(self, table: ClusteredTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
-        self._find = table.columns.find
         names = [name for name in named if name in kinds]
         rows = int(metadata.rows.sum())
         sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
@@ -106,22 +174,23 @@ class SampledRows:
         unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
 
         @cache
-        def bounds(name: str) -> ColumnBounds | None:
+        def bounds(name: str) -> _Bounds | None:
             width = self._widths[name][name in names] if name in self.columns else 0
             return None if width == 0 else self.columns[name].bounds(block, len(partition), width is not None)
 
+        def may_hold(node: Any) -> BoolArray:
+            name = None if isinstance(node, bool) else node.get("term")
+            if not isinstance(name, str) or (known := bounds(name)) is None:  # excludes no block
+                return np.full(len(partition), node is not False)
+            return known.may_hold(node, self.columns[name].place)
+
         opened = []
         for query in queries:
-            terms = {term: self._find(term) or term for term, _ in literals(query.expression)}
-            known = {term: own for term, name in terms.items() if (own := bounds(name)) is not None}
-            matches = may_match(query.expression, known, self._place, len(partition))
+            matches = fold(query.expression, may_hold, lambda word, *ends: _JOINED[word](*ends))
             now = np.bincount(self._partition_of_block[query.opened], minlength=len(self._rows))
             sampled = np.count_nonzero(matches & (now > 0)[partition])
             opened.append(int(sampled + np.minimum(now, unsampled).sum()))
         return len(partition) + int(unsampled.sum()), opened
-
-    def _place(self, term: str, value: Any) -> int | None:
-        return self.columns[self._find(term) or term].place(value)
 
     def _sorted(self, names: Sequence[str], curve: Curve | None) -> tuple[IntArray, IntArray]:
         """Cut rows that are sorted by partition and key: return the block of each, and the partition of each block."""
@@ -230,7 +299,7 @@ class _Column:
                 continue
         return examples
 
-    def bounds(self, block: IntArray, blocks: int, cut_off: bool) -> ColumnBounds:
+    def bounds(self, block: IntArray, blocks: int, cut_off: bool) -> _Bounds:
         """Return the bounds that n blocks of the sampled rows would record, as places.
 
         ``block`` is the block of each row, int64 (rows,).
@@ -252,7 +321,7 @@ class _Column:
         lower[valued], upper[valued] = first, last
         null, nan = self.order < 0, self.order >= len(self._place_of)
         nulls, nans = (np.bincount(block[held], minlength=blocks) > 0 for held in (null, nan))
-        return ColumnBounds(lower, upper, valued, nulls, nans)
+        return _Bounds(lower, upper, valued, nulls, nans)
 
 
 def _plain(values: pa.Array) -> tuple[pa.Array, BoolArray]:

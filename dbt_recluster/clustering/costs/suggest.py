@@ -6,9 +6,9 @@ partitions are cut into blocks as a merge cuts them.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, islice, permutations
 from typing import Any
 
@@ -16,16 +16,14 @@ import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth
-from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows
+from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows, literals
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads.read_properties import DeclaredRead
+from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import AUTO, parse_queries
+from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.reads.expressions import expression_json, literals, query_ranges, ranges_predicate
-from dbt_recluster.iceberg.reads.predicates import is_query
-from dbt_recluster.iceberg.value_types import value_types
+from dbt_recluster.iceberg.reads.predicates import Ranges
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
@@ -74,7 +72,7 @@ class KeyCandidate:
 
 
 @dataclass(frozen=True)
-class Suggestion:
+class Suggestion(Figures):
     """Keys to cluster a table by.
 
     Attributes:
@@ -101,10 +99,6 @@ class Suggestion:
     dissent: tuple[str, ...] = ()
     not_tried: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON can hold them."""
-        return {**asdict(self), "candidates": [asdict(candidate) for candidate in self.candidates]}
 
 
 def suggest_key(
@@ -173,17 +167,14 @@ def _tried_queries(
     tried, left_out = {}, []
     for name, query in named.items():
         try:
-            predicate = _predicate(table, query)
+            if predicate := _predicate(table, query):
+                tried[name] = DeclaredRead(predicate)
         except PredicateError as e:
             left_out.append(f"{name}: {e}")
-            continue
-        if predicate:
-            tried[name] = DeclaredRead(predicate)
     if not tried:
-        weights: dict[str, float] = {}
+        weights: defaultdict[str, float] = defaultdict(float)
         for read in table.reads.ranges:
-            text = table.reads.predicate(read)
-            weights[text] = weights.get(text, 0.0) + read.weight
+            weights[table.reads.predicate(read)] += read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
         tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}
     if len(tried) > _MOST_QUERIES:
@@ -202,9 +193,8 @@ def _given(table: ClusteredTable, query: str) -> str:
 
 def _predicate(table: ClusteredTable, query: str) -> str:
     """Return the predicate of a whole query: empty if it restricts no column of the table."""
-    types = table.columns.types
-    _, alternatives = query_ranges(table.iceberg, value_types(types), query)
-    return " or ".join(f"({ranges_predicate(types, ranges)})" for ranges in alternatives)
+    ranges = Ranges(table.iceberg, table.columns)
+    return " or ".join(f"({ranges.sql(alternative)})" for alternative in ranges.of_query(query)[1])
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
@@ -288,9 +278,8 @@ class KeyTrial:
         self._queries = [self._query(read.text, read.weight) for read in reads]
         named: dict[str, list[Any]] = {name: [] for name in self._names}
         for query in self._queries:
-            for term, values in literals(query.expression):
-                if (name := table.columns.find(term)) is not None:
-                    named.setdefault(name, []).extend(values)
+            for name, values in literals(query.expression):
+                named.setdefault(name, []).extend(values)
         self._rows = SampledRows(table, named, options.block_rows)
         self._costs = CostModel(table, options.policy)
         self.sampled = len(self._rows)
@@ -298,9 +287,8 @@ class KeyTrial:
 
     def _query(self, text: str, weight: float) -> Query:
         iceberg, predicate = self._table.iceberg, self._table.predicate(text)
-        return Query(
-            expression_json(iceberg, predicate), weight, predicate.may_match(iceberg, self._metadata)
-        )
+        expression = predicate.as_json(iceberg, self._table.columns)
+        return Query(expression, weight, predicate.may_match(iceberg, self._metadata))
 
     def curve(self, items: tuple[int, ...]) -> KeyCandidate:
         """Try a curve over the columns at these positions."""
@@ -334,8 +322,8 @@ class KeyTrial:
 
     def _single_values(self, name: str) -> list[Query]:
         examples = self._rows.columns[name].examples(_SINGLE_VALUES)
-        types = self._table.columns.types
-        texts = Counter(ranges_predicate(types, {name: (value, value)}) for value in examples)
+        ranges = Ranges(self._table.iceberg, self._table.columns)
+        texts = Counter(ranges.sql({name: (value, value)}) for value in examples)
         return [self._query(text, count) for text, count in texts.items()]
 
 

@@ -6,23 +6,22 @@ Iceberg writes filters for people: names and texts are not escaped, dates are da
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.reads.expressions import ColumnRanges, expression_ranges
+from dbt_recluster.iceberg.reads.predicates import ColumnRanges, alternatives_of, both_alternatives
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import java_array, jvm
 from dbt_recluster.iceberg.value_types import ValueType
@@ -39,6 +38,8 @@ _BEGINNING = 200
 LONGEST_LINE = 16 * 2**20
 # Bytes that come from the JVM in one call.
 _CHUNK = 4 * 2**20
+# Tables of the same name in other catalogs.
+_MOST_NAMED = 10
 
 _BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
 _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
@@ -50,10 +51,9 @@ _EPOCH = date(1970, 1, 1)
 
 
 class LoggedScan(NamedTuple):
-    """A scan of a query: when the query began, UTC, the table's full name without quotes, and Iceberg's filters."""
+    """A scan of a table: when its query began, UTC, and Iceberg's filters."""
 
     at: datetime
-    table: str
     filters: str
 
 
@@ -63,29 +63,38 @@ class EventLogs:
     Args:
         spark: A session, whose JVM opens the logs.
         directory: The directory, or one log.
+        table: The full name of a table in the logs, without quotes.
 
     Raises:
         EventLogError: There is no such directory or log.
 
     Attributes:
-        count: Number of logs read.
+        count: Number of logs read so far.
         faults: The logs, or parts of logs, that could not be read as a whole, a line for each.
+        scanned: Scans of the table so far.
+        first: When the first query of any table began, or None.
+        last: When the last query of this table began, or None.
+        namesakes: Tables of the same name in other catalogs.
     """
 
-    def __init__(self, spark: SparkSession, directory: str) -> None:
-        self._spark = spark
-        self.count = 0
+    def __init__(self, spark: SparkSession, directory: str, table: str) -> None:
+        self._spark, self._table = spark, table.lower()
+        self.count = self.scanned = 0
         self.faults: list[str] = []
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+        self.namesakes: set[str] = set()
         hadoop = jvm(spark).org.apache.hadoop
+        self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
         try:
-            self._path = hadoop.fs.Path(directory)
-            self._files = self._path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-            self._entries = list(self._files.listStatus(self._path))
+            path = hadoop.fs.Path(directory)
+            self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+            self._entries = list(self._files.listStatus(path))
         except Exception as e:
             raise EventLogError(f"event logs at {directory} cannot be listed: {short_message(e)}") from e
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
-        """Yield the scans of Iceberg tables by queries that began at a time or later."""
+        """Yield the scans of the table by queries that began at a time or later."""
         for entry in self._entries:
             try:
                 parts = self._parts(entry, since)
@@ -98,7 +107,7 @@ class EventLogs:
 
     def _parts(self, entry: Any, since: datetime) -> list[Any]:
         """Return the paths of a log's files that may hold queries since a time."""
-        reader = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader.apply(self._files, entry)
+        reader = self._reader.apply(self._files, entry)
         if reader.isEmpty():
             return []
         parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
@@ -116,29 +125,54 @@ class EventLogs:
             if _STARTED not in line[:_BEGINNING]:
                 continue
             try:
-                at, plan = _query(line)
+                at, plan = _query(line[:LONGEST_LINE])
             except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
                 # The last line of a log may still be written.
                 malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
                 continue
-            if at >= since:
-                yield from (LoggedScan(at, table, filters) for table, filters in scans(plan))
+            for table, filters in scans(plan) if at >= since else ():
+                self.first = min(self.first or at, at)
+                if table.lower() == self._table:
+                    self.scanned += 1
+                    self.last = max(self.last or at, at)
+                    yield LoggedScan(at, filters)
+                elif table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
+                    self.namesakes.update([table] if len(self.namesakes) < _MOST_NAMED else [])
         if malformed:
             lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
             self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
 
     def _lines(self, path: Any) -> Iterator[bytes]:
-        """Yield the lines of a log, each cut off after `LONGEST_LINE` bytes."""
-        reader = jvm(self._spark).org.apache.spark.deploy.history.EventLogFileReader
-        with _JavaStream(self._spark, lambda: reader.openEventLog(path, self._files)) as stream:
-            log = io.BufferedReader(stream, _CHUNK)
-            while line := log.readline(LONGEST_LINE):
-                yield line
-                while line and not line.endswith(b"\n"):
-                    line = log.readline(LONGEST_LINE)
-            if stream.error is not None:
-                logger.debug("%s could not be read to its end", path, exc_info=stream.error)
+        """Yield the lines of a log. One that is longer than `LONGEST_LINE` lacks what comes later."""
+        rest = b""
+        for chunk in self._chunks(path):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line + b"\n" for line in lines)
+            rest = rest[:LONGEST_LINE]
+        yield rest
+
+    def _chunks(self, path: Any) -> Iterator[bytes]:
+        """Yield the bytes of a log, which the JVM writes into a file in turn: py4j is a hundred times slower."""
+        java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
+        no_options = java_array(self._spark, java.nio.file.CopyOption, [])
+        with tempfile.TemporaryDirectory() as directory:
+            chunk = Path(directory) / "chunk"
+            stream: Any = None
+            try:
+                stream = self._reader.openEventLog(path, self._files)
+                while not chunk.exists() or chunk.stat().st_size:
+                    chunk.unlink(missing_ok=True)
+                    part = guava.io.ByteStreams.limit(stream, _CHUNK)
+                    java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
+                    yield chunk.read_bytes()
+            except Exception:
+                logger.debug("%s could not be read to its end", path, exc_info=True)
                 self.faults.append(f"{path.getName()}: could not be read to its end")
+                if chunk.exists():  # what was read before
+                    yield chunk.read_bytes()
+            finally:
+                with suppress(Exception):
+                    stream.close()
 
 
 def scans(plan: str) -> Iterator[tuple[str, str]]:
@@ -149,61 +183,6 @@ def scans(plan: str) -> Iterator[tuple[str, str]]:
         filters, is_scan, rest = rest.rpartition(_GROUPED)
         if is_scan and rest.rstrip().endswith("]"):
             yield table.strip(), filters
-
-
-def logged_ranges(kinds: Mapping[str, ValueType], filters: str) -> list[ColumnRanges]:
-    """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
-    logged = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
-    return expression_ranges(_Filters(kinds, filters).conjunction(), logged)
-
-
-class _JavaStream(io.RawIOBase):
-    """An input stream of the JVM, which writes a chunk at a time into a file: py4j is a hundred times slower.
-
-    Attributes:
-        error: What ended the stream before its end, or None.
-    """
-
-    def __init__(self, spark: SparkSession, open_stream: Callable[[], Any]) -> None:
-        self._java, self._no_options = jvm(spark), java_array(spark, jvm(spark).java.nio.file.CopyOption, [])
-        self._directory = tempfile.TemporaryDirectory()
-        self._chunk = Path(self._directory.name) / "chunk"
-        self._stream: Any = None
-        self.error: Exception | None = None
-        try:
-            self._stream = open_stream()
-        except Exception as e:
-            self.error = e
-
-    def readable(self) -> bool:
-        """Whether it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read at most as many bytes as the buffer holds; return how many."""
-        if self.error is not None:
-            return 0
-        java = self._java.java
-        guava = self._java.org.apache.iceberg.relocated.com.google.common
-        try:
-            part = guava.io.ByteStreams.limit(self._stream, len(buffer))
-            java.nio.file.Files.copy(part, java.io.File(str(self._chunk)).toPath(), self._no_options)
-        except Exception as e:  # what was read before it is in the chunk
-            self.error = e
-        if not self._chunk.exists():
-            return 0
-        with self._chunk.open("rb") as chunk:
-            read = chunk.readinto(buffer)
-        self._chunk.unlink()
-        return read
-
-    def close(self) -> None:
-        """Close the stream."""
-        if not self.closed:
-            with suppress(Exception):
-                self._stream.close()
-            self._directory.cleanup()
-        super().close()
 
 
 def _query(line: bytes) -> tuple[datetime, str]:
@@ -219,53 +198,58 @@ class _Malformed(Exception):
     """The text is not one that Iceberg writes."""
 
 
-class _Filters:
-    """Parses filters from left to right into Iceberg's JSON; an unknown filter is `True`."""
+class LoggedFilters:
+    """Parses filters from left to right; an unknown filter restricts nothing.
 
-    def __init__(self, columns: Iterable[str], text: str) -> None:
+    ``kinds`` are the types of the columns that have ranges.
+    """
+
+    def __init__(self, kinds: Mapping[str, ValueType]) -> None:
+        self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
         # The longest first: a name may begin with another one.
-        self._columns = sorted(columns, key=len, reverse=True)
-        self._text = text
-        self._at = 0
+        self._columns = sorted(kinds, key=len, reverse=True)
 
-    def conjunction(self) -> Any:
-        """Parse filters with commas between them, all of which hold."""
+    def ranges(self, text: str) -> list[ColumnRanges]:
+        """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
+        self._text, self._at = text, 0
         try:
-            result = self._conjunction()
+            alternatives = self._conjunction()
         except _Malformed:
-            return True
+            return []
         # A rest means that something before it was misread.
-        return result if self._at == len(self._text) else True
+        return [ranges for ranges in alternatives if ranges] if self._at == len(text) else []
 
-    def _conjunction(self) -> Any:
-        # For every open bracket the word between its operands, and these; the filters themselves come first.
-        open_brackets: list[tuple[str, list[Any]]] = [("and", [])]
+    def _conjunction(self) -> list[ColumnRanges]:
+        """Parse filters with commas between them, all of which hold."""
+        # For every open bracket what stands in it so far, and the word after that; the filters themselves come first.
+        open_brackets: list[tuple[list[ColumnRanges] | None, str]] = [(None, "")]
         while True:
-            if self._take("("):
-                open_brackets.append(("and", []))
-                continue
+            while self._take("("):
+                open_brackets.append((None, ""))
             operand = self._predicate()
-            while len(open_brackets) > 1 and self._take(")"):
-                word, operands = open_brackets.pop()
-                operand = _joined(word, [*operands, operand])
-            word, operands = open_brackets[-1]
-            operands.append(operand)
-            if len(open_brackets) > 1:
+            while True:
+                left, word = open_brackets[-1]
+                operand = operand if left is None else both_alternatives(word, left, operand)
+                if len(open_brackets) == 1 or not self._take(")"):
+                    break
+                open_brackets.pop()
+            if len(open_brackets) == 1:
+                if not self._take(", "):
+                    return operand
+                word = "and"
+            else:
                 word = "and" if self._take(" AND ") else "or"
-                if len(operands) > 1 or (word == "or" and not self._take(" OR ")):
+                if left is not None or (word == "or" and not self._take(" OR ")):
                     raise _Malformed
-                open_brackets[-1] = (word, operands)
-            elif not self._take(", "):
-                return _joined("and", operands)
+            open_brackets[-1] = (operand, word)
 
-    def _predicate(self) -> Any:
+    def _predicate(self) -> list[ColumnRanges]:
         column = next((name for name in self._columns if self._text.startswith(f"{name} ", self._at)), None)
-        if column is None:
-            return self._skip()
-        self._at += len(column)
-        operator = _COMPARISON.match(self._text, self._at)
+        self._at += len(column or "")
+        operator = _COMPARISON.match(self._text, self._at) if column else None
         if operator is None:
-            return self._skip()
+            self._skip()
+            return [{}]
         self._at = operator.end()
         if operator[1] == "IN":
             self._expect("(")
@@ -273,11 +257,12 @@ class _Filters:
             while self._take(", "):
                 values.append(self._literal())
             self._expect(")")
-            return {"type": "in", "term": column, "values": values}
+            return alternatives_of({"type": "in", "term": column, "values": values}, self._kinds)
         value = self._literal()
-        if operator[1] != "LIKE":
-            return {"type": _OPERATORS[operator[1]], "term": column, "value": value}
-        return {"type": "starts-with", "term": column, "value": value.removesuffix("%")}
+        kind = _OPERATORS.get(operator[1], "starts-with")
+        if kind == "starts-with":
+            value = value.removesuffix("%")
+        return alternatives_of({"type": kind, "term": column, "value": value}, self._kinds)
 
     def _literal(self) -> str:
         match = _LITERAL.match(self._text, self._at)
@@ -286,7 +271,7 @@ class _Filters:
         self._at = match.end()
         return next(group for group in match.groups() if group is not None)
 
-    def _skip(self) -> bool:
+    def _skip(self) -> None:
         """Pass over a filter without a range, up to the next filter or the end of the brackets around it."""
         depth = 0
         while self._at < len(self._text):
@@ -298,7 +283,6 @@ class _Filters:
                 break
             depth += {"(": 1, ")": -1}.get(self._text[self._at], 0)
             self._at += 1
-        return True
 
     def _take(self, word: str) -> bool:
         if not self._text.startswith(word, self._at):
@@ -309,10 +293,6 @@ class _Filters:
     def _expect(self, word: str) -> None:
         if not self._take(word):
             raise _Malformed
-
-
-def _joined(word: str, operands: Iterable[Any]) -> Any:
-    return reduce(lambda left, right: {"type": word, "left": left, "right": right}, operands)
 
 
 def _value(kind: ValueType, text: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.clustering.values import parse_moment
+from dbt_recluster.clustering.values import moment, parse_moment
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.operations.declaration import CHOICE, FORMAT, WHERE, Operation, key_argument
 from dbt_recluster.operations.runner import OPERATIONS, operation_named
@@ -15,7 +15,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
-    ("value", "moment"),
+    ("value", "expected"),
     [
         (date(2026, 1, 2), datetime(2026, 1, 2, tzinfo=timezone.utc)),
         (datetime(2026, 1, 2, 3), datetime(2026, 1, 2, 3, tzinfo=timezone.utc)),
@@ -26,8 +26,8 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
         ("1 hour", NOW - timedelta(hours=1)),
     ],
 )
-def test_since(value: Any, moment: datetime) -> None:
-    assert parse_moment("since", value, NOW) == moment
+def test_since(value: Any, expected: datetime) -> None:
+    assert moment(value, NOW) == expected
 
 
 @pytest.mark.parametrize("value", ["lately", 7, "7", ["2026-01-01"], "7 months", ""])

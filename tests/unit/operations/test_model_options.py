@@ -7,8 +7,7 @@ import pytest
 from dbt_recluster.adapter.dbt_run import clustering_turned_off
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.reads.read_properties import DeclaredRead
-from dbt_recluster.clustering.values import parse_bytes
+from dbt_recluster.clustering.values import DeclaredRead, parse_bytes
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.operations.model_options import (

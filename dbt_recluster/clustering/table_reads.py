@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
-from dbt_recluster.clustering.reads.read_properties import (
+from dbt_recluster.clustering.recorded_reads import (
     EVENT_LOG,
     MOST_READS,
     PROJECT,
-    DeclaredRead,
     ReadRange,
     RecordedReads,
     compact,
     faded,
 )
-from dbt_recluster.clustering.values import digest
+from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.values import DeclaredRead, digest
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedScan, logged_ranges
-from dbt_recluster.iceberg.reads.expressions import (
-    ColumnRanges,
-    key_boxes,
-    key_ranges,
-    predicate_ranges,
-    query_ranges,
-    ranges_as_json,
-    ranges_of_json,
-    ranges_predicate,
-)
-from dbt_recluster.iceberg.reads.predicates import Predicate
-from dbt_recluster.iceberg.value_types import ValueType, value_types
+from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedFilters
+from dbt_recluster.iceberg.reads.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
 from dbt_recluster.planner import Reads
 from dbt_recluster.table_names import name_parts
 
@@ -45,13 +34,11 @@ DEFAULT_SPAN = timedelta(days=7)
 
 # A query with `current_date` reads another range every day.
 _PROJECT_HOLDS = timedelta(days=1)
-# Tables of the same name in other catalogs.
-_MOST_NAMED = 10
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
-class ImportedReads:
+class ImportedReads(Figures):
     """The result of an import of reads.
 
     Attributes:
@@ -69,10 +56,6 @@ class ImportedReads:
     ranges: int
     recorded: int
     left_out: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields."""
-        return asdict(self)
 
 
 class Restricting(NamedTuple):
@@ -97,14 +80,14 @@ class TableReads:
 
     def __init__(self, iceberg: IcebergTable, columns: Callable[[], Columns]) -> None:
         self._iceberg, self._columns = iceberg, columns
-        self._ranges: list[ReadRange] | None = None
+        self._followed: list[ReadRange] | None = None
         self._of_key: dict[str, Restricting] = {}
         self.left_out: list[str] = []
 
     @property
     def recorded(self) -> RecordedReads:
         """The reads that the table records."""
-        return RecordedReads.of(self._iceberg.properties)
+        return RecordedReads.parse(self._iceberg.properties.get(table_properties.READS))
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
         """Have plans and metrics follow these reads; return warnings about those that are left out.
@@ -119,13 +102,12 @@ class TableReads:
         if declared is None:
             declared = RECLUSTER_OPTIONS["reads"].recorded(self._iceberg.properties)
         if declared is None:
-            self._ranges = [
-                replace(read, columns=ranges_as_json(ranges))
-                for read in self.recorded.reads
-                if (ranges := ranges_of_json(self._kinds, read.columns))
+            known = [(read, self._ranges.of_json(read.columns)) for read in self.recorded.reads]
+            self._followed = [
+                replace(read, columns=ranges_as_json(ranges)) for read, ranges in known if ranges
             ]
         else:
-            self._ranges = [
+            self._followed = [
                 ReadRange(ranges_as_json(ranges), read.weight)
                 for read in declared
                 for ranges in self._ranges_of(read)
@@ -135,18 +117,17 @@ class TableReads:
     @property
     def ranges(self) -> list[ReadRange]:
         """The ranges of the reads that are followed, as far as the table has their columns."""
-        if self._ranges is None:
+        if self._followed is None:
             self.follow()
-        return self._ranges or []
+        return self._followed or []
 
     def restricting(self, key: ClusterKey) -> Restricting:
         """Return the reads that restrict a key of the table."""
         if str(key) not in self._of_key:
-            ends_of = key_boxes if key.curve else key_ranges
             bounded = [
                 (read, ends)
                 for read in self.ranges
-                for ends in ends_of(self._kinds, key, [ranges_of_json(self._kinds, read.columns)])
+                if (ends := self._ranges.of_key(key, self._ranges.of_json(read.columns)))
             ]
             items = range(len(key.fields))
             lower, upper = ([[ends[side][item] for _, ends in bounded] for item in items] for side in (0, 1))
@@ -164,7 +145,7 @@ class TableReads:
 
     def predicate(self, read: ReadRange) -> str:
         """Return the SQL predicate of a read."""
-        return ranges_predicate(self._columns().types, ranges_of_json(self._kinds, read.columns))
+        return self._ranges.sql(self._ranges.of_json(read.columns))
 
     def has_recorded(self, queries: Mapping[str, str]) -> bool:
         """Whether the table records the reads of these queries of a project, as of today."""
@@ -182,7 +163,7 @@ class TableReads:
         scans, left_out = 0, []
         for name, query in queries.items():
             try:
-                of_query, alternatives = query_ranges(self._iceberg, self._kinds, query)
+                of_query, alternatives = self._ranges.of_query(query)
             except PredicateError as e:
                 left_out.append(f"{name}: {e}")
                 continue
@@ -207,29 +188,34 @@ class TableReads:
         Raises:
             EventLogError: There are no logs there.
         """
-        now = datetime.now(timezone.utc)
+        now, recorded = datetime.now(timezone.utc), self.recorded
         name = logged_as or ".".join(name_parts(self._iceberg.identifier))
         log = f"{EVENT_LOG} {digest({'directory': directory, 'name': name})}"
-        recorded = self.recorded
-        logs = EventLogs(self._iceberg.spark, directory)
+        logs = EventLogs(self._iceberg.spark, directory, name)
+        filters = LoggedFilters(self._ranges.kinds)
         start = max(since or now - DEFAULT_SPAN, recorded.time_of(log) or _START_OF_TIME)
-        logged = _LoggedReads(name, self._kinds, now)
-        new = compact(logged.ranges_of(logs.scans(start)), MOST_READS)
-        left_out = list(logs.faults)
-        count = len(recorded.reads)
-        if logged.last is None:
+        count = 0
+
+        def logged() -> Iterator[ReadRange]:
+            nonlocal count
+            for scan in logs.scans(start):
+                for ranges in filters.ranges(scan.filters):
+                    count += 1
+                    yield ReadRange(ranges_as_json(ranges), faded(scan.at, now), EVENT_LOG)
+
+        new = compact(logged(), MOST_READS)
+        left_out, on_record = list(logs.faults), len(recorded.reads)
+        if logs.last is None:
             when = start.isoformat(sep=" ", timespec="seconds")[:19]
-            names = ", ".join(sorted(logged.namesakes))
+            names = ", ".join(sorted(logs.namesakes))
             advice = f"; {names} is: name it with logged_as" if names else ""
             left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
         else:
-            first = min(logged.first, recorded.time_of(EVENT_LOG) or now)
-            state = {
-                log: (logged.last + timedelta(milliseconds=1)).isoformat(),
-                EVENT_LOG: first.isoformat(timespec="seconds"),
-            }
-            count = self._record(EVENT_LOG, new, state, now)
-        return ImportedReads(self._iceberg.name, EVENT_LOG, logged.scans, logged.ranges, count, left_out)
+            first = min(logs.first or now, recorded.time_of(EVENT_LOG) or now)
+            last = logs.last + timedelta(milliseconds=1)
+            state = {log: last.isoformat(), EVENT_LOG: first.isoformat(timespec="seconds")}
+            on_record = self._record(EVENT_LOG, new, state, now)
+        return ImportedReads(self._iceberg.name, EVENT_LOG, logs.scanned, count, on_record, left_out)
 
     def forget(self) -> int:
         """Drop the reads that the table records; return the number of their ranges."""
@@ -239,8 +225,8 @@ class TableReads:
         return len(recorded.reads)
 
     @cached_property
-    def _kinds(self) -> dict[str, ValueType]:
-        return value_types(self._columns().types)
+    def _ranges(self) -> Ranges:
+        return Ranges(self._iceberg, self._columns())
 
     def _ranges_of(self, read: DeclaredRead) -> list[ColumnRanges]:
         """Return the ranges of a declared read; none, with a warning, if they cannot be had.
@@ -249,8 +235,8 @@ class TableReads:
         """
         try:
             if not read.is_query:
-                return predicate_ranges(self._iceberg, self._kinds, Predicate.parse(self._iceberg, read.text))
-            scans, ranges = query_ranges(self._iceberg, self._kinds, read.text)
+                return self._ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
+            scans, ranges = self._ranges.of_query(read.text)
         except PredicateError as e:
             self.left_out.append(f"reads: left out, {e}")
             return []
@@ -273,35 +259,5 @@ class TableReads:
 
     def _write(self, text: str | None) -> None:
         self._iceberg.set_property(table_properties.READS, text)
-        self._ranges = None
+        self._followed = None
         self._of_key.clear()
-
-
-class _LoggedReads:
-    """The reads of a table among logged scans, one after the other: logs may hold millions."""
-
-    def __init__(self, name: str, kinds: Mapping[str, ValueType], now: datetime) -> None:
-        self._name, self._kinds, self._now = name.lower(), kinds, now
-        # Scans of the table so far, and the ranges that they restrict columns to.
-        self.scans = self.ranges = 0
-        # When the first query of any table began, and the last one of this table.
-        self.first = now
-        self.last: datetime | None = None
-        # Tables of the same name in other catalogs.
-        self.namesakes: set[str] = set()
-
-    def ranges_of(self, scans: Iterable[LoggedScan]) -> Iterator[ReadRange]:
-        """Yield the ranges that scans of the table read."""
-        for scan in scans:
-            self.first = min(self.first, scan.at)
-            table = scan.table.lower()
-            if table != self._name:
-                is_alike = table.split(".")[-2:] == self._name.split(".")[-2:]
-                if is_alike and len(self.namesakes) < _MOST_NAMED:
-                    self.namesakes.add(scan.table)
-                continue
-            self.scans += 1
-            self.last = scan.at if self.last is None else max(self.last, scan.at)
-            for ranges in logged_ranges(self._kinds, scan.filters):
-                self.ranges += 1
-                yield ReadRange(ranges_as_json(ranges), faded(scan.at, self._now), EVENT_LOG)

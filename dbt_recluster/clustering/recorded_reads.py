@@ -1,0 +1,202 @@
+"""The reads that a table records: ranges and counts in a property, never the text of a query."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from dbt_recluster.clustering.values import MOST_CHARACTERS, parse_iso_time, parse_number
+
+# Where reads on record were imported from.
+PROJECT, EVENT_LOG = "project", "event log"
+
+# A read of this age counts half.
+_HALF_LIFE = timedelta(days=14)
+# More reads are replaced by a sample.
+MOST_READS = 300
+# How many different ones are added up before.
+_MOST_HELD = 5_000
+# Of one read on record. Longer ones hold a long text or conditions on many columns.
+_MOST_CHARACTERS_OF_READ = 400
+_MOST_CHARACTERS_OF_ORIGIN = 40
+# Of an entry of the state; longer ones are not ours.
+_MOST_CHARACTERS_OF_STATE = 100
+# Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
+_MOST_LOGS = 20
+# The sum of many must stay finite.
+_GREATEST_WEIGHT = 1e12
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """The ranges of columns that a read asks for.
+
+    Attributes:
+        columns: The least and the greatest value of each column, as :func:`ranges_as_json` writes them.
+        weight: How often it is read.
+        imported_from: `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+    weight: float
+    imported_from: str | None = None
+
+    @classmethod
+    def parse(cls, value: Any) -> ReadRange:
+        """Read an entry of the property; a malformed one is a ValueError or a TypeError."""
+        origin, weight, columns = value
+        number = parse_number(weight)
+        ends = {str(column): [lower, upper] for column, (lower, upper) in dict(columns).items()}
+        plain = (bool, int, float, str, type(None))
+        if (
+            not number
+            or number < 0
+            or not all(isinstance(end, plain) for pair in ends.values() for end in pair)
+        ):
+            raise ValueError(value)
+        return cls(ends, min(number, _GREATEST_WEIGHT), str(origin)[:_MOST_CHARACTERS_OF_ORIGIN])
+
+    @property
+    def source(self) -> str:
+        """``declared`` or ``recorded``."""
+        return "declared" if self.imported_from is None else "recorded"
+
+
+@dataclass(frozen=True)
+class RecordedReads:
+    """The reads on record.
+
+    Attributes:
+        reads: The ranges.
+        at: The time of the last import, from the project and from event logs.
+        state: What the next import needs: a digest of the project's queries, for each log the time after its last
+            imported query, and under `EVENT_LOG` the time of the first query of any log.
+    """
+
+    reads: tuple[ReadRange, ...] = ()
+    at: Mapping[str, datetime] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str | None) -> RecordedReads:
+        """Read the property. A malformed one counts as empty."""
+        try:
+            value = json.loads(text or "{}")
+            at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
+            state = {
+                name: text
+                for name, text in value.get("state", {}).items()
+                if isinstance(text, str) and len(name) + len(text) <= _MOST_CHARACTERS_OF_STATE
+            }
+            return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return cls()
+
+    def text(self) -> str:
+        """Write the property."""
+        most = MOST_READS
+        while True:
+            reads = compact(self.reads, most)
+            value = {
+                "at": {origin: when.isoformat(timespec="seconds") for origin, when in self.at.items()},
+                "state": self.state,
+                "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in reads],
+            }
+            text = json.dumps(value, separators=(",", ":"))
+            if len(text) <= MOST_CHARACTERS or most <= 0:
+                return text
+            most = min(most - 1, most * MOST_CHARACTERS // len(text))
+
+    def with_import(
+        self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime
+    ) -> RecordedReads:
+        """Return these reads with those of an import. The project's replace its earlier ones, others are added."""
+        left = 0.0 if imported_from == PROJECT else faded(self.at.get(imported_from, now), now)
+        kept = [
+            read if read.imported_from != imported_from else replace(read, weight=left * read.weight)
+            for read in self.reads
+        ]
+        newest_last = {name: value for name, value in self.state.items() if name not in state} | {**state}
+        forgotten = [name for name in newest_last if name not in (PROJECT, EVENT_LOG)][:-_MOST_LOGS]
+        return RecordedReads(
+            compact([*kept, *new], MOST_READS),
+            {**self.at, imported_from: now},
+            {name: value for name, value in newest_last.items() if name not in forgotten},
+        )
+
+    def daily(self, read: ReadRange) -> float:
+        """Return how often a read happens in a day. A project runs once a day, and a declared weight is for a day."""
+        first = self.time_of(EVENT_LOG)
+        if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at or first is None:
+            return read.weight
+        logged = max(timedelta(), self.at[EVENT_LOG] - first)
+        # Days fade as the reads in them do.
+        faded_days = (1 - 0.5 ** (logged / _HALF_LIFE)) * (_HALF_LIFE / math.log(2)) / timedelta(days=1)
+        return read.weight / max(1.0, float(faded_days))
+
+    def time_of(self, name: str) -> datetime | None:
+        """Return a time of the state, or None."""
+        try:
+            return parse_iso_time(self.state[name])
+        except (KeyError, ValueError):
+            return None
+
+
+def faded(when: datetime, now: datetime) -> float:
+    """Return the share of its weight that a read of another time has today, from 0 to 1."""
+    return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
+
+
+def compact(reads: Iterable[ReadRange], most: int) -> tuple[ReadRange, ...]:
+    """Add up equal reads, and replace more than ``most`` by a sample in which every read has its weight on average.
+
+    Reads that have more than their share stay as they are. The others are taken at even steps of their total weight, in
+    the order of their values, so that the ends stay where they are dense.
+
+    However many reads there are, only some thousands are held at a time.
+    """
+    # By where they were imported from, and their columns as text.
+    weights: dict[tuple[str | None, str], float] = {}
+    for read in reads if most > 0 else ():
+        columns = json.dumps(read.columns, ensure_ascii=False, sort_keys=True)
+        if len(columns) > _MOST_CHARACTERS_OF_READ or read.weight <= 0:
+            continue
+        weights[read.imported_from, columns] = weights.get((read.imported_from, columns), 0.0) + read.weight
+        if len(weights) > max(_MOST_HELD, 2 * most):
+            weights = _sampled(weights, most)
+    return tuple(
+        ReadRange(json.loads(columns), weight, origin)
+        for (origin, columns), weight in _sampled(weights, most).items()
+    )
+
+
+def _sampled(weights: Mapping[Any, float], most: int) -> dict[Any, float]:
+    keys = sorted(weights, key=lambda key: (key[0], _in_order(json.loads(key[1]))))
+    if len(keys) <= most:
+        return {key: weights[key] for key in keys}
+    weight = np.array([weights[key] for key in keys])
+    heavy = np.zeros(len(keys), np.bool_)
+    while True:
+        step = weight[~heavy].sum() / (most - np.count_nonzero(heavy))
+        more = ~heavy & (weight >= step)
+        if not more.any():
+            break
+        heavy |= more
+    # Of the others, those at the middle of every step of their cumulated weight.
+    steps = np.floor(np.cumsum(np.where(heavy, 0.0, weight)) / step + 0.5)
+    kept = np.flatnonzero(heavy | (np.diff(steps, prepend=0) > 0))
+    return {keys[place]: float(weight[place] if heavy[place] else step) for place in kept}
+
+
+def _in_order(columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+    """Return what columns are sorted by: open ends before values, and values of one type together."""
+    return [
+        (column, [("", 0) if end is None else (type(end).__name__, end) for end in pair])
+        for column, pair in sorted(columns.items())
+    ]
