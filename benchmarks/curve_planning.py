@@ -8,26 +8,26 @@ import numpy as np
 from curve_boxes import plan_boxes
 from curve_layout import IntArray, Table, arrow
 
-from dbt_recluster.curve import Curve, hilbert_range
+from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.curves import CURVE_TOLERANCE, Boxes, extents_along_curve
+from dbt_recluster.planner.curves import CURVE_TOLERANCE, Boxes, CurveBlocks
 
 MOST_ROUNDS = 50
 
 
 def rank_boxes(table: Table, curve: Curve) -> Boxes:
     """Ranks of the bounds of every block."""
-    return Boxes.of(curve, *table.bounds[:3])
+    return CurveBlocks(curve, *table.bounds).boxes
 
 
 def by_boxes(table: Table, curve: Curve) -> tuple[IntArray, IntArray]:
     """(a) The places of a block's box."""
-    return hilbert_range(*rank_boxes(table, curve), curve.bits)
+    return rank_boxes(table, curve).places
 
 
 def by_runs(table: Table, curve: Curve) -> tuple[IntArray, IntArray]:
     """(a') The same, made disjoint within runs."""
-    return extents_along_curve(*rank_boxes(table, curve), table.run, curve.bits)
+    return rank_boxes(table, curve).intervals(table.run)
 
 
 def by_rows(table: Table, curve: Curve) -> tuple[IntArray, IntArray]:
@@ -49,7 +49,7 @@ def blocks_of(table: Table, curve: Curve, extents: Extents) -> Blocks:
 def average_depth(blocks: Blocks, policy: Policy) -> float:
     """Average depth of the blocks that a plan may rewrite; touching does not count."""
     eligible = policy.candidates(blocks)
-    return float(eligible.sweep().depths().mean()) if len(eligible) else 1.0
+    return float(eligible.cells().depths().mean()) if len(eligible) else 1.0
 
 
 def recluster(
@@ -67,7 +67,9 @@ def recluster(
     for done in range(MOST_ROUNDS):
         if extents is None:
             boxes = rank_boxes(table, curve)
-            planned = plan_boxes(*boxes, table.sizes, table.level, table.run, curve.bits, depth)
+            planned = plan_boxes(
+                boxes.lower, boxes.upper, table.sizes, table.level, table.run, curve.bits, depth
+            )
             sets = [(members, level, run) for run, (members, level) in enumerate(planned)]
         else:
             blocks = blocks_of(table, curve, extents)

@@ -36,7 +36,7 @@ from curve_workloads import WORKLOADS
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, curve_information, plan
-from dbt_recluster.planner.curves import Boxes, extents_along_curve, renewed, unevenness
+from dbt_recluster.planner.curves import Boxes, CurveBlocks, renewed, unevenness
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def table_report(scale: Scale) -> None:
                     table.load(8 * 256, None if depth is None else key, known=depth is not None)
                     if depth is not None:
                         recluster(table, curve, "a'", depth)
-                seen = curve_information(curve, *table.bounds, block_rows=256)
+                seen = curve_information(CurveBlocks(curve, *table.bounds), 256)
                 ratios = (
                     np.array([*seen.point_blocks, seen.box_blocks]) / queries.opened(table),
                     np.array([*seen.sorted_point_blocks, seen.sorted_box_blocks]) / at_once,
@@ -352,7 +352,7 @@ def table_scale(scale: Scale) -> None:
             lower, upper, rows_of, level, run = _runs(dimensions, blocks)
             others += [[str(dimensions), *row] for row in _seconds_of_bounds(lower, upper, rows_of)]
             began = time.process_time()
-            first, last = extents_along_curve(lower, upper, run, 10)
+            first, last = Boxes(lower, upper, 10).intervals(run)
             extents = time.process_time()
             table = Blocks.build(first, last, rows=rows_of, level=level, run=run)
             built = time.process_time()
@@ -380,16 +380,17 @@ def _seconds_of_bounds(
     texts = [f"https://www.example.com/{rank:04}" for rank in range(1 << 10)]
     for name, values in (("numbers", pa.array(range(1 << 10))), ("text", pa.array(texts))):
         low, high = ([values.take(pa.array(column)) for column in columns] for columns in (lower, upper))
-        bounds = (low, high, [np.zeros(len(rows_of), np.bool_)] * len(low))
+        known = [np.zeros(len(rows_of), np.bool_)] * len(low)
         curve, took = Curve((values[1:],) * len(low)), []
-        for step in (
-            partial(Boxes.of, curve, *bounds),
-            partial(renewed, curve, *bounds, rows_of),
-            partial(renewed, curve, *bounds, rows_of, most=1.0),
-            partial(curve_information, curve, *bounds, rows_of, 8),
-        ):
+        steps: list[Callable[[CurveBlocks], object]] = [
+            lambda blocks: blocks.boxes,
+            renewed,
+            partial(renewed, most=1.0),
+            partial(curve_information, block_rows=8),
+        ]
+        for step in steps:
             began = time.process_time()
-            step()
+            step(CurveBlocks(curve, low, high, known, rows_of))
             took.append(time.process_time() - began)
         yield [name, f"{len(rows_of):,}", *(f"{seconds:.2f}" for seconds in took)]
 

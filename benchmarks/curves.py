@@ -23,7 +23,7 @@ from curve_planning import WAYS, rank_boxes, recluster
 from curve_tables import Scale, markdown
 from curve_workloads import WORKLOADS, lineitem
 
-from dbt_recluster.planner.curves import MOST_UNEVEN, loads_as_runs, renewed
+from dbt_recluster.planner.curves import MOST_UNEVEN, Boxes, CurveBlocks, renewed
 
 _DIRECTORY = Path(__file__).parent / "out"
 
@@ -119,10 +119,11 @@ class Loads:
             before = len(table)
             table.load(self.rows, key, known=runs != "unknown")
             if runs == "detected":
-                boxes = [[column[before:] for column in bounds] for bounds in rank_boxes(table, curve)]
-                table.run[before:] = loads_as_runs(*boxes, table.run[before:], curve.bits)
+                boxes = rank_boxes(table, curve)
+                of_load = [[column[before:] for column in ends] for ends in (boxes.lower, boxes.upper)]
+                table.run[before:] *= Boxes(*of_load, curve.bits).is_sorted(table.run[before:])
             if most:
-                fresh = renewed(curve, *table.bounds, most=most)
+                fresh = renewed(CurveBlocks(curve, *table.bounds), most=most)
                 renewals += fresh is not None
                 curve = fresh or curve
             rounds += recluster(table, curve, way, depth)

@@ -54,7 +54,7 @@ def full_sort(threshold: float) -> Callable[[Table], None]:
     """Return a step that rewrites the whole table when its average depth is above the threshold."""
 
     def step(table: Table) -> None:
-        if table.blocks().sweep().depths().mean() > threshold:
+        if table.blocks().intervals.depths().mean() > threshold:
             table.merge_sets([(list(range(len(table.keys))), 0)])
 
     return step

@@ -18,7 +18,7 @@ import numpy as np
 from workloads import BLOCK_ROWS, WORKLOADS, Table, simulate
 
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
-from dbt_recluster.planner.strategies.axis import Intervals
+from dbt_recluster.planner.arrays import Intervals
 
 RESULTS = Path(__file__).parent / "results" / "overlap.json"
 DEPTHS = [2, 3, 4, 6]
@@ -26,7 +26,7 @@ DEPTHS = [2, 3, 4, 6]
 
 def average_depth(blocks: Blocks, policy: Policy) -> float:
     """Average depth of the candidates, as planning counts it."""
-    return float(policy.candidates(blocks).sweep().depths().mean())
+    return float(policy.candidates(blocks).cells().depths().mean())
 
 
 def removable(intervals: Intervals, label: np.ndarray) -> int:
@@ -39,8 +39,8 @@ def removable(intervals: Intervals, label: np.ndarray) -> int:
 def removed_share(blocks: Blocks, planned: Plan, policy: Policy) -> float:
     """Share of the removable coverage that a plan removes."""
     eligible = policy.candidates(blocks)
-    member = np.flatnonzero(eligible.sweep().depths() > 1)
-    intervals = Intervals.of(eligible.first[member], eligible.last[member])
+    member = np.flatnonzero(eligible.cells().depths() > 1)
+    intervals = eligible.units(member)
     set_of_block = np.full(len(blocks), -1)
     for number, block_set in enumerate(planned.block_sets):
         set_of_block[block_set.blocks] = number

@@ -159,7 +159,7 @@ def full_sort(threshold: float) -> Step:
     """Rewrite the whole table when its average depth is above the threshold."""
 
     def step(known: Known) -> None:
-        if known.blocks(False).sweep().depths().mean() > threshold:
+        if known.blocks(False).intervals.depths().mean() > threshold:
             known.table.merge_sets([(list(range(len(known.table.keys))), 0)])
 
     return step

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.curve_boundaries import curve_columns, curve_over
+from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.recorded_reads import ReadRange
@@ -15,7 +15,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.planner import ReadCosts, curve_information, read_costs
-from dbt_recluster.planner.curve_information import Bounds, curve_groups, curve_read_costs
+from dbt_recluster.planner.curve_information import curve_read_costs
 
 
 def table_information(
@@ -75,10 +75,7 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
     key, rows = table.key, int(blocks.rows.sum())
     if rows:
         block_rows = min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum())))
-    full = max(1, block_rows)
-    group = curve_groups(blocks.partition, blocks.lower[: len(key.leading)], blocks.rows, full)
-    curve = curve_over(table.curve, key, blocks)
-    information = curve_information(curve, *curve_columns(key, blocks), blocks.rows, full, group).as_dict()
+    information = curve_information(curve_blocks(key, table.curve, blocks), max(1, block_rows)).as_dict()
     for name in ("point_blocks", "sorted_point_blocks"):
         information[name] = dict(zip(map(str, key.on_curve), information[name], strict=True))
     return information
@@ -195,17 +192,13 @@ def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
     key, reads = table.key, table.reads.restricting(table.key).reads
     if reads is None:
         return None
-    bounds = Bounds(metadata.lower, metadata.upper, metadata.unbounded)
     if not key.curve:
         return read_costs(
-            bounds.lower, bounds.upper, metadata.bytes, reads, metadata.partition, bounds.unbounded
+            metadata.lower, metadata.upper, metadata.bytes, reads, metadata.partition, metadata.unbounded
         )
     if not len(metadata):
         return None
-    leading = metadata.lower[: len(key.leading)]
-    group = curve_groups(metadata.partition, leading, metadata.rows, metadata.rows.mean())
-    curve = curve_over(table.curve, key, metadata)
-    return curve_read_costs(curve, bounds, metadata.rows, metadata.bytes, reads, group)
+    return curve_read_costs(curve_blocks(key, table.curve, metadata), metadata.bytes, reads)
 
 
 def _information(read: ReadRange, costs: ReadCosts | None = None, place: int = 0) -> ReadInformation:

@@ -22,7 +22,7 @@ from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.conditions import NO_CHANGES
 from dbt_recluster.clustering.curve_boundaries import (
     as_properties,
-    curve_columns,
+    curve_blocks,
     curve_properties,
     is_curve_of,
     recorded_curve,
@@ -40,7 +40,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup,
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.arrays import FloatArray
 from dbt_recluster.planner.curves import renewed
-from dbt_recluster.planner.planning import simulate
+from dbt_recluster.planner.merges import simulate
 
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 3_900
@@ -57,7 +57,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     if not key.curve:
         return {}
     if curve is not None and is_curve_of(curve, key, blocks):
-        drawn = renewed(curve, *curve_columns(key, blocks), blocks.rows)
+        drawn = renewed(curve_blocks(key, curve, blocks))
     else:
         drawn = _sampled_curve(table, int(blocks.rows.sum()))
     if drawn is None:
@@ -212,7 +212,7 @@ def _depths(blocks: Blocks, policy: Policy) -> FloatArray:
     eligible = policy.candidates(blocks)
     partitions = int(blocks.partition.max()) + 1
     count = np.bincount(eligible.partition, minlength=partitions)
-    total = np.bincount(eligible.partition, eligible.sweep().depths().astype(np.float64), partitions)
+    total = np.bincount(eligible.partition, eligible.cells().depths().astype(np.float64), partitions)
     depth: FloatArray = total / np.maximum(count, 1)
     return depth
 
@@ -275,17 +275,18 @@ class PlannedRound:
 
     def _key_texts(self) -> list[list[str]]:
         """Return the least and the greatest key of each set; with a curve, the corners of its box. ``?`` is unknown."""
-        metadata, sets = self.blocks.metadata, self.plan.block_sets
+        metadata, blocks = self.blocks.metadata, self.blocks.blocks
         none = np.zeros(len(metadata), np.bool_)
         texts = []
         for is_upper, columns in enumerate((metadata.lower, metadata.upper)):
-            ends = [block_set.upper_block if is_upper else block_set.lower_block for block_set in sets]
-            positions = self.blocks.eligible[np.array(ends, np.int64)]
+            rank = np.zeros(len(metadata), np.int64)
+            rank[self.blocks.eligible] = blocks.upper if is_upper else blocks.lower
+            positions = _outermost(rank, self.sets, bool(is_upper))
             items = []
             for item, column in enumerate(columns):
                 unknown = metadata.unbounded[item] if is_upper else none
                 if self.table.key.curve:
-                    positions = _outermost(column, unknown, self.sets, bool(is_upper))
+                    positions = _outermost(_ranks(column, unknown), self.sets, bool(is_upper))
                 known = self.table.item_texts(item, [column[int(position)] for position in positions])
                 items.append(np.where(unknown[positions], "?", np.array(known, object)).tolist())
             texts.append([", ".join(key) for key in zip(*items, strict=True)])
@@ -335,12 +336,16 @@ class PlannedRound:
         return {**NO_CHANGES, **checkpoint, **self.rest.properties(self.plan, groups, after.properties)}
 
 
-def _outermost(column: pa.Array, unknown: BoolArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:
-    """Return the block of each set with the least, or the greatest, bound of a column: int64 (sets,)."""
+def _ranks(column: pa.Array, unknown: BoolArray) -> IntArray:
+    """Return the ranks of the bounds of a column: int64 (n,)."""
     rank = np.empty(len(column), np.int64)
     rank[np.asarray(pc.sort_indices(column))] = np.arange(len(column))
     rank[np.asarray(column.is_null())] = -1
     rank[unknown] = len(column)
-    return np.array(
-        [members[(np.argmax if is_upper else np.argmin)(rank[members])] for members in sets], np.int64
-    )
+    return rank
+
+
+def _outermost(rank: IntArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:
+    """Return the block of each set with the least, or the greatest, rank: int64 (sets,)."""
+    outermost = np.argmax if is_upper else np.argmin
+    return np.array([members[outermost(rank[members])] for members in sets], np.int64)

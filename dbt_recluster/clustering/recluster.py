@@ -41,7 +41,7 @@ from dbt_recluster.iceberg.sort_order import (
 )
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
-from dbt_recluster.planner.planning import simulate
+from dbt_recluster.planner.merges import simulate
 
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
-from dbt_recluster.clustering.curve_boundaries import bounds_along_curve
+from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -19,8 +19,7 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.planner import Blocks, Reads
-from dbt_recluster.planner.arrays import Sweep
-from dbt_recluster.planner.curve_information import Bounds
+from dbt_recluster.planner.arrays import Intervals
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
 _LABELS = 4
@@ -117,18 +116,19 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
     return edges
 
 
-def _axis_bounds(table: ClusteredTable, moment: SnapshotBlocks) -> Bounds:
-    """Return the bounds of all blocks on the axis of the figures: of the key, or of the places on its curve."""
+def _along_axis(table: ClusteredTable, moment: SnapshotBlocks) -> BlockMetadata:
+    """Return all blocks with their bounds on the axis of the figures: of the key, or of the places on its curve."""
     metadata = moment.metadata
     if not table.key.curve:
-        return Bounds(metadata.lower, metadata.upper, metadata.unbounded)
-    lower, upper, unbounded, _ = bounds_along_curve(table.key, table.curve, metadata, moment.blocks.run)
-    return Bounds(lower, upper, unbounded)
+        return metadata
+    blocks = curve_blocks(table.key, table.curve, metadata)
+    lower, upper, unbounded, _ = blocks.along_curve(moment.blocks.run, metadata.added_by)
+    return replace(metadata, lower=lower, upper=upper, unbounded=unbounded)
 
 
 def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
-    bounds = [_axis_bounds(table, moment) for moment in moments]
+    bounds = [_along_axis(table, moment) for moment in moments]
     one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
     read_ends = [moment.blocks.reads for moment in moments]
     if one_axis and len(moments) > 1:
@@ -144,13 +144,15 @@ def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[L
     layouts = []
     for moment, (low, high, count), reads in zip(moments, ranks, read_ends, strict=True):
         axis = np.arange(count) / max(1, count - 1) if scale is None else scale
-        depth = Sweep.over(low, high, count).point_depth() if count else np.zeros(0, np.int64)
-        ending = None if reads is None else reads.at + reads.after
+        depth = Intervals(low, high + 1, count).depth()
+        ending = None if reads is None else reads.in_cells.reshape(-1, 2).sum(axis=1)
         layouts.append(Layout(axis[low], axis[high], moment.blocks.level, axis, depth, ending))
     return layouts
 
 
-def _positions(bounds: Sequence[Bounds], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int) -> Any:
+def _positions(
+    bounds: Sequence[BlockMetadata], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int
+) -> Any:
     """Return the position of each rank, 0 to 1 and true to scale, or None if only the ranks can be drawn.
 
     Only a single number or time has a scale, and a scale that puts nearly all blocks into a corner would hide them.
@@ -186,7 +188,7 @@ def _numbers(column: pa.Array) -> Any:
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
-def _joined(moments: Sequence[Bounds], reads: Reads | None) -> Blocks:
+def _joined(moments: Sequence[BlockMetadata], reads: Reads | None) -> Blocks:
     """Put the blocks of several moments on one axis."""
     items = range(len(moments[0].lower))
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.curve_boundaries import bounds_along_curve, recorded_curve
+from dbt_recluster.clustering.curve_boundaries import curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
@@ -344,7 +344,8 @@ class ClusteredTable:
             fixed = metadata.repeated if fixed is None else fixed | metadata.repeated
         lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
         if self.key.curve:
-            lower, upper, unbounded, run = bounds_along_curve(self.key, self.curve, metadata, run)
+            blocks = curve_blocks(self.key, self.curve, metadata)
+            lower, upper, unbounded, run = blocks.along_curve(run, metadata.added_by)
         return Blocks.build(
             lower=lower,
             upper=upper,

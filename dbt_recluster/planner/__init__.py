@@ -3,10 +3,17 @@
 from dbt_recluster.exceptions import BoundsError, PlannerError, PolicyError
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.curve_information import CurveInformation, curve_information
-from dbt_recluster.planner.metrics import ClusteringInformation, clustering_information, read_depth
-from dbt_recluster.planner.planning import BlockSet, Plan, plan
+from dbt_recluster.planner.merges import BlockSet, Plan
+from dbt_recluster.planner.metrics import (
+    ClusteringInformation,
+    ReadCosts,
+    clustering_information,
+    read_costs,
+    read_depth,
+)
+from dbt_recluster.planner.planning import plan
 from dbt_recluster.planner.policy import Policy, best_threshold, costs_by_threshold, relative_rewriting
-from dbt_recluster.planner.reads import ReadCosts, Reads, read_costs
+from dbt_recluster.planner.reads import Reads
 from dbt_recluster.planner.strategies import STRATEGIES
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -71,6 +72,25 @@ def combined_ranks(columns: list[tuple[IntArray, int]]) -> tuple[IntArray, int]:
     return dense_ranks(key)
 
 
+def order_by(
+    keys: Sequence[IntArray], tie_breakers: Sequence[IntArray], position: IntArray | None = None
+) -> IntArray:
+    """Order n blocks by keys, (n,) each, the first one first: int64 (n,).
+
+    Blocks with equal keys are in the order of the tie breakers, the last one first. These have a value for each block,
+    or for each of those among which the blocks are at ``position``, int (n,).
+    """
+    order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
+    same = np.logical_and.reduce([np.diff(key[order]) == 0 for key in keys])
+    if same.any():
+        tied = np.append(same, False) | np.append(False, same)
+        block = order[tied]
+        place = block if position is None else position[block]
+        values = [*(values[place] for values in tie_breakers), *(key[block] for key in keys[::-1])]
+        order[tied] = block[np.lexsort(values)]
+    return order
+
+
 def numbers_within(size: IntArray) -> IntArray:
     """Numbers from 0 to below each size, one range after another."""
     return np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
@@ -113,58 +133,82 @@ def range_max(values: IntArray, first: IntArray, last: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """Result of a sweep over n closed intervals of ranks below ``points``. Touching counts as overlap."""
+class Intervals:
+    """Half-open ranges of places that n blocks cover, on an axis of numbered places."""
 
-    lower: IntArray  # first ranks of the intervals, (n,)
-    upper: IntArray  # last ranks, (n,), at least `lower`
-    started: IntArray  # number of intervals that start at each rank or before it, int32 (points,)
-    ended: IntArray  # number of intervals that end before each rank, int32 (points + 1,)
-
-    @classmethod
-    def over(cls, lower: IntArray, upper: IntArray, points: int) -> Sweep:
-        """Sweep over intervals in O(n + points)."""
-        started = np.cumsum(np.bincount(lower, minlength=points), dtype=np.int32)
-        ended = np.cumsum(np.bincount(upper + 1, minlength=points + 1), dtype=np.int32)
-        return cls(lower, upper, started, ended)
+    begin: IntArray  # first place of each block, (n,)
+    end: IntArray  # first place after each block, (n,), at least `begin`
+    size: int  # number of places
 
     @classmethod
-    def over_cells(cls, cells: IntArray) -> Sweep:
-        """Sweep over n closed intervals of numbers that need not be dense: first and then last cells, (2n,)."""
-        ranks, points = dense_ranks(cells)
-        n = len(cells) // 2
-        return cls.over(ranks[:n], ranks[n:], points)
+    def of_closed(cls, first: IntArray, last: IntArray) -> Intervals:
+        """Closed ranges, (n,) each, on an axis of their ends alone."""
+        ranks, size = dense_ranks(np.concatenate([first, last]))
+        return cls(ranks[: len(first)], ranks[len(first) :] + 1, size)
 
-    def point_depth(self) -> IntArray:
-        """Number of intervals that cover each rank: int64 (points,)."""
-        return np.subtract(self.started, self.ended[:-1], dtype=np.int64)
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self.begin)
+
+    @property
+    def length(self) -> IntArray:
+        """Number of places that each block covers: (n,)."""
+        return self.end - self.begin
+
+    def take(self, blocks: IntArray | BoolArray | slice) -> Intervals:
+        """The intervals of some blocks, given by position."""
+        return Intervals(self.begin[blocks], self.end[blocks], self.size)
+
+    def depth(self, blocks: BoolArray | slice = slice(None)) -> IntArray:
+        """Number of blocks over each place, of all or of those of a mask, bool (n,): int32 (size,)."""
+        change = np.bincount(self.begin[blocks], minlength=self.size + 1).astype(np.int32)
+        change -= np.bincount(self.end[blocks], minlength=self.size + 1)
+        return np.cumsum(change[:-1], out=change[:-1])
+
+    def depths(self) -> IntArray:
+        """Greatest depth of a place of each block, none of which is empty: int32 (n,)."""
+        return self.greatest(self.depth())
 
     def overlaps(self) -> IntArray:
-        """Number of other intervals that share a rank with each interval: int32 (n,)."""
-        return self.started[self.upper] - self.ended[self.lower] - 1
+        """Number of other blocks that share a place with each block: int64 (n,)."""
+        begun = np.cumsum(np.bincount(self.begin, minlength=self.size))
+        ended = np.cumsum(np.bincount(self.end, minlength=self.size + 1))
+        others: IntArray = begun[self.end - 1] - ended[self.begin] - 1
+        return others
 
-    def depths(self, first: int | None = None) -> IntArray:
-        """Greatest depth of a rank inside each interval, or each of the ``first`` ones only: int32."""
-        return range_max(self.started - self.ended[:-1], self.lower[:first], self.upper[:first])
+    def greatest(self, values: IntArray) -> IntArray:
+        """Greatest value of a place of each block, given one for each place, (size,): of their type, (n,)."""
+        return range_max(values, self.begin, self.end - 1)
+
+    def total(self, values: IntArray | BoolArray) -> IntArray:
+        """Sum of the values of each block's places, given one for each place, (size,): int64 (n,)."""
+        before = np.append(0, np.cumsum(values))
+        total: IntArray = before[self.end] - before[self.begin]
+        return total
+
+    def components(self) -> IntArray:
+        """Number the ranges that blocks, in the order of `begin`, cover without a gap: int32 (n,) for each block."""
+        component = np.zeros(len(self), np.int32)
+        np.cumsum(self.begin[1:] >= np.maximum.accumulate(self.end)[:-1], out=component[1:])
+        return component
 
 
 class Segments(NamedTuple):
-    """The axis, once for each group of intervals and cut at their ends."""
+    """The axis, once for each group of m blocks and cut at their ends."""
 
     group: IntArray  # rank of the group of each segment, int64 (segments,), ascending
     begins: IntArray  # where each segment begins, int64 (segments,); the last one of a group is empty
-    first: IntArray  # first segment of each of m intervals, int64 (m,)
-    end: IntArray  # first segment after each interval, int64 (m,), greater than `first`
+    covered: Intervals  # the segments that each block covers
 
     @classmethod
     def of(cls, lower: IntArray, upper: IntArray, group: IntArray) -> Segments:
         """Cut the axis of each group of m half-open intervals: begins, greater ends, and groups, int64 (m,) each."""
         groups, count = dense_ranks(group)
         both, places = np.concatenate([groups, groups]), np.concatenate([lower, upper])
-        ends, segments = combined_ranks([(both, count), (places, int(places.max(initial=0)) + 1)])
-        group_of, begins = np.empty(segments, np.int64), np.empty(segments, np.int64)
+        ends, size = combined_ranks([(both, count), (places, int(places.max(initial=0)) + 1)])
+        group_of, begins = np.empty(size, np.int64), np.empty(size, np.int64)
         group_of[ends], begins[ends] = both, places
-        return cls(group_of, begins, ends[: len(group)], ends[len(group) :])
+        return cls(group_of, begins, Intervals(ends[: len(group)], ends[len(group) :], size))
 
     @property
     def length(self) -> IntArray:
@@ -173,30 +217,18 @@ class Segments(NamedTuple):
         length[np.diff(self.group, append=-1) != 0] = 0
         return length
 
-    def depth(self, blocks: BoolArray | slice = slice(None)) -> IntArray:
-        """Number of intervals over each segment, of all or of those of a mask, bool (m,): int64 (segments,)."""
-        begun = np.bincount(self.first[blocks], minlength=len(self.begins))
-        depth: IntArray = np.cumsum(begun - np.bincount(self.end[blocks], minlength=len(self.begins)))
-        return depth
-
-    def total(self, values: IntArray | BoolArray) -> IntArray:
-        """Sum of a value of each segment, (segments,), over those of each interval: int64 (m,)."""
-        before = np.append(0, np.cumsum(values))
-        total: IntArray = before[self.end] - before[self.first]
-        return total
-
     def at(self, group: IntArray, place: IntArray) -> IntArray:
         """The segments of these groups, given by rank, in which these places are: int64 (k,)."""
         size = int(self.begins.max()) + 1
         return np.searchsorted(self.group * size + self.begins, group * size + place, side="right") - 1
 
     def first_and_last(self, where: BoolArray) -> tuple[IntArray, IntArray]:
-        """First and last segment of each interval where ``where``, bool (segments,), is true: int64 (m,) each.
+        """First and last segment of each block where ``where``, bool (segments,), is true: int64 (m,) each.
 
         The first one lies behind the last one if there is none.
         """
         place = np.arange(len(where))
         following = np.minimum.accumulate(np.where(where, place, len(where))[::-1])[::-1]
         preceding = np.maximum.accumulate(np.where(where, place, -1))
-        first, last = following[self.first], preceding[self.end - 1]
-        return first, np.where(first < self.end, last, -1)
+        first, last = following[self.covered.begin], preceding[self.covered.end - 1]
+        return first, np.where(first < self.covered.end, last, -1)

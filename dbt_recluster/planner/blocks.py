@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, IntArray, Segments, Sweep, combined_ranks
+from dbt_recluster.planner.arrays import BoolArray, IntArray, Intervals, Segments, combined_ranks
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
-from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns, read_ends
+from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns
 
 # Any number may stand for an unknown run.
 _LEAST_RUN = np.iinfo(np.int64).min
@@ -122,9 +122,15 @@ class Blocks:
         """Size in bytes, 0 if unknown: int64 (n,)."""
         return np.zeros(len(self), np.int64) if self.bytes is None else self.bytes
 
-    def sweep(self) -> Sweep:
-        """Sweep over the bounds: depths, overlaps and the depth at each rank."""
-        return Sweep.over(self.lower, self.upper, self.points)
+    @property
+    def intervals(self) -> Intervals:
+        """The ranks that the blocks cover."""
+        return Intervals(self.lower, self.upper + 1, self.points)
+
+    @property
+    def cells(self) -> Intervals:
+        """The ranks that the blocks cover, and the gaps after each: the cells of `candidates`, with those of bounds."""
+        return Intervals(2 * self.lower, 2 * self.upper + 1, 2 * self.points)
 
     def small(self, full_block: FullBlock) -> BoolArray:
         """Small blocks: bool (n,). Blocks whose rows are unknown count as full."""
@@ -205,7 +211,7 @@ class Blocks:
             deleted=None
             if deleted is None or row_counts is None
             else np.minimum(whole_numbers("deleted", deleted, n), row_counts),
-            reads=None if reads is None else read_ends(reads, place_reads(columns, n), ranks, points),
+            reads=None if reads is None else ReadEnds.of(reads, place_reads(columns, n), ranks, points),
         )
 
 
@@ -257,7 +263,7 @@ def _extents(lower: IntArray, upper: IntArray, run: IntArray) -> Extents:
     unnarrowed = np.zeros(len(run), np.bool_)
     known = np.flatnonzero((run > 0) & (lower < upper))
     segments = Segments.of(lower[known], upper[known], run[known])
-    depth = segments.depth()
+    depth = segments.covered.depth()
     if (depth <= 1).all():
         return Extents(lower, upper, lower, upper, unnarrowed)
     first, last = segments.first_and_last(depth == 1)

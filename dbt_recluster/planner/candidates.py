@@ -18,13 +18,15 @@ from dbt_recluster.planner.arrays import (
     BoolArray,
     FloatArray,
     IntArray,
-    Sweep,
+    Intervals,
+    combined_ranks,
+    dense_ranks,
     narrow,
+    order_by,
     places_within,
-    range_max,
 )
 from dbt_recluster.planner.blocks import Blocks, FullBlock
-from dbt_recluster.planner.reads import ReadEnds
+from dbt_recluster.planner.reads import Prices, ReadEnds
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +46,7 @@ class Candidates:
     bytes: IntArray  # 0 if unknown
     deleted: IntArray  # rows that are deleted, 0 if unknown
     partition: IntArray
-    reads: ReadEnds | None = (
-        None  # where reads end, by the ranks that cells stand for; None if no reads are known
-    )
+    reads: ReadEnds | None  # where reads end, by the ranks that cells stand for; None if no reads are known
 
     @classmethod
     def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
@@ -61,7 +61,12 @@ class Candidates:
         eligible &= ~blocks.fixed & (blocks.level < max_level)
         position = narrow(np.flatnonzero(eligible))
         first, last = map(narrow, cells_of(blocks, position))
-        order = _order(blocks, first, last, position)
+        key = first.astype(np.int64)
+        key *= int(last.max(initial=0)) + 1
+        key += last
+        others = [blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level]
+        order = order_by([key], [values for values in others if values is not None], position)
+        del key
         position = position[order]
         return cls(
             position,
@@ -87,9 +92,36 @@ class Candidates:
         share: FloatArray = self.deleted / np.maximum(self.rows, 1)
         return share
 
-    def sweep(self, member: IntArray | slice = slice(None)) -> Sweep:
-        """Sweep over the cells of all candidates, or of those at these positions, int64 (m,)."""
-        return Sweep.over_cells(np.concatenate([self.first[member], self.last[member]]))
+    def cells(self, member: IntArray | slice = slice(None)) -> Intervals:
+        """Cells of all candidates, or of those at these positions, (m,), on the axis of their own ends."""
+        return Intervals.of_closed(self.first[member], self.last[member])
+
+    def units(self, member: IntArray | slice = slice(None)) -> Intervals:
+        """Units of all candidates, or of those at these positions, (m,), ascending, on the axis of their own 2m units.
+
+        There is one unit for each lower and one for each upper bound, in the order of the bounds. A block covers those
+        of all bounds within its own, these two included. So lengths are comparable for every type of key, and the mean
+        number of blocks over a unit is the mean depth at the ends of blocks.
+        """
+        first, last = self.first[member], self.last[member]
+        lasts = np.sort(last)
+        begin = np.searchsorted(first, first).astype(np.int32)
+        begin += np.searchsorted(lasts, first).astype(np.int32)
+        end = np.searchsorted(first, last, side="right").astype(np.int32)
+        end += np.searchsorted(lasts, last, side="right").astype(np.int32)
+        return Intervals(begin, end, 2 * len(first))
+
+    def prices(
+        self, units: Intervals, member: IntArray | slice = slice(None), by_reads: BoolArray | None = None
+    ) -> Prices:
+        """Price the `units` of these candidates by where reads end.
+
+        Prices are even without reads, and in partitions where ``by_reads``, bool (partitions,), is given and false.
+        """
+        if self.reads is None or (by_reads is not None and not by_reads.any()):
+            return Prices.even(units)
+        cells = np.sort(np.concatenate([self.first[member], self.last[member]]))
+        return Prices.by_reads(units, cells, self.reads, self.partition[member], by_reads)
 
     def reducible_depths(self) -> IntArray:
         """Depth of each candidate as far as merges can reduce it, int32 (c,), at least 1.
@@ -98,18 +130,15 @@ class Candidates:
         a value, one that begins there and one over it would remain, so each of these kinds counts one less.
         """
         if not self._some_meet():
-            return self.sweep().depths()
-        cells = 2 * int(self.upper.max()) + 1
+            return self.cells().depths()
+        begin, end = 2 * self.lower, 2 * self.upper + 1
+        cells = int(end.max())
         depth = np.ones(cells, np.int32)
-        for first, last in (
-            (2 * self.lower, self.first - 1),
-            (self.first, self.last),
-            (self.last + 1, 2 * self.upper),
-        ):
-            kind = _cover(first, last, cells)
+        for of_kind in ((begin, self.first), (self.first, self.last + 1), (self.last + 1, end)):
+            kind = Intervals(*of_kind, cells).depth()
             depth += kind
             depth -= kind > 0
-        return range_max(depth, 2 * self.lower, 2 * self.upper)
+        return Intervals(begin, end, cells).greatest(depth)
 
     def _some_meet(self) -> bool:
         """Whether two candidates share a bound, or planning does not trust all of a candidate's bounds."""
@@ -127,14 +156,6 @@ def cells_of(blocks: Blocks, position: IntArray | slice) -> tuple[IntArray, IntA
     return 2 * lower + wide, 2 * upper - wide
 
 
-def _cover(first: IntArray, last: IntArray, cells: int) -> IntArray:
-    """Number of ranges over each cell, int32 (cells,); a range with ``last`` less than ``first`` covers none."""
-    some = first <= last
-    change = np.bincount(first[some], minlength=cells + 1).astype(np.int32)
-    change -= np.bincount(last[some] + 1, minlength=cells + 1)
-    return np.cumsum(change[:cells], out=change[:cells])
-
-
 def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
     """Blocks that a merge could neither narrow nor make fuller, bool (n,): Databend's level -1.
 
@@ -148,13 +169,10 @@ def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:
         return narrowest
     finished = narrowest & ~blocks.small(full_block)
     place = np.flatnonzero(narrowest & ~blocks.fixed & (blocks.level > 0) & (blocks.run > 0))
-    key, run = np.where(blocks.extents.unnarrowed, -1, blocks.lower)[place], blocks.run[place]
-    order = np.lexsort((run, key))
-    is_first = np.diff(key[order], prepend=-2) != 0
-    is_first[1:] |= np.diff(run[order]) != 0
-    rows = full_block.equivalent_rows(blocks.rows[place], blocks.bytes_or_0[place])[order]
-    together = np.add.reduceat(rows, np.flatnonzero(is_first))[np.cumsum(is_first) - 1]
-    finished[place[order]] |= together > full_block.rows
+    key = np.where(blocks.extents.unnarrowed, 0, blocks.lower + 1)[place]
+    group, _ = combined_ranks([dense_ranks(blocks.run[place]), (key, blocks.points + 1)])
+    rows = full_block.equivalent_rows(blocks.rows[place], blocks.bytes_or_0[place])
+    finished[place] |= np.bincount(group, rows)[group] > full_block.rows
     return finished
 
 
@@ -163,24 +181,6 @@ def _values(values: IntArray | None, position: IntArray, default: int) -> IntArr
     if values is None:
         return np.broadcast_to(narrow(np.array([default])), len(position))
     return narrow(values[position])
-
-
-def _order(blocks: Blocks, first: IntArray, last: IntArray, position: IntArray) -> IntArray:
-    """Order blocks at these positions by first and last cell, (c,) each, then by what else plans depend on."""
-    key = first.astype(np.int64)
-    key *= int(last.max(initial=0)) + 1
-    key += last
-    order = np.argsort(key)
-    ordered = key[order]
-    same = ordered[1:] == ordered[:-1]
-    del ordered
-    if same.any():
-        tied = np.append(same, False) | np.append(False, same)
-        block = order[tied]
-        tie_breakers = (blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level)
-        keys = [values[position[block]] for values in tie_breakers if values is not None]
-        order[tied] = block[np.lexsort([*keys, key[block]])]
-    return order
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,9 +297,10 @@ def own_depth(candidates: Candidates, sets: BlockSets) -> IntArray:
     """Most blocks of each set that cover one cell: int64 (sets,)."""
     # Depth is greatest where some block starts. There it is the number of blocks started less the number ended, and
     # blocks of earlier sets count equally in both.
-    first, last = _cells_apart(candidates, sets.member, sets.set_of_member)
-    started = np.searchsorted(first, first, side="right")
-    return np.maximum.reduceat(started - np.searchsorted(np.sort(last), first), sets.start)
+    cells = _cells_apart(candidates, sets.member, sets.set_of_member)
+    started = np.searchsorted(cells.begin, cells.begin, side="right")
+    ended = np.searchsorted(np.sort(cells.end), cells.begin, side="right")
+    return np.maximum.reduceat(started - ended, sets.start)
 
 
 def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | None) -> BoolArray:
@@ -318,16 +319,16 @@ def fit_into_bytes(candidates: Candidates, sets: BlockSets, max_bytes: int | Non
 
 def _connected(candidates: Candidates, member: IntArray, label: IntArray) -> BlockSets:
     """Split labels, which ascend, where the cells of their blocks leave a gap."""
-    first, last = _cells_apart(candidates, member, label)
-    begins = np.ones(len(member), np.bool_)
-    begins[1:] = first[1:] > np.maximum.accumulate(last)[:-1]
-    return BlockSets(member, np.flatnonzero(begins))
+    component = _cells_apart(candidates, member, label).components()
+    return BlockSets(member, np.flatnonzero(np.diff(component, prepend=-1)))
 
 
-def _cells_apart(candidates: Candidates, member: IntArray, label: IntArray) -> tuple[IntArray, IntArray]:
-    """First and last cells of blocks, moved so that those of a label lie above those of all labels before it."""
-    offset = label * (int(candidates.last.max(initial=0)) + 1)
-    return candidates.first[member] + offset, candidates.last[member] + offset
+def _cells_apart(candidates: Candidates, member: IntArray, label: IntArray) -> Intervals:
+    """Cells of blocks, moved so that those of a label lie above those of all labels before it."""
+    cells = int(candidates.last.max(initial=0)) + 1
+    offset = label * cells
+    first, last = candidates.first[member] + offset, candidates.last[member] + offset
+    return Intervals(first, last + 1, (int(label.max(initial=0)) + 1) * cells)
 
 
 def cut_by_bytes(sets: BlockSets, size: IntArray, max_bytes: int) -> IntArray:

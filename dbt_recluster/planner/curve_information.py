@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.curve import Curve, hilbert_index
+from dbt_recluster.curve import hilbert_index
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, numbers_within
-from dbt_recluster.planner.curves import Boxes, SpreadRows
-from dbt_recluster.planner.metrics import rounded
+from dbt_recluster.planner.curves import CurveBlocks, CurveColumn, SpreadRows
+from dbt_recluster.planner.metrics import ReadCosts, rounded
 from dbt_recluster.planner.ranks import rank_column
-from dbt_recluster.planner.reads import ReadCosts, Reads, place_reads, ranked_columns
+from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
 
 # Points in the box of a block that stand for its rows; fewer where there are more than so many in all.
 _POINTS, _LEAST_POINTS, _MOST_POINTS = 8, 3, 1 << 21
@@ -33,14 +33,6 @@ _STEPS = {2: 1 / 1.32471795724474602596, 3: 1 / 1.22074408460575947536, 4: 1 / 1
 
 # Least and greatest values, (n,) each.
 Intervals = tuple[IntArray | FloatArray, IntArray | FloatArray]
-
-
-class Bounds(NamedTuple):
-    """The bounds of n blocks: for each column Arrow arrays (n,), and where the upper ones are unknown, bool (n,)."""
-
-    lower: Sequence[pa.Array]
-    upper: Sequence[pa.Array]
-    unbounded: Sequence[BoolArray]
 
 
 @dataclass(frozen=True)
@@ -70,42 +62,24 @@ class CurveInformation:
         }
 
 
-def curve_information(
-    curve: Curve,
-    lower: Sequence[pa.Array],
-    upper: Sequence[pa.Array],
-    unbounded: Sequence[BoolArray],
-    rows: IntArray,
-    block_rows: int,
-    partition: IntArray | None = None,
-) -> CurveInformation:
+def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:
     """Estimate what reads of a table on a curve open; averages are rounded to 4 decimals.
 
     Args:
-        curve: The curve.
-        lower: Lower bounds: an Arrow array (n,) for each column of the curve.
-        upper: Upper bounds, likewise.
-        unbounded: Where the upper bound is unknown: bool (n,) for each column.
-        rows: Rows of each block, int64 (n,).
-        block_rows: Rows in a full block.
-        partition: Codes from 0, int64 (n,), or None for one partition. No block would have rows of two.
+        blocks: n blocks.
+        block_rows: Rows in a full block. No block of the sorted table would have rows of two partitions.
     """
-    n = len(rows)
+    columns = blocks.columns
+    n = len(blocks.rows)
     if n == 0:
-        none = (0.0,) * len(lower)
+        none = (0.0,) * len(columns)
         return CurveInformation(0, none, 0.0, 0, none, 0.0)
-    boxes = Boxes.of(curve, lower, upper, unbounded)
-    columns = zip(curve.boundaries, lower, upper, unbounded, *boxes, strict=True)
-    opened = [
-        _point_blocks(ends, low, high, unknown, SpreadRows.of(low_rank, high_rank, rows, curve.bits))
-        for ends, low, high, unknown, low_rank, high_rank in columns
-    ]
-    points = Points.of(boxes, np.maximum(rows, 1), partition, curve)
-    queries, at_once = points.queries(curve.bits), points.sorted_at_once(block_rows)
-    now = [(PLACES * low, PLACES * (high + 1) - 1) for low, high in zip(*boxes, strict=True)]
+    points = Points.of(blocks, blocks.groups(block_rows))
+    queries, at_once = points.queries(), points.sorted_at_once(block_rows)
+    now = [(PLACES * column.low, PLACES * (column.high + 1) - 1) for column in columns]
     return CurveInformation(
         n,
-        tuple(map(rounded, opened)),
+        tuple(rounded(_point_blocks(column, blocks.rows)) for column in columns),
         rounded(_mean_opened(now, queries)),
         len(at_once[0][0]),
         tuple(
@@ -116,14 +90,12 @@ def curve_information(
     )
 
 
-def _point_blocks(
-    ends: pa.Array, lower: pa.Array, upper: pa.Array, unknown: BoolArray, spread: SpreadRows
-) -> float:
-    """Mean blocks over a value of a column, at the places where `spread` has rows."""
-    n = len(lower)
-    ends = ends.cast(lower.type)
-    codes, _ = rank_column(lower, upper, unknown, reads=(ends, ends))
-    return _mean_over(codes[:n], codes[n : 2 * n], codes[: 2 * n + len(ends)], spread.weight(1))
+def _point_blocks(column: CurveColumn, rows: IntArray) -> float:
+    """Mean blocks over a value of a column, at the places where blocks seem to have rows."""
+    n, ends = len(rows), column.ends.cast(column.lower.type)
+    codes, _ = rank_column(column.lower, column.upper, column.unknown, reads=(ends, ends))
+    weight = SpreadRows.of(column, rows).weight(1)
+    return _mean_over(codes[:n], codes[n : 2 * n], codes[: 2 * n + len(ends)], weight)
 
 
 def _mean_over(
@@ -160,44 +132,48 @@ class Points:
 
     places: list[IntArray]  # ranks times `PLACES` and places within the part, int64 (m,) for each column
     weight: FloatArray  # rows that each point stands for, float64 (m,)
-    partition: IntArray  # int64 (m,), ascending
+    group: IntArray  # blocks of a group would be sorted together, int64 (m,), ascending
+    bits: int  # of a rank
 
     @classmethod
-    def of(cls, boxes: Boxes, rows: IntArray, partition: IntArray | None, curve: Curve) -> Points:
-        """Choose points for blocks of these rows and partitions, int64 (n,) each."""
+    def of(cls, blocks: CurveBlocks, group: IntArray) -> Points:
+        """Choose points for n blocks in these groups, int64 (n,)."""
+        rows, bits = np.maximum(blocks.rows, 1), blocks.curve.bits
         count = min(_POINTS, max(_LEAST_POINTS, _MOST_POINTS // len(rows)))
         number = np.arange(len(rows) * count)
-        step = _STEPS[len(boxes.lower)]
+        step = _STEPS[len(blocks.columns)]
         places = []
-        ends = curve.ranks(curve.boundaries)
-        for power, (low, high, rank) in enumerate(zip(*boxes, ends, strict=True), 1):
+        ends = blocks.curve.ranks(blocks.curve.boundaries)
+        for power, (column, rank) in enumerate(zip(blocks.columns, ends, strict=True), 1):
             full = np.append(0, rank)
             is_alone = np.bincount(full) > 1
             share = (0.5 + number * step**power) % 1
-            low, high = np.repeat(low, count), np.repeat(high, count)
+            low, high = np.repeat(column.low, count), np.repeat(column.high, count)
             place = ((low + share * (high - low + 1)) * PLACES).astype(np.int64)
             # A value that fills more than a part is in the last one, alone.
             part = full[place // PLACES]
             places.append(np.where(is_alone[part], part * PLACES, place))
-        index = hilbert_index(places, curve.bits + _PLACE_BITS)
-        of_point = np.repeat(np.zeros_like(rows) if partition is None else partition, count)
+        index, of_point = hilbert_index(places, bits + _PLACE_BITS), np.repeat(group, count)
         order = np.lexsort((index, of_point))
         weight = np.repeat(rows / count, count)
-        return cls([column[order] for column in places], weight[order], of_point[order])
+        return cls([column[order] for column in places], weight[order], of_point[order], bits)
 
-    def queries(self, bits: int) -> list[Intervals]:
+    def queries(self) -> list[Intervals]:
         """Places that reads of `_SIDE` of the parts of each column around rows ask for: int64 (q,) each."""
         total = np.cumsum(self.weight)
         share = (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1]
         centre = np.minimum(np.searchsorted(total, share), len(total) - 1)
-        half = int(_SIDE / 2 * PLACES * (1 << bits))
+        half = int(_SIDE / 2 * PLACES * (1 << self.bits))
         return [(column[centre] - half, column[centre] + half) for column in self.places]
 
+    def full_blocks(self, block_rows: int) -> IntArray:
+        """Blocks that the rows of each group would make: int64 (groups,)."""
+        return np.ceil(np.bincount(self.group, self.weight) / block_rows - 1e-9).astype(np.int64)
+
     def sorted_at_once(self, block_rows: int) -> list[Intervals]:
-        """Places that each block would have if each partition were sorted and cut: float64 (blocks,) each."""
-        rows = np.bincount(self.partition, self.weight)
+        """Places that each block would have if each group were sorted and cut: float64 (blocks,) each."""
+        rows, blocks = np.bincount(self.group, self.weight), self.full_blocks(block_rows)
         before = np.cumsum(rows) - rows
-        blocks = np.ceil(rows / block_rows - 1e-9).astype(np.int64)
         of_block = np.repeat(np.arange(len(rows)), blocks)
         begin = before[of_block] + numbers_within(blocks) * rows[of_block] / blocks[of_block]
         starts = np.searchsorted(np.cumsum(self.weight) - self.weight / 2, begin)
@@ -212,21 +188,16 @@ class Points:
         return intervals
 
 
-def curve_read_costs(
-    curve: Curve, bounds: Bounds, rows: IntArray, bytes: IntArray, reads: Reads, group: IntArray
-) -> ReadCosts:
+def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
     """Count the blocks that reads open if each asks for a range of every column by itself.
 
     Those beyond what it would open in a table of as many blocks that is sorted at once are wasted. That table is
     estimated from the boxes of the blocks.
 
     Args:
-        curve: The curve.
-        bounds: Of n blocks, the leading columns of the key before those of the curve.
-        rows: Rows of the blocks, int64 (n,).
-        bytes: Their sizes, likewise.
-        reads: Ranges of these columns; None is an open end. A read takes O(n).
-        group: Codes from 0 of blocks that the curve sorts together, int64 (n,) (`curve_groups`).
+        blocks: n blocks, at least one.
+        bytes: Their sizes, int64 (n,).
+        reads: Ranges of all columns of the key; None is an open end. A read takes O(n).
 
     Returns:
         The costs. `bytes_per_depth` has the bytes that each read opens in the sorted table.
@@ -234,70 +205,44 @@ def curve_read_costs(
     Raises:
         BoundsError: As `Blocks.build`.
     """
-    n, _, columns = ranked_columns(*bounds, reads)
+    n, _, columns = ranked_columns(blocks.lower, blocks.upper, blocks.unbounded, reads)
     placed = [place_reads([column], n) for column in columns]
     now = [(column.blocks[:n], column.blocks[n:]) for column in placed]
     asked: list[Intervals] = [(column.lower, column.upper) for column in placed]
-    leading = len(placed) - len(curve.boundaries)
-    boxes = Boxes.of(curve, *(part[leading:] for part in bounds))
-    at_once = _sorted_at_once(now[:leading], boxes, np.maximum(rows, 1), group, curve)
-    asked_at_once = [*asked[:leading], *_places_asked(curve, reads, leading)]
+    group, leading = blocks.groups(blocks.rows.mean()), blocks.leading
+    block_rows = -(-int(np.maximum(blocks.rows, 1).sum()) // n)
+    points = Points.of(blocks, group)
+    at_once = [
+        *_repeated(now[:leading], group, points.full_blocks(block_rows)),
+        *points.sorted_at_once(block_rows),
+    ]
+    asked_at_once = [*asked[:leading], *_places_asked(blocks, reads)]
     costs = [
         (np.flatnonzero(_opened(now, asked, read)), np.count_nonzero(_opened(at_once, asked_at_once, read)))
         for read in range(len(placed[0].lower))
     ]
-    opened = np.array([len(blocks) for blocks, _ in costs], np.int64)
+    opened = np.array([len(of_read) for of_read, _ in costs], np.int64)
     least = np.minimum(np.array([count for _, count in costs], np.float64), opened)
-    size = np.array([bytes[blocks].sum() for blocks, _ in costs], np.int64)
+    size = np.array([bytes[of_read].sum() for of_read, _ in costs], np.int64)
     mean_size = size / np.maximum(opened, 1)
     wasted = (opened - least).astype(np.float64)
     return ReadCosts(opened, wasted, size, wasted * mean_size, least * mean_size)
 
 
-def curve_groups(
-    partition: IntArray, leading: Sequence[pa.Array], rows: IntArray, block_rows: float
-) -> IntArray:
-    """Number the blocks that a curve sorts together, by partition and leading columns: int64 (n,), from 0.
-
-    Values of leading columns that share full blocks are one group.
-
-    Args:
-        partition: Partitions of n blocks, int64 (n,).
-        leading: Lower bounds of the leading columns, (n,) each.
-        rows: Rows of the blocks, int64 (n,).
-        block_rows: Rows in a full block.
-    """
-    known = np.zeros(len(rows), np.bool_)
-    keys = [partition, *(rank_column(column, column, known)[0][: len(rows)] for column in leading)]
-    order = np.lexsort(keys[::-1])
-    is_new = np.logical_or.reduce([np.diff(key[order], prepend=-1) != 0 for key in keys])
-    is_first = np.diff(partition[order], prepend=-1) != 0
-    before = np.cumsum(rows[order]) - rows[order]
-    # Where its partition and its value begin, in full blocks.
-    starts = np.maximum.accumulate(np.where(is_new, before, 0))
-    share = (starts - np.maximum.accumulate(np.where(is_first, before, 0))) // block_rows
-    group = np.empty(len(order), np.int64)
-    group[order] = np.cumsum(is_first | (np.diff(share, prepend=-1) != 0)) - 1
-    return group
-
-
-def _sorted_at_once(
-    leading: Sequence[Intervals], boxes: Boxes, rows: IntArray, group: IntArray, curve: Curve
-) -> list[Intervals]:
-    """Intervals of the leading columns, and of places of the curve's columns, of as many blocks as there are."""
-    block_rows = -(-int(rows.sum()) // len(rows))
-    blocks = np.ceil(np.bincount(group, rows) / block_rows - 1e-9).astype(np.int64)
+def _repeated(columns: Sequence[Intervals], group: IntArray, count: IntArray) -> list[Intervals]:
+    """The hull of the intervals of each group, (n,) in each column, repeated ``count``, int64 (groups,), times."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    ends: list[Intervals] = []
-    for low, high in leading:
-        least, greatest = np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts)
-        ends.append((np.repeat(least, blocks), np.repeat(greatest, blocks)))
-    return [*ends, *Points.of(boxes, rows, group, curve).sorted_at_once(block_rows)]
+    hulls = [
+        (np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts))
+        for low, high in columns
+    ]
+    return [(np.repeat(least, count), np.repeat(greatest, count)) for least, greatest in hulls]
 
 
-def _places_asked(curve: Curve, reads: Reads, leading: int) -> list[Intervals]:
+def _places_asked(blocks: CurveBlocks, reads: Reads) -> list[Intervals]:
     """The first and the last place of each column of the curve that reads ask for, int64 (m,) each."""
+    curve, leading = blocks.curve, blocks.leading
     lower, upper = (
         [pa.array(side[leading + place], _wide(ends.type)) for place, ends in enumerate(curve.boundaries)]
         for side in (reads.lower, reads.upper)

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, IntArray, range_max
+from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks, FullBlock
+from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
+from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
 
 # Snowflake's and Databend's histograms show depths up to 16 one by one.
 _EXACT_BUCKETS = 16
@@ -95,17 +97,16 @@ def clustering_information(
             the blocks' bytes are unknown.
         is_sorted: Whether new blocks, those of level 0, are sorted by the key. Merged ones are.
     """
-    sweep = blocks.sweep()
-    depths, constant = sweep.depths(), blocks.constant
+    depth, constant = blocks.intervals.depth(), blocks.constant
+    depths = blocks.intervals.greatest(depth)
     n = len(blocks)
     counts = np.bincount(depths)
-    shared = sweep.point_depth()
-    shared = shared[shared >= 2]
+    shared = depth[depth >= 2]
     levels, of_level = np.unique(blocks.level, return_counts=True)
     return ClusteringInformation(
         total_block_count=n,
         constant_block_count=int(np.count_nonzero(constant)),
-        average_overlaps=_average(int(sweep.overlaps().sum()), n),
+        average_overlaps=_average(int(blocks.intervals.overlaps().sum()), n),
         average_depth=_average(int(depths.sum()), n),
         p95_depth=_percentile(counts, 95),
         p99_depth=_percentile(counts, 99),
@@ -134,9 +135,8 @@ def read_depth(blocks: Blocks) -> float:
     """
     if blocks.reads is None:
         raise ValueError("no reads are known; pass them to Blocks.build")
-    sweep = blocks.sweep()
-    depth = np.concatenate([sweep.point_depth(), sweep.started - sweep.ended[1:]])
-    weight = np.concatenate([blocks.reads.at, blocks.reads.after])[depth > 0]
+    depth = blocks.cells.depth()
+    weight = blocks.reads.in_cells[depth > 0]
     total = float(weight.sum())
     return float(weight @ depth[depth > 0]) / total if total > 0 else 0.0
 
@@ -177,7 +177,7 @@ def _mean_of_greatest(blocks: Blocks, values: IntArray) -> float:
     ended = np.bincount(blocks.upper + 1, values, blocks.points + 1)[:-1]
     # Sums of bytes stay below 2**53, so floats hold them exactly.
     total = np.cumsum(started - ended).astype(np.int64)
-    return float(range_max(total, blocks.lower, blocks.upper).mean())
+    return float(blocks.intervals.greatest(total).mean())
 
 
 def rounded(value: float | Decimal) -> float:
@@ -220,3 +220,70 @@ def _relative_clustering_ratio(depths: IntArray, constant: BoolArray) -> float:
         len(overlapping) * np.log(overlapping.mean()) if len(overlapping) else 0.0
     )
     return rounded(1 - float(np.log(overlapping).sum()) / divisor) if divisor > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ReadCosts:
+    """The blocks and bytes that m reads open.
+
+    Attributes:
+        opened: Blocks, int64 (m,).
+        wasted: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
+        bytes: Bytes of the blocks, int64 (m,).
+        bytes_wasted: Bytes of the wasted blocks, float64 (m,).
+        bytes_per_depth: Wasted bytes for each unit of depth above 1 at the ends, float64 (m,).
+    """
+
+    opened: IntArray
+    wasted: FloatArray
+    bytes: IntArray
+    bytes_wasted: FloatArray
+    bytes_per_depth: FloatArray
+
+
+def read_costs(
+    lower: Keys,
+    upper: Keys,
+    bytes: Keys,
+    reads: Reads,
+    partition: Keys | None = None,
+    unbounded: Keys | None = None,
+) -> ReadCosts:
+    """Count the blocks that reads open, by their bounds.
+
+    Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
+    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are.
+
+    Args:
+        lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
+        upper: Greatest keys.
+        bytes: Sizes, int (n,).
+        reads: m ranges of the key. Each takes O(n).
+        partition: Values of the blocks' partitions; each partition is sorted for itself.
+        unbounded: Masks of upper bounds that are not known.
+
+    Raises:
+        BoundsError: As `Blocks.build`.
+    """
+    n, _, columns = ranked_columns(lower, upper, unbounded, reads)
+    placed = place_reads(columns, n)
+    codes, _ = number_partitions(partition, n)
+    sizes = whole_numbers("bytes", bytes, n)
+    first, last = placed.blocks[:n], placed.blocks[n:]
+    m = len(placed.lower)
+    costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m), np.zeros(m))
+    for read, (lower, upper) in enumerate(zip(placed.lower, placed.upper, strict=True)):
+        touched = (last >= lower) & (first <= upper)
+        costs.opened[read], costs.bytes[read] = np.count_nonzero(touched), sizes[touched].sum()
+        # A block that begins or ends where the range does holds no rows beyond it.
+        over_ends = [touched & (first < lower), touched & (last > upper)]
+        share, over_ends = (1.0, [touched]) if lower == upper else (0.5, over_ends)
+        for blocks in over_ends:
+            count = np.count_nonzero(blocks)
+            if count:
+                partitions = len(np.unique(codes[blocks]))
+                mean_size = float(sizes[blocks].mean())
+                costs.wasted[read] += share * (count - partitions)
+                costs.bytes_wasted[read] += share * (count - partitions) * mean_size
+                costs.bytes_per_depth[read] += share * partitions * mean_size
+    return costs

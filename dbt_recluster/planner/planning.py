@@ -1,90 +1,33 @@
-"""The plan: the block sets to merge now, and the blocks that merging them will leave."""
+"""The plan: the block sets to merge now, and why."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import IntArray, Sweep
-from dbt_recluster.planner.blocks import Blocks, Extents
-from dbt_recluster.planner.candidates import BlockSets, Candidates, own_depth
-from dbt_recluster.planner.gain import written_blocks
-from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.selection import (
-    COMPACTION,
-    DELETED,
-    MERGE,
-    Selection,
-    expected_blocks,
-    limited_reason,
-    reason_of,
-    select_sets,
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals
+from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.candidates import (
+    BlockSets,
+    Candidates,
+    WorstDepth,
+    fit_into_bytes,
+    no_sets,
+    own_depth,
 )
+from dbt_recluster.planner.compaction import select_compactions
+from dbt_recluster.planner.merges import BlockSet, Gain, Plan, reveals_less, simulate
+from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies import BY_NAME
 from dbt_recluster.planner.strategies.age_groups import compacted_levels
+from dbt_recluster.text import size as size_text
 
-
-@dataclass(frozen=True, eq=False)
-class BlockSet:
-    """Blocks to merge together.
-
-    Attributes:
-        blocks: Positions in the planned `Blocks`, int64 (k,), ascending: two or more, or one with many deleted rows.
-        level: Level of the blocks that the merge will write.
-        rows: Rows to rewrite; 0 if unknown.
-        bytes: Bytes to read; 0 if unknown.
-        depth: Greatest depth of its blocks alone; touching does not count. 1 for a compaction.
-        expected_depth: Greatest depth of candidates over its keys after the whole plan; touching does not count.
-        expected_blocks: Blocks that the merge will write, one for every `Policy.block_rows` rows, or
-            `Policy.block_bytes` bytes if these are more.
-        run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
-        lower_block: Position of a block that has the set's least lower bound.
-        upper_block: Position of a block that has the set's greatest upper bound.
-        partition: Code of its partition in `Blocks.partition`.
-    """
-
-    blocks: IntArray
-    level: int
-    rows: int
-    bytes: int
-    depth: int
-    expected_depth: int
-    expected_blocks: int
-    run: int
-    lower_block: int
-    upper_block: int
-    partition: int
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The block sets to merge now; none if nothing is to be done.
-
-    Attributes:
-        block_sets: Best first. No block is in two of them, so they may be merged at the same time.
-        rows: Rows to rewrite in all sets; 0 if unknown.
-        bytes: Bytes to read in all sets; 0 if unknown.
-        reason: Why there is, or is not, something to do.
-        limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
-        reducible_depth: The depth that was compared with `Policy.depth`, in the worst partition: the average depth as
-            far as merges can reduce it. 0 if no block can be narrowed.
-        by_reads: Whether the read depth was compared instead.
-        needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
-    """
-
-    block_sets: tuple[BlockSet, ...]
-    rows: int
-    bytes: int
-    reason: str
-    limited: bool = False
-    reducible_depth: float = 0.0
-    by_reads: bool = False
-    needed: int | None = None
+# Kinds of sets: of the strategy, of small neighbours, and of one block with many deleted rows.
+_MERGE, _COMPACTION, _DELETED = range(3)
 
 
 def plan(blocks: Blocks, policy: Policy) -> Plan:
@@ -101,25 +44,25 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     Raises:
         PolicyError: The policy limits bytes, and the blocks' bytes are unknown.
     """
-    if blocks.bytes is None and policy.max_set_bytes is not None:
+    limit = policy.max_set_bytes
+    if blocks.bytes is None and limit is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
         return Plan((), 0, 0, "no blocks")
-    eligible = policy.candidates(blocks)
-    select = partial(select_sets, blocks, eligible, policy.thresholds(np.bincount(blocks.partition)))
-    selection = select(policy)
-    reason, needed = reason_of(blocks, eligible, selection, policy), None
-    limit = policy.max_set_bytes
+    planner = _Planner(blocks, policy.candidates(blocks), policy)
+    selection = planner.select()
+    reason, needed = planner.reason(selection), None
     if len(selection.sets) == 0 and limit is not None:
-        unlimited = select(replace(policy, max_bytes=None, max_merge_bytes=None))
-        if len(unlimited.sets):
-            needed = _needed_bytes(
-                lambda budget: len(select(replace(policy, max_bytes=budget, max_merge_bytes=None)).sets) > 0,
-                limit,
-                int(unlimited.sets.total(eligible.bytes).min()),
+        unlimited = planner.within(None)
+        everything = unlimited.select()
+        if len(everything.sets):
+            least = int(everything.sets.total(planner.eligible.bytes).min())
+            needed = _needed_bytes(lambda most: len(planner.within(most).select().sets) > 0, limit, least)
+            reason = (
+                f"{unlimited.reason(everything)}, and no block set fits into {size_text(limit)}; "
+                f"{size_text(needed, up=True)} would do"
             )
-            reason = limited_reason(reason_of(blocks, eligible, unlimited, policy), limit, needed)
-    block_sets = _block_sets(blocks, eligible, selection, policy)
+    block_sets = planner.block_sets(selection)
     return Plan(
         block_sets,
         sum(block_set.rows for block_set in block_sets),
@@ -133,13 +76,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
 
 
 def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int:
-    """Return a budget that suffices for a plan, where the limit does not: sets are cut to fit into a budget.
-
-    Args:
-        suffices: Whether a budget leaves a set.
-        limit: The limit, in bytes.
-        most: Bytes that suffice.
-    """
+    """Return a budget that leaves a set, where ``limit`` does not and ``most`` does: sets are cut to fit into it."""
     least = min(limit, most)
     while 2 * least < most and not suffices(max(1, 2 * least)):
         least = max(1, 2 * least)
@@ -150,49 +87,177 @@ def _needed_bytes(suffices: Callable[[int], bool], limit: int, most: int) -> int
     return most
 
 
-def _block_sets(
-    blocks: Blocks, eligible: Candidates, selection: Selection, policy: Policy
-) -> tuple[BlockSet, ...]:
-    sets, kind = selection.sets, selection.kind
-    if len(sets) == 0:
-        return ()
-    in_blocks = sets.at(eligible.position)
-    lower, upper = in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)
-    level = np.empty(len(sets), np.int64)
-    level[kind == MERGE] = BY_NAME[policy.strategy].written_levels(eligible, selection.of(MERGE))
-    level[kind == COMPACTION] = compacted_levels(eligible, selection.of(COMPACTION))
-    level[kind == DELETED] = selection.of(DELETED).greatest(eligible.level)
-    columns = zip(
-        np.split(in_blocks.member, sets.start[1:]),
-        level.tolist(),
-        sets.total(eligible.rows * (blocks.rows is not None)).tolist(),
-        sets.total(eligible.bytes).tolist(),
-        own_depth(eligible, sets).tolist(),
-        _expected_depth(eligible, sets).tolist(),
-        expected_blocks(eligible, sets, policy).tolist(),
-        _runs(level, lower, upper),
-        _first_in_sets(in_blocks, blocks.lower, lower),
-        _first_in_sets(in_blocks, blocks.upper, upper),
-        eligible.partition[sets.member[sets.start]].tolist(),
-        strict=True,
-    )
-    return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
+@dataclass(frozen=True, eq=False)
+class _Selection:
+    """The sets of a plan, best first."""
+
+    sets: BlockSets
+    kind: IntArray  # `_MERGE`, `_COMPACTION` or `_DELETED` for each set, int64 (sets,)
+    worst: WorstDepth  # the depth that the strategy compared with a threshold
+
+    def of(self, kind: int) -> BlockSets:
+        """The sets of one kind."""
+        return self.sets.only(self.kind == kind)
 
 
-def _first_in_sets(sets: BlockSets, bounds: IntArray, wanted: IntArray) -> list[int]:
-    """The first member of each set whose bound is the wanted one of the set, (sets,). Every set must have one."""
-    place = np.flatnonzero(bounds[sets.member] == np.repeat(wanted, sets.size))
-    first: list[int] = sets.member[place[np.searchsorted(place, sets.start)]].tolist()
-    return first
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Blocks, those that a plan may rewrite, and the policy that it follows."""
+
+    blocks: Blocks
+    eligible: Candidates
+    policy: Policy
+
+    def within(self, budget: int | None) -> _Planner:
+        """The same with another limit on bytes, and none on those of a set."""
+        return replace(self, policy=replace(self.policy, max_bytes=budget, max_merge_bytes=None))
+
+    def select(self) -> _Selection:
+        """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
+        blocks, eligible, policy = self.blocks, self.eligible, self.policy
+        strategy = BY_NAME[policy.strategy]
+        sets, worst = no_sets(), WorstDepth()
+        if len(eligible):
+            thresholds = policy.thresholds(np.bincount(blocks.partition))
+            sets, worst = strategy.select(eligible, thresholds, policy.max_set_bytes)
+        sets = self._worthwhile(sets)
+        kind = np.full(len(sets), _MERGE)
+        if strategy.compacts:
+            compactions = select_compactions(blocks, eligible, sets.member, policy)
+            deleted = self._deleted(np.concatenate([sets.member, compactions.member]))
+            kind = np.repeat([_MERGE, _COMPACTION, _DELETED], [len(sets), len(compactions), len(deleted)])
+            sets = sets.then(compactions).then(deleted)
+            # The order of the strategy, or along the key, where there is nothing to compare.
+            if len(deleted) or len(np.unique(kind)) > 1:
+                order = np.argsort(-self._savings(sets), kind="stable")
+                sets, kind = sets.in_order(order), kind[order]
+        fits = fit_into_bytes(eligible, sets, policy.max_bytes)
+        return _Selection(sets.only(fits), kind[fits], worst)
+
+    def _worthwhile(self, sets: BlockSets) -> BlockSets:
+        """The sets that lower a depth, leave fewer blocks, or rewrite a block with many deleted rows."""
+        blocks, eligible, policy = self.blocks, self.eligible, self.policy
+        sets = sets.only(reveals_less(blocks, sets.at(eligible.position)))
+        if len(sets) == 0:
+            return sets
+        gain, expected = Gain.of(blocks, sets.at(eligible.position)), self.expected_blocks(sets)
+        worth = (
+            gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
+        )
+        return sets.only(worth | (sets.total(eligible.deleted_share >= policy.deleted_share) > 0))
+
+    def _deleted(self, taken: IntArray) -> BlockSets:
+        """Make a set of each block that has `Policy.deleted_share` of its rows deleted and is in no other set.
+
+        Merging it with itself writes the rows that are left, within its bounds, so no key becomes deeper, and the new
+        block has no deleted rows, so it is not selected again. ``taken`` are the positions in the candidates of the
+        blocks of other sets, int64 (m,).
+        """
+        worth = self.blocks.deleted_at_least(self.policy.deleted_share)[self.eligible.position]
+        worth[taken] = False
+        if self.policy.max_merge_bytes is not None:
+            worth &= self.eligible.bytes <= self.policy.max_merge_bytes
+        member = np.flatnonzero(worth)
+        return BlockSets(member, np.arange(len(member)))
+
+    def _savings(self, sets: BlockSets) -> FloatArray:
+        """Blocks that reads need not open after each set is merged, for each byte rewritten: float64 (sets,).
+
+        A read of one key opens every block over the key; a read of a range, or the planning of a scan, every block in
+        the range. So a set saves the coverage that it removes, in lengths of blocks, and the number of blocks that it
+        removes. Both count alike, as if each read of one key came with a read of a range as long as a block. Both kinds
+        of read waste the share of a block's rows that is deleted.
+        """
+        eligible = self.eligible
+        units = eligible.units()
+        prices = eligible.prices(units)
+        hull = sets.greatest(prices.high) - sets.least(prices.low)
+        # A block alone on the axis is two units long.
+        removed = (sets.total(prices.length) - hull) / 2
+        wasted = sets.total(eligible.deleted_share * (units.length / 2 + 1))
+        fewer = np.maximum(sets.size - self.expected_blocks(sets), 0)
+        cost = sets.total(eligible.bytes if eligible.bytes.any() else eligible.rows)
+        savings: FloatArray = (np.maximum(removed, 0) + fewer + wasted) / np.maximum(cost, 1)
+        return savings
+
+    def expected_blocks(self, sets: BlockSets) -> IntArray:
+        """Blocks that merging each set will write: int64 (sets,)."""
+        eligible = self.eligible
+        bytes_left = np.ceil(eligible.bytes * (1 - eligible.deleted_share)).astype(np.int64)
+        rows_left = sets.total(eligible.rows - eligible.deleted)
+        return self.policy.full_block.count(rows_left, sets.total(bytes_left))
+
+    def reason(self, selection: _Selection) -> str:
+        """Describe what is selected, or why nothing is."""
+        blocks, policy = self.blocks, self.policy
+        depth, limit, by_reads = selection.worst
+        where = " in the worst partition" if blocks.partition.any() else ""
+        figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{where}"
+        parts = [f"{figure} is above {limit:.4g}"] if (selection.kind == _MERGE).any() else []
+        if len(compactions := selection.of(_COMPACTION)):
+            parts.append(self._compactions_text(compactions))
+        if deleted := len(selection.of(_DELETED)):
+            have = "1 block has" if deleted == 1 else f"{deleted} blocks have"
+            parts.append(f"{have} {policy.deleted_share:.0%} or more of the rows deleted")
+        if parts:
+            return ", and ".join(parts)
+        unnarrowed = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
+        count = np.count_nonzero(unnarrowed & ~blocks.fixed)
+        left = f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"
+        if depth == 0:
+            reason = "no block can be narrowed: all are full blocks of a single key"
+            return f"{reason}, or {left}" if count else reason
+        reason = f"{figure} is at most {limit:.4g}"
+        if depth > limit:
+            reason = f"{figure} is above {limit:.4g}, but no merge would lower it"
+        elif depth > 1 and policy.max_bytes is not None:
+            reason += ", and a depth of 1 would merge further"  # runs still overlap
+        return f"{reason}, and {left}" if count else reason
+
+    def _compactions_text(self, compactions: BlockSets) -> str:
+        """Describe compactions: "53 small blocks make 6 full ones"."""
+        is_small, eligible = self.policy.full_block.is_small, self.eligible
+        count, written = len(compactions.member), int(self.expected_blocks(compactions).sum())
+        small = np.count_nonzero(is_small(eligible.rows, eligible.bytes)[compactions.member])
+        blocks = f"{count} small blocks" if small == count else f"{count} blocks, {small} of them small,"
+        # Compactions of a lower tier leave small blocks.
+        is_lower_tier = is_small(compactions.total(eligible.rows), compactions.total(eligible.bytes)).any()
+        ones = "one" if written == 1 else "ones"
+        return f"{blocks} make {written} {'larger' if is_lower_tier else 'full'} {ones}"
+
+    def block_sets(self, selection: _Selection) -> tuple[BlockSet, ...]:
+        """Describe the sets that are selected."""
+        blocks, eligible, sets = self.blocks, self.eligible, selection.sets
+        if len(sets) == 0:
+            return ()
+        merged_levels = BY_NAME[self.policy.strategy].written_levels
+        level = np.empty(len(sets), np.int64)
+        for kind, levels in enumerate((merged_levels, compacted_levels, compacted_levels)):
+            level[selection.kind == kind] = levels(eligible, selection.of(kind))
+        in_blocks = sets.at(eligible.position)
+        columns = zip(
+            np.split(in_blocks.member, sets.start[1:]),
+            level.tolist(),
+            sets.total(eligible.rows * (blocks.rows is not None)).tolist(),
+            sets.total(eligible.bytes).tolist(),
+            own_depth(eligible, sets).tolist(),
+            _expected_depth(eligible, sets).tolist(),
+            self.expected_blocks(sets).tolist(),
+            _runs(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
+            eligible.partition[sets.member[sets.start]].tolist(),
+            strict=True,
+        )
+        return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
 
 
 def _expected_depth(eligible: Candidates, sets: BlockSets) -> IntArray:
     """Greatest depth over each set's cells when every set has become disjoint blocks: int32 (sets,)."""
     untouched = np.ones(len(eligible), np.bool_)
     untouched[sets.member] = False
-    first, last = sets.least(eligible.first), sets.greatest(eligible.last)
-    cells = np.concatenate([first, eligible.first[untouched], last, eligible.last[untouched]])
-    return Sweep.over_cells(cells).depths(len(sets))
+    first = np.append(sets.least(eligible.first), eligible.first[untouched])
+    last = np.append(sets.greatest(eligible.last), eligible.last[untouched])
+    cells = Intervals.of_closed(first, last)
+    return cells.take(slice(len(sets))).greatest(cells.depth())
 
 
 def _runs(level: IntArray, lower: IntArray, upper: IntArray) -> list[int]:
@@ -251,66 +316,3 @@ def simulate_final(blocks: Blocks, policy: Policy, rounds: int | None = None) ->
         spent += planned.bytes
         blocks = simulate(blocks, planned, policy)
     return Simulation(blocks, tuple(plans), sum(planned.rows for planned in plans), spent)
-
-
-def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
-    """Predict the blocks after a plan's merges, from bounds and row counts alone (see `written_blocks`).
-
-    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay
-    in one block unless they fill more than one.
-
-    Args:
-        blocks: The n blocks that were planned.
-        plan: Their plan.
-        policy: Its `block_rows` is the size to cut to.
-
-    Returns:
-        The blocks in no set, in their order, then the new blocks of each set, in the order of the key.
-    """
-    sets = plan.block_sets
-    if not sets:
-        return blocks
-    size = np.array([len(block_set.blocks) for block_set in sets])
-    members = BlockSets(np.concatenate([block_set.blocks for block_set in sets]), np.cumsum(size) - size)
-    expected = np.array([block_set.expected_blocks for block_set in sets])
-    written = written_blocks(blocks, members, expected, policy.block_rows)
-    kept = np.ones(len(blocks), np.bool_)
-    kept[members.member] = False
-    lower, upper = np.append(blocks.lower[kept], written.lower), np.append(blocks.upper[kept], written.upper)
-    points = np.unique(np.append(lower, upper))
-
-    # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
-    def lower_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends[kept], written.lower), side="right") - 1
-
-    def upper_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends[kept], written.upper))
-
-    def values(kept_from: IntArray, of_sets: list[int]) -> IntArray:
-        return np.append(kept_from[kept], np.array(of_sets, np.int64)[written.block_set])
-
-    counts = np.bincount(written.block_set, minlength=len(sets)).tolist()
-    sizes = [block_set.bytes // max(1, count) for block_set, count in zip(sets, counts, strict=True)]
-    old, no_block = blocks.extents, np.zeros(len(written.rows), np.bool_)
-    next_run = max(0, int(blocks.run.max())) + 1
-    return Blocks(
-        lower=np.searchsorted(points, lower),
-        upper=np.searchsorted(points, upper),
-        points=len(points),
-        rows=None if blocks.rows is None else np.append(blocks.rows[kept], written.rows),
-        bytes=None if blocks.bytes is None else values(blocks.bytes, sizes),
-        level=values(blocks.level, [block_set.level for block_set in sets]),
-        run=values(blocks.run, [next_run + block_set.run for block_set in sets]),
-        partition=values(blocks.partition, [block_set.partition for block_set in sets]),
-        unbounded=np.append(blocks.unbounded[kept], no_block),
-        fixed=np.append(blocks.fixed[kept], no_block),
-        extents=Extents(
-            lower_ends(old.lower),
-            upper_ends(old.upper),
-            lower_ends(old.shown_lower),
-            upper_ends(old.shown_upper),
-            np.append(old.unnarrowed[kept], no_block),
-        ),
-        deleted=None if blocks.deleted is None else values(blocks.deleted, [0] * len(sets)),
-        reads=None if blocks.reads is None else blocks.reads.moved(points),
-    )

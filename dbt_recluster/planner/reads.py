@@ -13,20 +13,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, combined_ranks
-from dbt_recluster.planner.ranks import (
-    Keys,
-    key_columns,
-    length,
-    number_partitions,
-    rank_column,
-    unbounded_masks,
-    whole_numbers,
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Intervals,
+    combined_ranks,
+    numbers_within,
+    range_max,
 )
+from dbt_recluster.planner.ranks import Keys, key_columns, length, rank_column, unbounded_masks
 
 # Planning assumes that this share of the reads is spread evenly over the table. Otherwise keys at which no known read
 # ends would overlap without bound.
 EVEN_SHARE = 0.05
+# Two stretches of the axis differ if chance would make them so in fewer than one of 370 cases.
+_SIGMAS = 3.0
+# Fewer ends than this count as this many: a handful of reads are the workload itself, not a sample of it.
+_FEW_ENDS = 300.0
+# Keeps a quotient finite where there is nothing to divide.
+_LEAST = np.finfo(np.float64).tiny
+# Blocks of a group whose prices are in different powers of this are decided on apart. 4 or 16 in its place is better
+# for some reads and worse for others, by a twentieth to a sixth of the work (benchmarks/reads.py).
+_PRICE_STEP = 8.0
+# Prices below this share of the mean are alike.
+_LEAST_RATE = 0.002
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,51 +58,47 @@ class Reads:
 
 @dataclass(frozen=True, eq=False)
 class ReadEnds:
-    """The weight of the ends of reads along the key, at the ranks of the blocks' bounds: float64 (points,) each.
+    """The weight of the ends of reads along the key, at the ranks of the blocks' bounds.
 
-    A range of a single key has one end; other ranges have two, unless they are open.
+    A range of a single key has one end; other ranges have two, unless they are open. A lower end lies right below its
+    key, and an upper end right above: blocks that begin or end there hold no rows beyond the range.
     """
 
-    below: FloatArray  # of the ends below each rank; it starts again in every partition
-    lower: FloatArray  # of the lower ends at each rank
-    single: FloatArray  # of the ranges of this one key
-    upper: FloatArray  # of the upper ends at each rank
+    # Of the ends below each rank, of these and its lower ends, of these and the ranges of this one key, and of these
+    # and its upper ends: float64 (points, 4). It starts again in every partition.
+    below: FloatArray
+
+    @classmethod
+    def of(cls, reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
+        """Weigh the ends of placed reads at the ranks of the blocks' lower and then upper bounds, int64 (2n,)."""
+        weight = _weights(reads.weight, len(placed.lower))
+        single = placed.lower == placed.upper
+        lower, upper = placed.has_lower | single, placed.has_upper & ~single
+        ends = np.concatenate([(3 * placed.lower + single)[lower], 3 * placed.upper[upper] + 2])
+        weight = np.concatenate([weight[lower], weight[upper]])
+        order = np.lexsort((weight, ends))
+        total = np.append(0.0, np.cumsum(weight[order]))
+        key_of_rank = np.zeros((points, 1), np.int64)
+        key_of_rank[ranks, 0] = placed.blocks
+        return cls(total[np.searchsorted(ends[order], 3 * key_of_rank + np.arange(4))])
 
     @property
-    def at(self) -> FloatArray:
-        """Weight of the ends at each rank: float64 (points,)."""
-        return self.lower + self.single + self.upper
-
-    @property
-    def after(self) -> FloatArray:
-        """Weight of the ends between each rank and the next: float64 (points,), 0 at the last one of a partition."""
-        after = np.zeros_like(self.below)
-        after[:-1] = np.maximum(np.diff(self.below) - self.at[:-1], 0.0)
-        return after
+    def in_cells(self) -> FloatArray:
+        """Weight of the ends at each rank, and between it and the next one of its partition: float64 (2 * points,)."""
+        between = np.maximum(np.append(self.below[1:, 0], 0.0) - self.below[:, 3], 0.0)
+        return np.column_stack([self.below[:, 3] - self.below[:, 0], between]).ravel()
 
     def below_cells(self, cell: IntArray) -> FloatArray:
-        """Weight of the ends below each cell (see `candidates`): float64 (c,).
-
-        A lower end lies right below its key, and an upper end right above: blocks that begin or end there hold no rows
-        beyond the range.
-        """
-        rank = cell // 2
-        return self.below[rank] + self.lower[rank] + (cell % 2) * self.single[rank]
-
-    def in_cells(self, cell: IntArray) -> FloatArray:
-        """Weight of the ends in each cell: float64 (c,). The cell must lie within a partition."""
-        rank = cell // 2
-        following = np.minimum(rank + 1, len(self.below) - 1)
-        gap = self.below[following] + self.lower[following] - (self.below + self.lower + self.single)[rank]
-        return np.where(cell % 2 == 0, self.single[rank], np.maximum(gap, 0.0))
+        """Weight of the ends below each cell (see `candidates`): float64 (c,)."""
+        below: FloatArray = self.below.ravel()[2 * cell + 1 - cell % 2]
+        return below
 
     def moved(self, places: FloatArray) -> ReadEnds:
         """The ends at other places on the axis of ranks, float64 (k,). Ends between two ranks lie evenly."""
         rank = np.floor(places).astype(np.int64)
         inside = places - rank
-        passed = np.where(inside > 0, self.at[rank] + inside * self.after[rank], 0.0)
-        at = [np.where(inside == 0, ends[rank], 0.0) for ends in (self.lower, self.single, self.upper)]
-        return ReadEnds(self.below[rank] + passed, *at)
+        between = self.below[rank, 3] + inside * self.in_cells[2 * rank + 1]
+        return ReadEnds(np.where(inside[:, None] > 0, between[:, None], self.below[rank]))
 
 
 def ranked_columns(
@@ -166,30 +173,6 @@ def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
     )
 
 
-def read_ends(reads: Reads, placed: PlacedReads, ranks: IntArray, points: int) -> ReadEnds:
-    """Weigh the ends of placed reads at the ranks of the blocks' lower and then upper bounds, int64 (2n,)."""
-    weight = _weights(reads.weight, len(placed.lower))
-    single = placed.lower == placed.upper
-    key_of_rank = np.zeros(points, np.int64)
-    key_of_rank[ranks] = placed.blocks
-    kinds = [
-        (placed.lower, placed.has_lower & ~single),
-        (placed.lower, single),
-        (placed.upper, placed.has_upper & ~single),
-    ]
-    weights = [_along(end[counts], weight[counts], key_of_rank) for end, counts in kinds]
-    return ReadEnds(weights[0][0] + weights[1][0] + weights[2][0], *(at for _, at in weights))
-
-
-def _along(end: IntArray, weight: FloatArray, key_of_rank: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Weight of the ends below each key, and at each key: float64 (points,) each."""
-    order = np.lexsort((weight, end))
-    total = np.append(0.0, np.cumsum(weight[order]))
-    below = np.searchsorted(end[order], key_of_rank)
-    through = np.searchsorted(end[order], key_of_rank, side="right")
-    return total[below], total[through] - total[below]
-
-
 def _weights(weight: Keys | None, m: int) -> FloatArray:
     if weight is None:
         return np.ones(m)
@@ -207,67 +190,133 @@ def _weights(weight: Keys | None, m: int) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadCosts:
-    """The blocks and bytes that m reads open.
+class Prices:
+    """An axis on which the length of the stretch that each of n blocks covers is the price of overlap over it.
 
-    Attributes:
-        opened: Blocks, int64 (m,).
-        wasted: Those that the read would not open in a sorted table of as many blocks, float64 (m,).
-        bytes: Bytes of the blocks, int64 (m,).
-        bytes_wasted: Bytes of the wasted blocks, float64 (m,).
-        bytes_per_depth: Wasted bytes for each unit of depth above 1 at the ends, float64 (m,).
+    Without known reads every unit costs the same. With reads, overlap costs where they end: the price of a stretch of
+    the axis is the weight of the ends in it.
     """
 
-    opened: IntArray
-    wasted: FloatArray
-    bytes: IntArray
-    bytes_wasted: FloatArray
-    bytes_per_depth: FloatArray
+    steps: Intervals  # steps of the axis that each block covers
+    weight: FloatArray | None  # price of each step, float64 (steps,), or None if all cost 1
+    low: FloatArray | IntArray  # price of all steps before each block, int32 or float64 (n,)
+    high: FloatArray | IntArray  # price of all steps before the end of each block, of the same type
+
+    @classmethod
+    def even(cls, units: Intervals) -> Prices:
+        """Make an axis whose steps are the units that n blocks cover, at 1 each."""
+        return cls(units, None, units.begin, units.end)
+
+    @classmethod
+    def by_reads(
+        cls,
+        units: Intervals,
+        cells: IntArray,
+        reads: ReadEnds,
+        partition: IntArray,
+        chosen: BoolArray | None = None,
+    ) -> Prices:
+        """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
+
+        Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free.
+
+        Args:
+            units: Intervals of n blocks.
+            cells: The cell of each unit, (2n,), ascending (see `candidates`).
+            reads: Where reads end.
+            partition: Partitions of the blocks, (n,), ascending.
+            chosen: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units cost
+                the same.
+        """
+        steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
+        below = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
+        ends = np.maximum(np.diff(below, append=below[-1]), 0.0)
+        ends[2::2][cells[1:] == cells[:-1]] = 0.0
+        ends[steps.depth() == 0] = 0.0
+        ends = ends.reshape(-1, 2)
+        count, units_of = ends.sum(axis=1), 2 * np.bincount(partition)
+        of_unit = np.repeat(np.arange(len(units_of)), units_of)
+        total = np.bincount(of_unit, count, len(units_of))
+        scale = np.divide(units_of, total, out=np.zeros(len(units_of)), where=total > 0)
+        rate = smooth(count, units_of) * scale[of_unit]
+        # The share of the ends in the unit and in the gap after it. Without ends, all of it is the unit's.
+        even = np.array([1.0, 0.0])
+        share = np.divide(ends, count[:, None], out=np.tile(even, (len(count), 1)), where=count[:, None] > 0)
+        weight = rate[:, None] * share
+        if chosen is not None:
+            weight = np.where(chosen[of_unit, None], weight, even)
+        places = np.append(0.0, np.cumsum(weight))
+        return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
+
+    @property
+    def length(self) -> FloatArray | IntArray:
+        """Price of the steps that each block covers: (n,)."""
+        return np.subtract(self.high, self.low)
+
+    @property
+    def dearest_power(self) -> IntArray:
+        """The power (see `price_powers`) of the dearest unit that each block covers: (n,)."""
+        if self.weight is None:
+            return np.zeros(len(self.steps), np.int64)
+        of_unit = price_powers(self.weight.reshape(-1, 2).sum(axis=1)).astype(np.int32)
+        return range_max(of_unit, self.steps.begin // 2, self.steps.end // 2)
+
+    def take(self, blocks: IntArray) -> Prices:
+        """The axis of some blocks, given by position."""
+        return Prices(self.steps.take(blocks), self.weight, self.low[blocks], self.high[blocks])
 
 
-def read_costs(
-    lower: Keys,
-    upper: Keys,
-    bytes: Keys,
-    reads: Reads,
-    partition: Keys | None = None,
-    unbounded: Keys | None = None,
-) -> ReadCosts:
-    """Count the blocks that reads open, by their bounds.
+def price_powers(rate: FloatArray) -> IntArray:
+    """Round prices to powers of `_PRICE_STEP`: the exponents, int64 (n,). The least ones count as alike."""
+    powers: IntArray = np.rint(np.log(np.maximum(rate, _LEAST_RATE)) / np.log(_PRICE_STEP)).astype(np.int64)
+    return powers
 
-    Of d blocks over one end of a range, a half lies within it on average, and sorted they would be d blocks one after
-    the other: (d - 1) / 2 are wasted. Of d blocks over a single key all but one are.
+
+def smooth(count: FloatArray, units: IntArray) -> FloatArray:
+    """Smooth the number of ends in each unit where differences may be chance.
+
+    Reads are a sample of those to come. Where two neighbouring stretches of a partition differ by no more than samples
+    of one rate do, their rates become equal: from the halves of a partition down to single units (Kolaczyk, "Bayesian
+    multiscale models for Poisson processes", 1999). A handful of reads are the workload itself rather than a sample of
+    it, and get the weight of `_FEW_ENDS`.
 
     Args:
-        lower: Least keys of n blocks, as in `Blocks.build`; so are the other arguments.
-        upper: Greatest keys.
-        bytes: Sizes, int (n,).
-        reads: m ranges of the key. Each takes O(n).
-        partition: Values of the blocks' partitions; each partition is sorted for itself.
-        unbounded: Masks of upper bounds that are not known.
+        count: How often a read ended in each unit, float64 (u,), partition after partition.
+        units: Number of units in each partition, int64 (partitions,).
 
-    Raises:
-        BoundsError: As `Blocks.build`.
+    Returns:
+        float64 (u,), with the same total in every partition.
     """
-    n, _, columns = ranked_columns(lower, upper, unbounded, reads)
-    placed = place_reads(columns, n)
-    codes, _ = number_partitions(partition, n)
-    sizes = whole_numbers("bytes", bytes, n)
-    first, last = placed.blocks[:n], placed.blocks[n:]
-    m = len(placed.lower)
-    costs = ReadCosts(np.zeros(m, np.int64), np.zeros(m), np.zeros(m, np.int64), np.zeros(m), np.zeros(m))
-    for read, (lower, upper) in enumerate(zip(placed.lower, placed.upper, strict=True)):
-        touched = (last >= lower) & (first <= upper)
-        costs.opened[read], costs.bytes[read] = np.count_nonzero(touched), sizes[touched].sum()
-        # A block that begins or ends where the range does holds no rows beyond it.
-        over_ends = [touched & (first < lower), touched & (last > upper)]
-        share, over_ends = (1.0, [touched]) if lower == upper else (0.5, over_ends)
-        for blocks in over_ends:
-            count = np.count_nonzero(blocks)
-            if count:
-                partitions = len(np.unique(codes[blocks]))
-                mean_size = float(sizes[blocks].mean())
-                costs.wasted[read] += share * (count - partitions)
-                costs.bytes_wasted[read] += share * (count - partitions) * mean_size
-                costs.bytes_per_depth[read] += share * partitions * mean_size
-    return costs
+    size = np.where(units > 0, 1 << np.ceil(np.log2(np.maximum(units, 1))).astype(np.int64), 0)
+    # In descending order of size, each partition begins at a multiple of its size, so no pair lies in two of them.
+    order = np.argsort(-size, kind="stable")
+    start = np.empty_like(size)
+    start[order] = np.cumsum(size[order]) - size[order]
+    place = numbers_within(units) + np.repeat(start, units)
+    of_partition = np.bincount(np.repeat(np.arange(len(units)), units), count, len(units))
+    share = count / np.maximum(np.repeat(of_partition, units), _LEAST)
+    counts, lengths = [np.zeros(int(size.sum()))], [np.zeros(int(size.sum()))]
+    counts[0][place], lengths[0][place] = share * np.repeat(np.maximum(of_partition, _FEW_ENDS), units), 1.0
+    while len(counts[-1]) > 1:
+        pairs = len(counts[-1]) // 2 * 2
+        counts.append(counts[-1][0:pairs:2] + counts[-1][1:pairs:2])
+        lengths.append(lengths[-1][0:pairs:2] + lengths[-1][1:pairs:2])
+    rate: FloatArray = np.zeros(0)
+    mean = of_partition / np.maximum(units, 1)
+    for level in reversed(range(len(counts))):
+        rate = np.append(rate, mean[order][size[order] == 1 << level])
+        if level:
+            rate = _halves(rate, counts[level - 1], lengths[level - 1])
+    smoothed: FloatArray = rate[place]
+    return smoothed
+
+
+def _halves(rate: FloatArray, count: FloatArray, length: FloatArray) -> FloatArray:
+    """Rates of the halves of stretches: their own where they differ, else that of the whole: float64 (2s,)."""
+    count, length = count[: 2 * len(rate)].reshape(-1, 2), length[: 2 * len(rate)].reshape(-1, 2)
+    whole = np.maximum(count.sum(axis=1, keepdims=True), _LEAST)
+    share = length / np.maximum(length.sum(axis=1, keepdims=True), _LEAST)
+    differ = (count - whole * share) ** 2 > _SIGMAS**2 * whole * share[:, ::-1] * share
+    own = count / whole / np.maximum(share, _LEAST)
+    halves: FloatArray = (rate[:, None] * np.where(differ, own, 1.0)).ravel()
+    return halves

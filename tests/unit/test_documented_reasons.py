@@ -12,13 +12,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "not-reclustered.md").read_text()
 # Modules whose texts are reasons, and one that has others too.
-WHOLE = ("planner/selection.py", "clustering/conditions.py")
+WHOLE = ("planner/planning.py", "clustering/conditions.py")
 ASSIGNED = ("clustering/recluster.py", "clustering/checkpoint.py")
-# Reasons to do something, and an error.
+# Reasons to do something, and errors.
 OTHER = (
     "1 block has",
     "or more of the rows deleted",
     "of them small",
+    "need the blocks' bytes",
     "the example query of recluster_when does not read",
 )
 

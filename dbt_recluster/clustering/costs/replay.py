@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
 )
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.planning import simulate
+from dbt_recluster.planner.merges import simulate
 
 DAYS = 7
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)

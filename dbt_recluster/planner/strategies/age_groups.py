@@ -11,9 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, dense_ranks, narrow, numbers_within
+from dbt_recluster.planner.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Intervals,
+    dense_ranks,
+    narrow,
+    numbers_within,
+)
 from dbt_recluster.planner.candidates import BlockSets, Candidates
-from dbt_recluster.planner.strategies.axis import Coverage, Intervals, Prices, price_steps, total_over
+from dbt_recluster.planner.reads import Prices, price_powers
 
 # A level stands for this many times the loads of the level below, and for at least one load more: 1, 2, 3, 4, 5, 6, 8,
 # 10, 12, ... Levels in steps of 1.5 cost 4 % more work, and tables in use hold levels in steps of 1.25.
@@ -77,7 +85,7 @@ class AgeGroups:
             by_reads: Partitions in which overlap costs where reads end, bool (partitions,), or None for all of them;
                 in others, and if no reads are known, it costs the same everywhere.
         """
-        intervals = Intervals.of(candidates.first[member], candidates.last[member])
+        intervals = candidates.units(member)
         # A block without rows would cost nothing, and be infinitely wide.
         rows = np.maximum(candidates.rows[member], 1).astype(np.float32)
         level = candidates.level[member]
@@ -94,7 +102,7 @@ class AgeGroups:
         else:
             loads = estimate_loads(intervals, width[group], by_age)
         del level
-        prices = Prices.of(intervals, candidates, member, by_reads)
+        prices = candidates.prices(intervals, member, by_reads)
         younger = younger_loads(Prices.even(intervals), loads, by_age)
         covered = younger > 0
         if prices.weight is not None:
@@ -123,11 +131,47 @@ class AgeGroups:
         return result
 
 
+class _Coverage:
+    """Sum over blocks of a value that a block has in each of its places."""
+
+    def __init__(self, size: int, weight: FloatArray | None = None) -> None:
+        """Make an axis of so many places; ``weight``, float64 (size,), is the price of each, or None if all cost 1."""
+        self._steps = np.zeros(size + 1)
+        self._weight = weight
+
+    def add(self, intervals: Intervals, value: FloatArray) -> None:
+        """Add n blocks with these values for each place, (n,)."""
+        # `np.add.at` is several times slower if it has to convert.
+        value = value.astype(np.float64, copy=False)
+        np.add.at(self._steps, intervals.begin, value)
+        np.subtract.at(self._steps, intervals.end, value)
+
+    def values(self) -> FloatArray:
+        """Sum over blocks in each place: float64 (size,)."""
+        return np.cumsum(self._steps[:-1])
+
+    def integral(self) -> FloatArray:
+        """Sum over all places before each, times their price: float64 (size + 1,)."""
+        integral = np.empty_like(self._steps)
+        integral[0] = 0.0
+        np.cumsum(self._steps[:-1], out=integral[1:])
+        if self._weight is not None:
+            integral[1:] *= self._weight
+        return np.cumsum(integral, out=integral)
+
+
+def _total_over(integral: FloatArray, intervals: Intervals) -> FloatArray:
+    """Sum over each block's places, given a coverage's integral: float64 (n,)."""
+    total = integral[intervals.end]
+    total -= integral[intervals.begin]
+    return total
+
+
 def rows_over(intervals: Intervals, rows: FloatArray) -> FloatArray:
     """Rows of all blocks within the interval of each block, spread evenly over intervals: float32 (n,)."""
-    coverage = Coverage(2 * len(intervals))
+    coverage = _Coverage(intervals.size)
     coverage.add(intervals, rows / intervals.length)
-    return total_over(coverage.integral(), intervals).astype(np.float32)
+    return _total_over(coverage.integral(), intervals).astype(np.float32)
 
 
 def form_groups(
@@ -174,15 +218,15 @@ def order_by_age(component: IntArray, width: FloatArray, group: IntArray) -> lis
 def younger_loads(prices: Prices, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Mean over each block, by price, of the loads in other blocks of its age or younger: float32 (n,)."""
     younger = np.zeros(len(loads), np.float32)
-    coverage = Coverage(2 * len(loads) if prices.weight is None else len(prices.weight), prices.weight)
+    coverage = _Coverage(prices.steps.size, prices.weight)
     for blocks in by_age:
         for piece in _pieces(blocks):
-            coverage.add(prices.intervals.take(piece), loads[piece])
+            coverage.add(prices.steps.take(piece), loads[piece])
         integral = coverage.integral()
         for piece in _pieces(blocks):
             own = prices.take(piece)
             # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.
-            others = total_over(integral, own.intervals) - loads[piece] * own.length
+            others = _total_over(integral, own.steps) - loads[piece] * own.length
             younger[piece] = np.divide(others, own.length, out=np.zeros(len(piece)), where=own.length > 0)
         del integral
     return younger
@@ -193,7 +237,7 @@ def split_by_price(group: IntArray, rate: FloatArray) -> IntArray:
 
     So part of a run is merged and the rest left.
     """
-    step = price_steps(rate)
+    step = price_powers(rate)
     step -= step.min()
     parts, _ = dense_ranks(group.astype(np.int64) * (int(step.max()) + 1) + step)
     return parts.astype(np.int32)
@@ -210,14 +254,14 @@ def estimate_loads(intervals: Intervals, width: FloatArray, by_age: list[IntArra
     """
     youngest = np.zeros(2 * len(intervals))
     for blocks in by_age:
-        count, widths = Coverage(len(youngest)), Coverage(len(youngest))
+        count, widths = _Coverage(len(youngest)), _Coverage(len(youngest))
         count.add(intervals.take(blocks), np.ones(len(blocks)))
         widths.add(intervals.take(blocks), width[blocks])
         covers = count.values()
         first = (youngest == 0) & (covers > 0)
         youngest[first] = widths.values()[first] / covers[first]
     integral = np.append(0.0, np.cumsum(youngest))
-    loads = total_over(integral, intervals) / intervals.length / width
+    loads = _total_over(integral, intervals) / intervals.length / width
     return np.maximum(np.round(loads), 1.0).astype(np.float32)
 
 
@@ -273,7 +317,7 @@ def mean_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     """
     if len(sets) == 0:
         return np.zeros(0, np.int64)
-    intervals = Intervals.of(candidates.first, candidates.last)
+    intervals = candidates.units()
     length, rows = intervals.length, np.maximum(candidates.rows, 1)
     hull = sets.greatest(intervals.end) - sets.least(intervals.begin)
     loads = sets.total(loads_of_level(candidates.level) * length) / hull

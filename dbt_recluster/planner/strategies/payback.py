@@ -21,7 +21,6 @@ from dbt_recluster.planner.candidates import (
 )
 from dbt_recluster.planner.reads import EVEN_SHARE
 from dbt_recluster.planner.strategies.age_groups import LEVEL_GROWTH, AgeGroups
-from dbt_recluster.planner.strategies.axis import Intervals, Prices
 
 # This many times the overlap that the threshold allows may stay, because the share of overlap that a merge removes is
 # an estimate. Without it, an estimate that misses the threshold by a hair merges an old run too early: uniform sorted
@@ -114,7 +113,7 @@ def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArra
     order = np.argsort(part, kind="stable")
     first, last, part = candidates.first[order], candidates.last[order], part[order]
     low = candidates.reads.below_cells(first)
-    high = candidates.reads.below_cells(last) + candidates.reads.in_cells(last)
+    high = candidates.reads.below_cells(last + 1)
     weight = np.bincount(part, high - low, parts)
     # Each part gets a range of weights of its own, in the order of parts.
     offset = part * (1.0 + float(high.max()))
@@ -147,9 +146,9 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     weight: FloatArray = np.ones(len(partition))
     keys = [middle, partition]
     if candidates.reads is not None:
-        prices = Prices.of(Intervals.of(candidates.first, candidates.last), candidates)
+        prices = candidates.prices(candidates.units())
         weight = prices.length.astype(np.float64)
-        keys.insert(1, -prices.dearest_step)
+        keys.insert(1, -prices.dearest_power)
     order = np.lexsort(keys)
     of_place, weight = partition[order], weight[order]
     total = np.bincount(of_place, weight, len(share))

@@ -6,11 +6,9 @@ clustered. `width` needs no level.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from dbt_recluster.planner.arrays import FloatArray, IntArray, Sweep, range_max, ranges_where
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, range_max, ranges_where
 from dbt_recluster.planner.candidates import (
     BlockSets,
     Candidates,
@@ -34,7 +32,7 @@ def peak(
 
     Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
     """
-    return _select_peaks(candidates, threshold, max_bytes, _below_greatest)
+    return _select_peaks(candidates, threshold, max_bytes, above_average=False)
 
 
 def above_average(
@@ -47,7 +45,7 @@ def above_average(
 
     Source: sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
     """
-    return _select_peaks(candidates, threshold, max_bytes, _average_or_below_greatest)
+    return _select_peaks(candidates, threshold, max_bytes, above_average=True)
 
 
 def width(
@@ -61,12 +59,12 @@ def width(
 
     Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
-    sweep = candidates.sweep()
-    average = average_depths(sweep.depths(), candidates.partition, len(threshold))
+    cells = candidates.cells()
+    average = average_depths(cells.depths(), candidates.partition, len(threshold))
     waiting = average > threshold
     bucket = np.zeros(len(candidates), np.int64)
     power = _FAN_OUT
-    widths = block_widths(sweep)
+    widths = block_widths(cells)
     while power <= int(widths.max()):
         bucket += widths >= power
         power *= _FAN_OUT
@@ -79,31 +77,14 @@ def width(
     return sets, WorstDepth.of(average, threshold)
 
 
-def _below_greatest(depth: IntArray, partition: IntArray, partitions: int) -> IntArray:
-    greatest = np.zeros(partitions, np.int64)
-    np.maximum.at(greatest, partition, depth)
-    return greatest - 1
-
-
-def _average_or_below_greatest(depth: IntArray, partition: IntArray, partitions: int) -> FloatArray:
-    shared = depth >= 2
-    count = np.bincount(partition[shared], minlength=partitions)
-    average = np.bincount(partition[shared], depth[shared], partitions) / np.maximum(count, 1)
-    bar: FloatArray = np.minimum(average, _below_greatest(depth, partition, partitions))
-    return bar
-
-
 def _select_peaks(
-    candidates: Candidates,
-    threshold: FloatArray,
-    max_bytes: int | None,
-    bar: Callable[[IntArray, IntArray, int], FloatArray | IntArray],
+    candidates: Candidates, threshold: FloatArray, max_bytes: int | None, above_average: bool
 ) -> tuple[BlockSets, WorstDepth]:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
-    neighbouring points of a partition that are deeper than its bar. ``bar`` takes the depth and the partition of each
-    point, int64 (points,), and returns one for each of so many partitions. Sets come deepest first.
+    neighbouring points of a partition that are as deep as its deepest one, or deeper than its average. Sets come
+    deepest first.
     """
     sets, worst = no_sets(), WorstDepth()
     partitions = len(threshold)
@@ -113,57 +94,69 @@ def _select_peaks(
         if len(member) == 0:
             continue
         partition = candidates.partition[member]
-        sweep = candidates.sweep(member)
-        blocks = np.bincount(partition, minlength=partitions)
-        average = average_depths(sweep.depths(), partition, partitions)
+        cells = candidates.cells(member)
+        depth = cells.depth()
+        average = average_depths(cells.greatest(depth), partition, partitions)
         of_level = WorstDepth.of(average, threshold)
         worst = max(worst, of_level, key=lambda one: one.depth / one.limit)
-        deep = (average > threshold) & ~((blocks == 2) & (level >= _GIVE_UP_LEVEL))
+        stuck = (np.bincount(partition, minlength=partitions) == 2) & (level >= _GIVE_UP_LEVEL)
+        deep = (average > threshold) & ~stuck
         if deep.any():
-            depth = sweep.point_depth()
-            of_point = np.zeros(len(depth), np.int64)
-            of_point[sweep.lower] = of_point[sweep.upper] = partition
-            on_peak = (depth > bar(depth, of_point, partitions)[of_point]) & (depth > 1) & deep[of_point]
-            block, peak = _blocks_over_peaks(sweep, depth, *ranges_where(on_peak, of_point))
+            of_point = np.zeros(cells.size, np.int64)
+            of_point[cells.begin] = of_point[cells.end - 1] = partition
+            bar = _peak_bars(depth, of_point, partitions, above_average)
+            on_peak = (depth > bar[of_point]) & (depth > 1) & deep[of_point]
+            block, peak = _blocks_over_peaks(cells, depth, *ranges_where(on_peak, of_point))
             formed = form_sets(candidates, member[block], peak, max_bytes)
             sets = sets.then(formed)
             waiting[candidates.partition[formed.member]] = False
     return sets, worst
 
 
+def _peak_bars(depth: IntArray, partition: IntArray, partitions: int, above_average: bool) -> FloatArray:
+    """The depth above which points of each partition are a peak, given those of each point: float64 (partitions,)."""
+    bar = np.zeros(partitions)
+    np.maximum.at(bar, partition, depth - 1.0)
+    if above_average:
+        shared = depth >= 2
+        count = np.bincount(partition[shared], minlength=partitions)
+        total = np.bincount(partition[shared], depth[shared], partitions)
+        np.minimum(bar, total / np.maximum(count, 1), out=bar)
+    return bar
+
+
 def _blocks_over_peaks(
-    sweep: Sweep, depth: IntArray, begin: IntArray, last: IntArray
+    cells: Intervals, depth: IntArray, first: IntArray, last: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Assign every block to the first peak that it covers a point of, given the first and last points of peaks.
 
     Returns:
         The blocks over a peak, int64 (m,), and the rank of each one's peak by height, int64 (m,), 0 for the deepest.
     """
-    height = range_max(depth, begin, last)
-    rank = np.empty(len(begin), np.int64)
-    rank[np.lexsort((begin, -height))] = np.arange(len(begin))
-    peak = np.searchsorted(last, sweep.lower)
-    covers = peak < len(begin)
-    covers[covers] = begin[peak[covers]] <= sweep.upper[covers]
+    height = range_max(depth, first, last)
+    rank = np.empty(len(first), np.int64)
+    rank[np.lexsort((first, -height))] = np.arange(len(first))
+    peak = np.searchsorted(last, cells.begin)
+    covers = peak < len(first)
+    covers[covers] = first[peak[covers]] < cells.end[covers]
     return np.flatnonzero(covers), rank[peak[covers]]
 
 
-def block_widths(sweep: Sweep) -> IntArray:
+def block_widths(intervals: Intervals) -> IntArray:
     """Members of the longest sequence of disjoint intervals that end within each: int64 (n,), at least 1."""
     # The longest sequence always takes next the interval that ends first among those that start after its last member.
-    # `following` leads from the end of one member to the end of the next, or to `points`.
-    points = len(sweep.started)
-    first_end: IntArray = np.full(points + 1, points)
-    np.minimum.at(first_end, sweep.lower, sweep.upper)
-    first_end = np.minimum.accumulate(first_end[::-1])[::-1]
-    following = np.append(first_end[1:], points)
+    # `following` leads from the end of one member to the end of the next, or beyond the axis.
+    beyond = intervals.size + 1
+    following: IntArray = np.full(beyond + 1, beyond)
+    np.minimum.at(following, intervals.begin, intervals.end)
+    following = np.minimum.accumulate(following[::-1])[::-1]
     # Jumps of 1, 2, 4, ... members reach all of them in O(log n) passes.
-    member = np.zeros(points + 1, np.bool_)
-    reached = first_end[:1]
+    member = np.zeros(beyond + 1, np.bool_)
+    reached = following[:1]
     while not member[reached].all():
         member[reached] = True
         reached = following[np.flatnonzero(member)]
         following = following[following]
-    passed = np.cumsum(np.append(0, member[:points]))
-    widths: IntArray = np.maximum(1, passed[sweep.upper + 1] - passed[sweep.lower])
+    passed = np.cumsum(member)
+    widths: IntArray = np.maximum(1, passed[intervals.end] - passed[intervals.begin])
     return widths

@@ -9,6 +9,7 @@ from test_curves import curve_over, rows_of, table_of
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import curve_information
+from dbt_recluster.planner.curves import CurveBlocks
 
 BLOCK_ROWS = 64
 
@@ -45,7 +46,7 @@ def test_a_sorted_table_is_as_good_as_one_sorted_at_once(kind, dimensions):
     columns = rows_of(kind, dimensions, BLOCK_ROWS * 400)
     curve = curve_over(columns)
     table = table_of(columns, along(curve, columns))
-    information = curve_information(curve, *table, BLOCK_ROWS)
+    information = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     *points, box = opened(table, columns)
     assert information.total_block_count == information.sorted_block_count == 400
     assert information.point_blocks == pytest.approx(points, rel=0.15)
@@ -60,7 +61,7 @@ def test_runs_over_each_other_open_more(kind):
     curve = curve_over(columns)
     # Eight runs over all keys.
     table = table_of(columns, along(curve, columns, np.arange(len(columns[0])) % 8))
-    information = curve_information(curve, *table, BLOCK_ROWS)
+    information = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     *points, box = opened(table, columns)
     assert information.point_blocks == pytest.approx(points, rel=0.15)
     assert information.box_blocks == pytest.approx(box, rel=0.3)
@@ -73,10 +74,10 @@ def test_partitions_are_sorted_each_by_itself():
     curve, of_row = curve_over(columns), np.repeat([0, 1, 2, 3], BLOCK_ROWS * 64)
     table = table_of(columns, along(curve, columns, of_row))
     *points, _ = opened(table, columns)
-    information = curve_information(curve, *table, BLOCK_ROWS, np.repeat([0, 1, 2, 3], 64))
+    information = curve_information(CurveBlocks(curve, *table, np.repeat([0, 1, 2, 3], 64)), BLOCK_ROWS)
     assert information.sorted_point_blocks == pytest.approx(points, rel=0.3)
     assert information.sorted_block_count == 256
-    together = curve_information(curve, *table, BLOCK_ROWS)
+    together = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     assert together.sorted_point_blocks[0] < 0.75 * points[0]
 
 
@@ -84,7 +85,7 @@ def test_small_blocks_make_full_ones():
     columns = rows_of("uniform", 2, BLOCK_ROWS * 64)
     curve = curve_over(columns)
     table = table_of(columns, along(curve, columns), 8)
-    information = curve_information(curve, *table, BLOCK_ROWS)
+    information = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     assert information.total_block_count == 512
     assert information.sorted_block_count == 64
     *points, _ = opened(table_of(columns, along(curve, columns)), columns)
@@ -96,14 +97,9 @@ def test_the_order_of_blocks_makes_little_difference():
     curve = curve_over(columns)
     lower, upper, unbounded, rows = table_of(columns, along(curve, columns))
     order = np.random.default_rng(0).permutation(200)
-    one = curve_information(curve, lower, upper, unbounded, rows, BLOCK_ROWS)
-    other = curve_information(
-        curve,
-        *([column.take(pa.array(order)) for column in ends] for ends in (lower, upper)),
-        unbounded,
-        rows,
-        64,
-    )
+    one = curve_information(CurveBlocks(curve, lower, upper, unbounded, rows), BLOCK_ROWS)
+    shuffled = ([column.take(pa.array(order)) for column in ends] for ends in (lower, upper))
+    other = curve_information(CurveBlocks(curve, *shuffled, unbounded, rows), 64)
     assert one.point_blocks == other.point_blocks
     assert one.sorted_point_blocks == pytest.approx(other.sorted_point_blocks, rel=0.05)
 
@@ -113,11 +109,12 @@ def test_figures_are_json_and_none_are_missing():
     assert curve is not None
     lower, upper = [pa.array(["a", None]), pa.array([1, None])], [pa.array(["b", None]), pa.array([2, None])]
     unbounded = [np.array([False, True])] * 2
-    information = curve_information(curve, lower, upper, unbounded, np.array([0, 0]), 10)
+    information = curve_information(CurveBlocks(curve, lower, upper, unbounded, np.array([0, 0])), 10)
     assert json.loads(json.dumps(information.as_dict())) == information.as_dict()
     # The second block may have any value.
     assert all(1.5 < blocks <= 2 for blocks in information.point_blocks)
     assert (information.sorted_block_count, information.sorted_point_blocks) == (1, (1.0, 1.0))
     empty = [column[:0] for column in lower]
-    nothing = curve_information(curve, empty, empty, [np.zeros(0, bool)] * 2, np.zeros(0, int), 10)
+    none = CurveBlocks(curve, empty, empty, [np.zeros(0, bool)] * 2, np.zeros(0, int))
+    nothing = curve_information(none, 10)
     assert nothing.as_dict()["point_blocks"] == [0, 0]

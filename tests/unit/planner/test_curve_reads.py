@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Reads
-from dbt_recluster.planner.curve_information import Bounds, curve_groups, curve_read_costs
+from dbt_recluster.planner.curve_information import curve_read_costs
+from dbt_recluster.planner.curves import CurveBlocks
 
 ROWS, BLOCK = 40_000, 400
 
@@ -19,13 +20,12 @@ def blocks_of(columns, order, block=BLOCK):
     return [pa.array(part.min(axis=1)) for part in parts], [pa.array(part.max(axis=1)) for part in parts]
 
 
-def costs_of(columns, order, curve, reads, leading=0):
+def costs_of(columns, order, curve, reads):
     lower, upper = blocks_of(columns, order)
     n = len(lower[0])
     rows = np.full(n, BLOCK)
-    group = curve_groups(np.zeros(n, np.int64), lower[:leading], rows, BLOCK)
-    unbounded = [np.zeros(n, np.bool_)] * len(columns)
-    return curve_read_costs(curve, Bounds(lower, upper, unbounded), rows, 10 * rows, reads, group)
+    blocks = CurveBlocks(curve, lower, upper, [np.zeros(n, np.bool_)] * len(columns), rows)
+    return curve_read_costs(blocks, 10 * rows, reads)
 
 
 @pytest.mark.parametrize("leading", [0, 1])
@@ -44,8 +44,8 @@ def test_what_is_wasted_is_what_a_sort_would_spare(leading):
     if leading:
         points[0] = [1 if place % 2 else None for place in range(40)]
     reads = Reads(points, points)
-    best = costs_of(everything, sorted_order, curve, reads, leading)
-    worst = costs_of(everything, np.arange(ROWS), curve, reads, leading)
+    best = costs_of(everything, sorted_order, curve, reads)
+    worst = costs_of(everything, np.arange(ROWS), curve, reads)
     assert worst.opened.mean() > 0.95 * ROWS // BLOCK
     # The estimate for a sorted table is near the truth, so little of it seems wasted.
     assert best.wasted.sum() <= 0.15 * best.opened.sum()
@@ -81,8 +81,8 @@ def test_a_read_opens_the_boxes_that_it_meets(blocks, reads, data):
     curve = Curve.of([pa.array(range(11)), pa.array(range(11))], bits=4)
     asked = [[[read[column][side] for read in reads] for column in range(3)] for side in (0, 1)]
     rows = np.arange(n) + 1
-    group = curve_groups(np.arange(n) % 2, lower[:1], rows, 3)
-    costs = curve_read_costs(curve, Bounds(lower, upper, unbounded), rows, rows, Reads(*asked), group)
+    table = CurveBlocks(curve, lower, upper, unbounded, rows, np.arange(n) % 2)
+    costs = curve_read_costs(table, rows, Reads(*asked))
 
     for place, read in enumerate(reads):
         opened = [
@@ -108,7 +108,17 @@ def test_a_read_opens_the_boxes_that_it_meets(blocks, reads, data):
 )
 def test_groups_hold_whole_values_and_about_a_full_block(blocks):
     partition, values, rows = (list(column) for column in zip(*blocks, strict=True))
-    group = curve_groups(np.array(partition), [pa.array(values, pa.int64())], np.array(rows), 20)
+    column, none = pa.array(values, pa.int64()), np.zeros(len(rows), np.bool_)
+    curve = Curve.of([column])
+    blocks = CurveBlocks(
+        curve,
+        [column] * 2,
+        [column] * 2,
+        [none] * 2,
+        np.array(rows),
+        np.unique(partition, return_inverse=True)[1],
+    )
+    group = blocks.groups(20)
     assert sorted(set(group.tolist())) == list(range(group.max() + 1))
     keys = [(part, -1 if value is None else value) for part, value in zip(partition, values, strict=True)]
     of_key = {}

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.curves import (
-    Boxes,
-    curve_of_bounds,
-    extents_along_curve,
-    loads_as_runs,
-    renewed,
-    unevenness,
-)
+from dbt_recluster.planner.curves import Boxes, CurveBlocks, curve_of_bounds, renewed, unevenness
 
 BITS = 3
 
@@ -46,7 +39,7 @@ def places(lower, upper, block):
 @given(boxes())
 def test_a_block_without_a_run_has_the_places_of_its_box(table):
     lower, upper, run = table
-    first, last = extents_along_curve(lower, upper, run, BITS)
+    first, last = Boxes(lower, upper, BITS).intervals(run)
     for block in np.flatnonzero(run <= 0):
         inside = places(lower, upper, block)
         assert (first[block], last[block]) == (inside[0], inside[-1])
@@ -55,7 +48,7 @@ def test_a_block_without_a_run_has_the_places_of_its_box(table):
 @given(boxes())
 def test_blocks_of_a_run_are_disjoint_within_their_boxes(table):
     lower, upper, run = table
-    first, last = extents_along_curve(lower, upper, run, BITS)
+    first, last = Boxes(lower, upper, BITS).intervals(run)
     begin, end = hilbert_range(lower, upper, BITS)
     assert (first <= last).all()
     assert (first >= begin).all()
@@ -74,15 +67,15 @@ def test_the_order_of_blocks_makes_no_difference(table, random):
     lower, upper, run = table
     order = np.array(random.sample(range(len(run)), len(run)))
     shuffled = [column[order] for column in lower], [column[order] for column in upper]
-    before = zip(*(a.tolist() for a in extents_along_curve(lower, upper, run, BITS)), strict=True)
-    after = zip(*(a.tolist() for a in extents_along_curve(*shuffled, run[order], BITS)), strict=True)
+    before = zip(*(a.tolist() for a in Boxes(lower, upper, BITS).intervals(run)), strict=True)
+    after = zip(*(a.tolist() for a in Boxes(*shuffled, BITS).intervals(run[order])), strict=True)
     of_blocks = zip(*(c.tolist() for c in [*lower, *upper, run]), strict=True)
     of_shuffled = zip(*(c[order].tolist() for c in [*lower, *upper, run]), strict=True)
     # Blocks with the same box and run may change places.
     assert sorted(zip(of_blocks, before, strict=True)) == sorted(zip(of_shuffled, after, strict=True))
     loads = np.maximum(run, 1)
-    runs = loads_as_runs(lower, upper, loads, BITS)
-    assert runs[order].tolist() == loads_as_runs(*shuffled, loads[order], BITS).tolist()
+    is_sorted = Boxes(lower, upper, BITS).is_sorted(loads)
+    assert is_sorted[order].tolist() == Boxes(*shuffled, BITS).is_sorted(loads[order]).tolist()
 
 
 def table_of(columns, order, block_rows=64):
@@ -120,22 +113,18 @@ def test_sorted_loads_are_runs_and_unsorted_ones_are_not(kind, dimensions):
     }
     # In four columns of correlated rows every order but the curve's own is far from it.
     for name, order in orders.items():
-        ranks = Boxes.of(curve, *table_of(columns, order)[:3])
-        runs = loads_as_runs(*ranks, np.full(len(ranks.lower[0]), 7), curve.bits)
-        assert set(runs.tolist()) == ({7} if name == "curve" else {0}), name
+        blocks = CurveBlocks(curve, *table_of(columns, order))
+        is_sorted = blocks.boxes.is_sorted(np.full(len(blocks.rows), 7))
+        assert set(is_sorted.tolist()) == {name == "curve"}, name
 
 
 def test_loads_are_judged_one_by_one():
     columns = rows_of("uniform", 2)
     curve = curve_over(columns)
     by_curve = np.argsort(curve.index([pa.array(column) for column in columns]), kind="stable")
-    tables = [table_of(columns, order) for order in (by_curve, np.arange(len(by_curve)))]
-    ranks = [Boxes.of(curve, *table[:3]) for table in tables]
-    lower, upper = (
-        [np.concatenate(columns) for columns in zip(*(getattr(box, end) for box in ranks), strict=True)]
-        for end in ("lower", "upper")
-    )
-    assert loads_as_runs(lower, upper, np.repeat([3, 4], 64), curve.bits).tolist() == [3] * 64 + [0] * 64
+    table = table_of(columns, np.concatenate([by_curve, np.arange(len(by_curve))]))
+    is_sorted = CurveBlocks(curve, *table).boxes.is_sorted(np.repeat([3, 4, 0], [64, 60, 4]))
+    assert is_sorted.tolist() == [True] * 64 + [False] * 64
 
 
 def test_null_nan_and_unknown_bounds_are_at_the_ends():
@@ -143,9 +132,9 @@ def test_null_nan_and_unknown_bounds_are_at_the_ends():
     lower = [pa.array([None, 100.0, 100.0, math.nan, None]), pa.array([1.0] * 5)]
     upper = [pa.array([50.0, math.nan, 200.0, math.nan, None]), pa.array([1.0] * 5)]
     unbounded = [np.array([False, False, True, False, False]), np.zeros(5, bool)]
-    ranks = Boxes.of(curve, lower, upper, unbounded)
-    assert ranks.lower[0].tolist() == [0, 25, 25, 1023, 0]
-    assert ranks.upper[0].tolist() == [12, 1023, 1023, 1023, 0]
+    boxes = CurveBlocks(curve, lower, upper, unbounded, np.ones(5, int)).boxes
+    assert boxes.lower[0].tolist() == [0, 25, 25, 1023, 0]
+    assert boxes.upper[0].tolist() == [12, 1023, 1023, 1023, 0]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +174,7 @@ def test_first_boundaries_of_narrow_blocks_are_those_of_their_rows():
     order = np.argsort(curve_over(columns).index([pa.array(column) for column in columns]), kind="stable")
     table = table_of(columns, order)
     curve = curve_of_bounds(*table)
-    assert renewed(curve, *table, most=2.0) is None
+    assert renewed(CurveBlocks(curve, *table), most=2.0) is None
 
 
 def test_bounds_of_any_type_draw_boundaries():
@@ -225,7 +214,7 @@ def test_boundaries_are_renewed_only_where_rows_have_become_uneven(kind, beyond)
 
     def renewal(curve, rows):
         order = np.argsort(curve.index([pa.array(column) for column in rows]), kind="stable")
-        return renewed(curve, *table_of(rows, order))
+        return renewed(CurveBlocks(curve, *table_of(rows, order)))
 
     assert renewal(curve, columns) is None
     # These rows move beyond the last boundary.
@@ -256,7 +245,7 @@ def test_renewals_of_the_same_blocks_end(kind, order, dimensions):
     curve = curve_of_bounds(*table)
     renewals = 0
     while curve is not None:
-        curve = renewed(curve, *table)
+        curve = renewed(CurveBlocks(curve, *table))
         renewals += 1
         assert renewals <= 5
 
@@ -274,8 +263,8 @@ def test_text_is_renewed_as_numbers_are(kind):
 
     table = table_of(numbers, order)
     text = [*([as_text(column) for column in bounds] for bounds in table[:2]), *table[2:]]
-    of_numbers = renewed(curve, *table)
-    of_text = renewed(Curve(tuple(map(as_text, curve.boundaries))), *text)
+    of_numbers = renewed(CurveBlocks(curve, *table))
+    of_text = renewed(CurveBlocks(Curve(tuple(map(as_text, curve.boundaries))), *text))
     assert (of_numbers is None) == (of_text is None)
     if of_numbers is not None:
         for ends, texts in zip(of_numbers.boundaries, of_text.boundaries, strict=True):
@@ -298,7 +287,7 @@ def test_renewal_does_not_depend_on_the_order_of_blocks(table, data):
         bounds = [[pa.array(column[places]) for column in ends] for ends in (lower, upper)]
         masks = [mask[places] for mask in unbounded]
         drawn = [
-            renewed(curve, *bounds, masks, rows[places], most=1.0),
+            renewed(CurveBlocks(curve, *bounds, masks, rows[places]), most=1.0),
             curve_of_bounds(*bounds, masks, rows[places]),
         ]
         return [one and [column.to_pylist() for column in one.boundaries] for one in drawn]

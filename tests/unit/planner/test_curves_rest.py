@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.curves import CURVE_TOLERANCE, Boxes, extents_along_curve, loads_as_runs
+from dbt_recluster.planner.curves import CURVE_TOLERANCE, CurveBlocks
 
 BLOCK_ROWS = 16
 MOST_ROUNDS = 50
@@ -56,20 +56,20 @@ class Table:
             for end in (np.min, np.max)
         ]
         none = np.zeros(len(self.rows) - begin, bool)
-        return Boxes.of(curve, *bounds, [none] * len(self.columns))
+        return CurveBlocks(curve, *bounds, [none] * len(self.columns), np.ones(len(none))).boxes
 
     def load(self, rows, curve, is_sorted):
         """A load is a run only if its boxes show so."""
         begin, run = len(self.rows), max(self.run, default=0) + 1
         self.add(rows[np.argsort(self.places(curve, rows), kind="stable")] if is_sorted else rows, 0, run)
         boxes = self.boxes(curve, begin)
-        self.run[begin:] = loads_as_runs(*boxes, np.array(self.run[begin:]), curve.bits).tolist()
+        self.run[begin:] = np.where(boxes.is_sorted(np.array(self.run[begin:])), run, 0).tolist()
         # An unknown run must not come again as a known one.
         self.last_run = run
 
     def blocks(self, curve):
         run = np.array(self.run)
-        first, last = extents_along_curve(*self.boxes(curve), run, curve.bits)
+        first, last = self.boxes(curve).intervals(run)
         sizes = np.array([len(rows) for rows in self.rows])
         return Blocks.build(first, last, rows=sizes, bytes=WIDTH * sizes, level=self.level, run=run)
 

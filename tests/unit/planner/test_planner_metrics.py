@@ -32,13 +32,13 @@ def test_every_metric_equals_its_naive_twin(bounds):
 @given(BOUNDS)
 def test_depth_and_overlap_of_each_block(bounds):
     blocks = build(bounds)
-    assert blocks.sweep().depths().tolist() == naive.depths(bounds)
-    assert blocks.sweep().overlaps().tolist() == naive.overlaps(bounds)
+    assert blocks.intervals.depths().tolist() == naive.depths(bounds)
+    assert blocks.intervals.overlaps().tolist() == naive.overlaps(bounds)
 
 
 @given(BOUNDS)
 def test_depth_curve(bounds):
-    depths = build(bounds).sweep().point_depth()
+    depths = build(bounds).intervals.depth()
     assert depths.tolist() == [depth for _, depth in sorted(naive.point_depths(bounds).items())]
 
 
@@ -47,8 +47,8 @@ def test_partitions_never_meet(bounds, partitions):
     partitions = partitions[: len(bounds)]
     placed = [((part, low), (part, high)) for (low, high), part in zip(bounds, partitions, strict=True)]
     blocks = build(bounds, partition=partitions)
-    assert blocks.sweep().depths().tolist() == naive.depths(placed)
-    assert blocks.sweep().overlaps().tolist() == naive.overlaps(placed)
+    assert blocks.intervals.depths().tolist() == naive.depths(placed)
+    assert blocks.intervals.overlaps().tolist() == naive.overlaps(placed)
 
 
 @given(st.integers(1, 200))
@@ -71,7 +71,10 @@ def test_documented_values_of_snowflakes_and_databends_pages():
         assert round(clustering_information(build(bounds)).clustering_ratio, 1) == ratio
     # Databend's own test of touching bounds.
     blocks = build([(1, 2), (2, 3), (4, 5)])
-    assert (blocks.sweep().overlaps().tolist(), blocks.sweep().depths().tolist()) == ([1, 1, 0], [2, 2, 1])
+    assert (blocks.intervals.overlaps().tolist(), blocks.intervals.depths().tolist()) == (
+        [1, 1, 0],
+        [2, 2, 1],
+    )
 
 
 def test_empty_and_single():

@@ -252,7 +252,7 @@ class TestSelection:
         ]
         final = simulate_final(block_tables.describe(distinct), Policy(depth=depth, block_rows=2)).blocks
         for partition in np.unique(final.partition):
-            assert final.sweep().depths()[final.partition == partition].mean() <= max(depth, 2.0)
+            assert final.intervals.depths()[final.partition == partition].mean() <= max(depth, 2.0)
 
     def test_null_nan_and_compound_keys(self):
         nan = float("nan")

@@ -20,7 +20,7 @@ from dbt_recluster.planner import (
     read_costs,
     read_depth,
 )
-from dbt_recluster.planner.strategies.axis import smooth
+from dbt_recluster.planner.reads import smooth
 
 # A key of two columns, NULL among them; a range may name the first column only.
 KEYS = st.tuples(st.none() | st.integers(0, 4), st.none() | st.sampled_from("abc"))

@@ -24,7 +24,7 @@ from recorded_bounds import (
 )
 
 from dbt_recluster.planner import STRATEGIES, Policy, clustering_information, plan
-from dbt_recluster.planner.planning import simulate
+from dbt_recluster.planner.merges import simulate
 
 # So many merges that none of these tests ends because of their number.
 UNCOUNTED = 10**6

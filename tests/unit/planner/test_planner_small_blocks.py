@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.compaction import select_compactions
-from dbt_recluster.planner.planning import simulate, simulate_final
+from dbt_recluster.planner.merges import simulate
+from dbt_recluster.planner.planning import simulate_final
 from dbt_recluster.planner.strategies.age_groups import compacted_levels
 
 # Blocks of `block_tables` hold 1 to 9 rows of 10 bytes each, so many of them are small here.

@@ -120,17 +120,15 @@ class TestWidth:
         eligible = Policy().candidates(build(bounds))
         if len(eligible) == 0:
             return
-        sweep = eligible.sweep()
-        intervals = list(zip(sweep.lower.tolist(), sweep.upper.tolist(), strict=True))
+        cells = eligible.cells()
+        intervals = list(zip(cells.begin.tolist(), (cells.end - 1).tolist(), strict=True))
         ends, last = [], -1
-        for low, high in sorted(
-            zip(sweep.lower.tolist(), sweep.upper.tolist(), strict=True), key=lambda p: p[1]
-        ):
+        for low, high in sorted(intervals, key=lambda p: p[1]):
             if low > last:
                 last = high
                 ends.append(high)
         expected = [max(1, sum(low <= end <= high for end in ends)) for low, high in intervals]
-        assert block_widths(sweep).tolist() == expected
+        assert block_widths(cells).tolist() == expected
 
 
 class TestPlanningCells:
@@ -300,7 +298,7 @@ def test_the_plan_tells_what_it_expects():
         1200,
     )
     assert (block_set.depth, block_set.expected_depth, block_set.expected_blocks) == (2, 2, 3)
-    assert (block_set.lower_block, block_set.upper_block, block_set.partition, block_set.run) == (0, 1, 0, 0)
+    assert (block_set.partition, block_set.run) == (0, 0)
     assert (planned.rows, planned.bytes, planned.reason) == (120, 1200, "reducible depth 2 is above 1")
 
 

@@ -1,4 +1,6 @@
-"""Gain: what a merge writes, predicted from bounds and row counts alone, and whether that changes anything for a query.
+"""Merges: the block sets of a plan, what merging them writes, and whether that changes anything for a query.
+
+What a merge writes is predicted from bounds and row counts alone.
 
 Rows are assumed to lie evenly between a block's bounds, measured in ranks, which exist for every type of key.
 
@@ -14,7 +16,7 @@ Limits on bytes make such sets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,8 +29,63 @@ from dbt_recluster.planner.arrays import (
     range_max,
     ranges_where,
 )
-from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.blocks import Blocks, Extents
 from dbt_recluster.planner.candidates import BlockSets
+from dbt_recluster.planner.policy import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSet:
+    """Blocks to merge together.
+
+    Attributes:
+        blocks: Positions in the planned `Blocks`, int64 (k,), ascending: two or more, or one with many deleted rows.
+        level: Level of the blocks that the merge will write.
+        rows: Rows to rewrite; 0 if unknown.
+        bytes: Bytes to read; 0 if unknown.
+        depth: Greatest depth of its blocks alone; touching does not count. 1 for a compaction.
+        expected_depth: Greatest depth of candidates over its keys after the whole plan; touching does not count.
+        expected_blocks: Blocks that the merge will write, one for every `Policy.block_rows` rows, or
+            `Policy.block_bytes` bytes if these are more.
+        run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
+        partition: Code of its partition in `Blocks.partition`.
+    """
+
+    blocks: IntArray
+    level: int
+    rows: int
+    bytes: int
+    depth: int
+    expected_depth: int
+    expected_blocks: int
+    run: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The block sets to merge now; none if nothing is to be done.
+
+    Attributes:
+        block_sets: Best first. No block is in two of them, so they may be merged at the same time.
+        rows: Rows to rewrite in all sets; 0 if unknown.
+        bytes: Bytes to read in all sets; 0 if unknown.
+        reason: Why there is, or is not, something to do.
+        limited: Whether the plan is empty only because of `Policy.max_bytes` or `Policy.max_merge_bytes`.
+        reducible_depth: The depth that was compared with `Policy.depth`, in the worst partition: the average depth as
+            far as merges can reduce it. 0 if no block can be narrowed.
+        by_reads: Whether the read depth was compared instead.
+        needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
+    """
+
+    block_sets: tuple[BlockSet, ...]
+    rows: int
+    bytes: int
+    reason: str
+    limited: bool = False
+    reducible_depth: float = 0.0
+    by_reads: bool = False
+    needed: int | None = None
 
 
 def reveals_less(blocks: Blocks, sets: BlockSets) -> BoolArray:
@@ -42,9 +99,9 @@ def reveals_less(blocks: Blocks, sets: BlockSets) -> BoolArray:
     stays = np.ones(len(blocks), np.bool_)
     stays[sets.member] = False
     # Several blocks of the run overlap here now, and only one of them stays.
-    shown = (segments.depth() > 1) & (segments.depth(stays[known]) == 1)
+    shown = (segments.covered.depth() > 1) & (segments.covered.depth(stays[known]) == 1)
     of_block = np.zeros(len(blocks), np.int64)
-    of_block[known] = segments.total(np.where(shown, segments.length, 0))
+    of_block[known] = segments.covered.total(np.where(shown, segments.length, 0))
     revealed = sets.total(of_block)
     hull = sets.greatest(extents.upper) - sets.least(extents.lower)
     removed = sets.total(extents.upper - extents.lower) - hull
@@ -63,17 +120,16 @@ class Gain:
     blocks: Blocks
     sets: BlockSets  # members are positions in the blocks
     segments: Segments  # the cells of each set, cut where its members begin and end
-    surplus: IntArray  # members over each segment, but one: int64 (segments,)
+    surplus: IntArray  # members over each segment, but one: int32 (segments,)
     depth: IntArray  # blocks over each cell, int32 (cells,)
 
     @classmethod
     def of(cls, blocks: Blocks, sets: BlockSets) -> Gain:
         """Weigh sets of blocks."""
-        lower, upper = blocks.lower[sets.member], blocks.upper[sets.member]
-        segments = Segments.of(2 * lower, 2 * upper + 1, sets.set_of_member)
-        sweep = blocks.sweep()
-        depth = np.column_stack([sweep.started - sweep.ended[:-1], sweep.started - sweep.ended[1:]]).ravel()
-        return cls(blocks, sets, segments, np.maximum(segments.depth() - 1, 0), depth)
+        cells = blocks.cells
+        members = cells.take(sets.member)
+        segments = Segments.of(members.begin, members.end, sets.set_of_member)
+        return cls(blocks, sets, segments, np.maximum(segments.covered.depth() - 1, 0), cells.depth())
 
     def lowers_average(self, expected: IntArray, block_rows: int) -> BoolArray:
         """Whether the average depth of the blocks of its partition falls: bool (sets,).
@@ -87,40 +143,38 @@ class Gain:
         greatest = range_max(self.depth, segments.begins, ends)
         written = written_blocks(blocks, sets, expected, block_rows)
         depth = range_max(
-            (greatest - self.surplus).astype(np.int32),
+            greatest - self.surplus,
             segments.at(written.block_set, _cells(written.lower)),
             segments.at(written.block_set, _cells(written.upper)),
         )
-        of_block = range_max(self.depth, 2 * blocks.lower, 2 * blocks.upper)
+        of_block = blocks.cells.greatest(self.depth)
         change = np.bincount(written.block_set, depth, len(sets)).astype(np.int64) - sets.total(of_block)
         more = np.bincount(written.block_set, minlength=len(sets)) - sets.size
         # Compare with the average of the set's partition, so that no partition depends on another.
-        _, partition = np.unique(blocks.partition, return_inverse=True)
-        count, total = np.bincount(partition), np.bincount(partition, of_block).astype(np.int64)
-        own = partition[sets.member[sets.start]]
+        count = np.bincount(blocks.partition)
+        total = np.bincount(blocks.partition, of_block).astype(np.int64)
+        own = blocks.partition[sets.member[sets.start]]
         lowers: BoolArray = change * count[own] < total[own] * more
         return lowers if lowers.all() else lowers | self._lowers_others()
 
     def lowers_reads(self) -> BoolArray:
         """Whether reads end where members overlap: bool (sets,)."""
-        reads = self.blocks.reads
-        if reads is None:
+        if self.blocks.reads is None:
             return np.zeros(len(self.sets), np.bool_)
-        before = np.append(0.0, np.cumsum(np.column_stack([reads.at, reads.after])))
+        before = np.append(0.0, np.cumsum(self.blocks.reads.in_cells))
         begin, end, of_set = self._overlaps()
         return np.bincount(of_set, before[end] - before[begin], len(self.sets)) > 0
 
     def _lowers_others(self) -> BoolArray:
         """Whether the depth of a block in no set falls: bool (sets,)."""
-        cells = len(self.depth)
         other = np.ones(len(self.blocks), np.bool_)
         other[self.sets.member] = False
-        lower, upper = 2 * self.blocks.lower[other], 2 * self.blocks.upper[other]
+        others, cells = self.blocks.cells.take(other), len(self.depth)
         # The first and the last cell where each is deepest.
         place = np.arange(cells)
         rank = self.depth.astype(np.int64) * cells
-        first = cells - 1 - range_max(rank + place[::-1], lower, upper) % cells
-        last = range_max(rank + place, lower, upper) % cells
+        first = cells - 1 - others.greatest(rank + place[::-1]) % cells
+        last = others.greatest(rank + place) % cells
         least_last = np.full(cells + 1, cells)
         np.minimum.at(least_last, first, last)
         least_last = np.minimum.accumulate(least_last[::-1])[::-1]
@@ -168,30 +222,21 @@ def written_blocks(blocks: Blocks, sets: BlockSets, expected: IntArray, block_ro
         rows = rows - blocks.deleted[member]
     distribution = _Distribution.of(lower, upper, rows.astype(np.float64), set_of_member)
 
-    total = np.bincount(set_of_member, rows).astype(np.int64)
-    set_of_part, number = np.repeat(np.arange(len(sets)), expected), numbers_within(expected)
-    begins, ends = number == 0, number == expected[set_of_part] - 1
-    share = distribution.total[set_of_part[~ends]] / expected[set_of_part[~ends]]
-    before, after, filled = distribution.cut(set_of_part[~ends], share * (number[~ends] + 1), block_rows)
-
-    new_lower, new_upper = np.empty(len(set_of_part)), np.empty(len(set_of_part))
-    new_lower[begins], new_upper[ends] = (
-        distribution.at[distribution.first],
-        distribution.at[distribution.last],
-    )
-    new_upper[~ends], new_lower[~begins] = before, after
-    rows_up_to = np.empty(len(set_of_part))
-    rows_up_to[ends], rows_up_to[~ends] = total, filled
-    whole = np.rint(rows_up_to).astype(np.int64)
-    new_rows = np.diff(whole, prepend=0)
-    new_rows[begins] = whole[begins]
-    offset = set_of_part * float(blocks.points + 1)
+    # A set is cut into k blocks at k + 1 places, its ends included.
+    set_of_cut, number = np.repeat(np.arange(len(sets)), expected + 1), numbers_within(expected + 1)
+    share = distribution.total[set_of_cut] / expected[set_of_cut]
+    before, after, filled = distribution.cut(set_of_cut, share * number, block_rows)
+    begins, ends = number == 0, number == expected[set_of_cut]
+    after[begins], before[ends] = distribution.at[distribution.first], distribution.at[distribution.last]
+    filled[begins], filled[ends] = 0, np.bincount(set_of_member, rows)
+    whole, set_of_part = np.rint(filled).astype(np.int64), set_of_cut[~ends]
+    new_lower, new_upper, new_rows = after[~ends], before[~begins], whole[~begins] - whole[~ends]
     # A cut that rounding has put at the end of its set leaves rows there, and not beyond.
-    beyond = (new_lower > new_upper) & (new_rows > 0)
-    new_lower[beyond] = new_upper[beyond]
+    new_lower = np.where(new_rows > 0, np.minimum(new_lower, new_upper), new_lower)
     some = new_lower <= new_upper
     if blocks.deleted is not None:
         some &= new_rows > 0
+    offset = set_of_part * float(blocks.points + 1)
     return WrittenBlocks(
         (new_lower - offset)[some], (new_upper - offset)[some], new_rows[some], set_of_part[some]
     )
@@ -260,3 +305,69 @@ class _Distribution:
         filled[left] = self.below[place][left]
         filled[right] = (self.below[place] + step)[right]
         return before, after, filled
+
+
+def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
+    """Predict the blocks after a plan's merges, from bounds and row counts alone (see `written_blocks`).
+
+    Each set's rows are cut into its `expected_blocks` of nearly equal size. The rows of one key stay
+    in one block unless they fill more than one.
+
+    Args:
+        blocks: The n blocks that were planned.
+        plan: Their plan.
+        policy: Its `block_rows` is the size to cut to.
+
+    Returns:
+        The blocks in no set, in their order, then the new blocks of each set, in the order of the key.
+    """
+    sets = plan.block_sets
+    if not sets:
+        return blocks
+    size = np.array([len(block_set.blocks) for block_set in sets])
+    members = BlockSets(np.concatenate([block_set.blocks for block_set in sets]), np.cumsum(size) - size)
+    expected = np.array([block_set.expected_blocks for block_set in sets])
+    written = written_blocks(blocks, members, expected, policy.block_rows)
+    kept = np.ones(len(blocks), np.bool_)
+    kept[members.member] = False
+    lower, upper = np.append(blocks.lower[kept], written.lower), np.append(blocks.upper[kept], written.upper)
+    points = np.unique(np.append(lower, upper))
+
+    # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
+    def lower_ends(ends: IntArray) -> IntArray:
+        return np.searchsorted(points, np.append(ends[kept], written.lower), side="right") - 1
+
+    def upper_ends(ends: IntArray) -> IntArray:
+        return np.searchsorted(points, np.append(ends[kept], written.upper))
+
+    count = np.bincount(written.block_set, minlength=len(sets))
+    next_run = max(0, int(blocks.run.max())) + 1
+    of_sets = {
+        "bytes": np.array([block_set.bytes for block_set in sets]) // np.maximum(count, 1),
+        "level": np.array([block_set.level for block_set in sets]),
+        "run": np.array([next_run + block_set.run for block_set in sets]),
+        "partition": np.array([block_set.partition for block_set in sets]),
+        **dict.fromkeys(("unbounded", "fixed", "deleted"), np.zeros(len(sets), np.int64)),
+    }
+    values = {name: of_set[written.block_set] for name, of_set in of_sets.items()} | {"rows": written.rows}
+    joined = {
+        name: np.append(before[kept], after.astype(before.dtype))
+        for name, after in values.items()
+        if (before := getattr(blocks, name)) is not None
+    }
+    extents = blocks.extents
+    return replace(
+        blocks,
+        lower=np.searchsorted(points, lower),
+        upper=np.searchsorted(points, upper),
+        points=len(points),
+        extents=Extents(
+            lower_ends(extents.lower),
+            upper_ends(extents.upper),
+            lower_ends(extents.shown_lower),
+            upper_ends(extents.shown_upper),
+            np.append(extents.unnarrowed[kept], np.zeros(len(written.rows), np.bool_)),
+        ),
+        reads=None if blocks.reads is None else blocks.reads.moved(points),
+        **joined,
+    )
