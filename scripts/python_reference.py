@@ -76,7 +76,10 @@ def figures() -> str:
         "## adapter_response\n",
         "What dbt writes into `run_results.json` for a model, seed or snapshot that was reclustered after its build, "
         "or looked at for that, beside dbt's own fields. A field without a value is left out.\n",
-        table(header, [(f"`{name}`", markdown(meaning)) for name, (_, meaning) in FIGURES.items()]),
+        table(
+            ("field", "figure of [recluster](#recluster)"),
+            [(f"`{n}`", f"`{of}`") for n, of in FIGURES.items()],
+        ),
         "",
     ]
     return "\n".join(parts)

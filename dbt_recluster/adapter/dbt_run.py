@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.contracts.connection import AdapterResponse
-
-from dbt_recluster.adapter.after_build import KeyChange, answer_of_build, failure_of_build, respond
+from dbt_recluster.adapter.after_build import failure_of_build, note_of, respond, warnings_of
 from dbt_recluster.adapter.connections.submission import RunSubmission
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
 from dbt_recluster.adapter.operations import DbtContext
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import BudgetSpentError
@@ -93,56 +91,50 @@ class DbtRun:
         if self.submission is not None:
             self.submission.submit_at_end()
 
-    def finish_build(
-        self, macros: Mapping[str, Any], options: ModelOptions, key_change: KeyChange | None
-    ) -> None:
-        """Recluster and maintain the table of a model that was just built, and complete dbt's response for it."""
-        relation, warn = macros["this"], macros["exceptions"]["warn"]
-        is_wanted = options.cluster_by is not None and options.automatic_clustering
-        is_last = not macros["flags"].EMPTY and _is_last_batch(macros)
-        answer = self._recluster(macros, options) if is_wanted and is_last else None
-        if response := self._response(macros["load_result"]("main"), relation, answer, key_change):
-            macros["store_result"]("main", response=response)
-        # The data is in place, so these are warnings; they respect --warn-error.
-        for warning in [] if answer is None else [answer.error, *answer.warnings]:
-            if warning:
-                warn(warning)
-        if not options.maintain or not is_last:
-            return
-        if reason := self._adapter.cannot_recluster():
-            if self.first_time("cannot maintain"):
-                warn(f"Tables are not maintained in this run: {reason}")
-        elif error := self._maintain(relation.render()):
-            warn(error)
+    def finish_build(self, macros: Mapping[str, Any], options: ModelOptions, former_key: str | None) -> None:
+        """Recluster and maintain the table of a model that was just built, and complete dbt's response for it.
 
-    def _recluster(self, macros: Mapping[str, Any], options: ModelOptions) -> Answer | None:
-        """Recluster the table of a model that was just built; None if that is off, or impossible."""
-        variables = run_vars(macros)
+        ``former_key`` is the key that the build took from the table, if any.
+        """
+        name, warn = macros["this"].render(), macros["exceptions"]["warn"]
+        is_last = not macros["flags"].EMPTY and _is_last_batch(macros)
+        answer = Answer(name, {})
+        if is_last and options.cluster_by is not None and options.automatic_clustering:
+            answer = self._recluster(macros, options)
+        key = None if former_key is None else self._key_note(name, former_key, options, answer.result)
+        notes = list(filter(None, [answer.text, note_of(answer.result), key]))
+        main = macros["load_result"]("main")
+        if main is not None and (answer.result is not None or notes):
+            macros["store_result"]("main", response=respond(main.response, answer.result, notes))
+        # The data is in place, so these are warnings; they respect --warn-error.
+        for warning in filter(None, [answer.error, *answer.warnings]):
+            warn(warning)
+        if is_last and options.maintain and self._is_possible("maintained", warn):
+            self._maintain(name, warn)
+
+    def _recluster(self, macros: Mapping[str, Any], options: ModelOptions) -> Answer:
+        """Recluster the table of a model that was just built, unless that is off or impossible."""
+        name, variables = macros["this"].render(), run_vars(macros)
         with as_dbt_errors():
             if clustering_turned_off(variables):
-                return None
-        reason = None if self.submission is not None else self._adapter.cannot_recluster()
-        if reason:
-            if self.first_time("cannot recluster"):
-                macros["exceptions"]["warn"](f"Tables are not reclustered in this run: {reason}")
-            return None
-        name = macros["this"].render()
+                return Answer(name, {})
+        if self.submission is None and not self._is_possible("reclustered", macros["exceptions"]["warn"]):
+            return Answer(name, {})
         try:
             if self.submission is not None:
                 return self._submit(name, self.submission)
             context = self.context(variables, is_run=True)
             with self._adapter.cancellable():
                 target = Target(name, options, unique_id=macros["model"]["unique_id"])
-                answer = answer_of_build(name, recluster_target(Call(target, {}, context)))
+                result = recluster_target(Call(target, {}, context))
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
             return Answer(name, {})
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            return failure_of_build(name, e)
-        result = answer.result
-        if result is not None and result.rounds and result.blocks_before < LEAST_BLOCKS:
+            return Answer(name, {}, error=failure_of_build(name, e))
+        if result.rounds and result.blocks_before < LEAST_BLOCKS:
             self._few_blocks.append(name)
-        return answer
+        return Answer(name, {}, result=result, warnings=warnings_of(name, result))
 
     def _submit(self, name: str, submission: RunSubmission) -> Answer:
         if int(self._adapter.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
@@ -150,42 +142,40 @@ class DbtRun:
         submission.tables.append(name)
         return Answer(name, {}, "reclustered at the end of the run")
 
-    def _maintain(self, name: str) -> str | None:
-        """Do the maintenance that is due for a table; return why it failed."""
+    def _is_possible(self, what: str, warn: Callable[[str], Any]) -> bool:
+        """Whether there is a session to work on tables with; otherwise, warn once in a run."""
+        reason = self._adapter.cannot_recluster()
+        if reason and self.first_time(f"cannot be {what}"):
+            warn(f"Tables are not {what} in this run: {reason}")
+        return reason is None
+
+    def _maintain(self, name: str, warn: Callable[[str], Any]) -> None:
+        """Do the maintenance that is due for a table."""
         try:
             with self._adapter.cancellable():
                 maintained = TableMaintenance(self._adapter.open_table(name).iceberg).maintain()
         except Exception as e:
-            return f"{name} was built but not maintained: {failure(e)}"
+            warn(f"{name} was built but not maintained: {failure(e)}")
+            return
         if maintained.done:
             logger.info(maintained_text(maintained.as_dict()))
-        return None
 
-    def _response(
-        self, main: Any, relation: BaseRelation, answer: Answer | None, change: KeyChange | None
-    ) -> AdapterResponse | None:
-        """Return dbt's response, completed, or None if there is nothing to add to that of the build."""
-        result = None if answer is None else answer.result
-        note = "" if answer is None else answer.text
-        if main is None or (result is None and change is None and not note):
-            return None
-        depth = None if result is None else result.depth_after
-        if change is not None and change.after is not None and depth is None:
-            depth = self._depth(relation.render())
-        response = main.response
-        plain = response if isinstance(response, AdapterResponse) else AdapterResponse(str(response))
-        return respond(plain, result, change, depth, note)
-
-    def _depth(self, name: str) -> float | None:
-        """Return the average depth of a table, or None where it cannot be seen."""
-        if self._adapter.cannot_recluster():
-            return None
-        try:
-            with self._adapter.cancellable():
-                return float(table_information(self._adapter.open_table(name))["average_depth"])
-        except Exception as e:  # the build is done
-            logger.debug(f"no depth of {name}: {failure(e)}")
-            return None
+    def _key_note(
+        self, name: str, former_key: str, options: ModelOptions, result: ReclusterResult | None
+    ) -> str:
+        """Return what a model's line says of a key that changed; of a recluster it has the depth already."""
+        if options.cluster_by is None:
+            return f"cluster_by removed, was {former_key}: no longer sorted or reclustered"
+        depth = result.depth_after if result is not None else None
+        if result is not None and result.rounds:
+            return f"cluster_by was {former_key}"
+        if depth is None and not self._adapter.cannot_recluster():
+            try:
+                with self._adapter.cancellable():
+                    depth = table_information(self._adapter.open_table(name))["average_depth"]
+            except Exception as e:  # the build is done
+                logger.debug(f"no depth of {name}: {failure(e)}")
+        return f"cluster_by was {former_key}" + ("" if depth is None else f", depth now {depth:.1f}")
 
 
 def _is_last_batch(macros: Mapping[str, Any]) -> bool:

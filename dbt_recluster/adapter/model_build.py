@@ -11,7 +11,6 @@ from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.spark.impl import SparkConfig
 
-from dbt_recluster.adapter.after_build import KeyChange
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, run_budget, run_vars
 from dbt_recluster.adapter.relations.relation_config import (
@@ -61,7 +60,7 @@ class ModelBuild:
         self._macros: Mapping[str, Any] = {}
         self._table: TableClustering | None = None  # that this build writes into, or replaces
         self._loaded = LoadedInto()
-        self._key_change: KeyChange | None = None
+        self._former_key: str | None = None  # that it took from the table
         self._postponed: str | None = None
         self._replaced: BaseRelation | None = None
 
@@ -225,7 +224,7 @@ class ModelBuild:
                 self._cluster(this, options, after, self._table_properties)
             else:
                 self._alter(this, restored_order(before, after))
-        self._run.finish_build(self._macros, options, self._key_change)
+        self._run.finish_build(self._macros, options, self._former_key)
         # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
@@ -247,10 +246,9 @@ class ModelBuild:
         table_properties: Mapping[str, str] | None,
     ) -> None:
         """Give a table the clustering of its model; the model's line tells a change of the key."""
-        key = desired.cluster_by
-        before, after = actual.properties.get(KEY_PROPERTY), None if key is None else str(key)
-        if before is not None and before.lower() != str(after).lower():
-            self._key_change = KeyChange(before, after)
+        before = actual.properties.get(KEY_PROPERTY)
+        if before is not None and before.lower() != str(desired.cluster_by).lower():
+            self._former_key = before
         self._alter(relation, clustering_change(desired, actual, table_properties, self._loaded))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:

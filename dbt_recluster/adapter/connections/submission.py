@@ -18,7 +18,7 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
-from dbt_recluster.adapter.after_build import answer_of_build, failure_of_build
+from dbt_recluster.adapter.after_build import failure_of_build, warnings_of
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import OptionError, SubmitError
@@ -67,9 +67,9 @@ class RunSubmission:
                     warnings.append(str(answer))
                 else:
                     logger.info(recluster_line(answer))
-                    warnings += answer_of_build(answer.table, answer).warnings
+                    warnings += warnings_of(answer.table, answer)
         except SubmitError as e:
-            warnings.append(_failure(", ".join(tables), e))
+            warnings.append(failure_of_build(", ".join(tables), e))
         error = None
         for warning in warnings:
             try:  # as macros warn: --warn-error makes it an error
@@ -160,15 +160,11 @@ def _answer(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitE
     """Return the result or the error of one table, by its figures and how the command has ended."""
     if error := figures.get("error"):
         failed = SubmitError(f"{ended}: {redact(str(error))}")
-        return SubmitError(_failure(redact(str(figures.get("table"))), failed))
+        return SubmitError(failure_of_build(redact(str(figures.get("table"))), failed))
     try:
         return ReclusterResult.from_dict(figures)
     except ValueError as e:
         return SubmitError(f"{ended}, and the last line of its output is not a result: {redact(str(e))}")
-
-
-def _failure(tables: str, error: SubmitError) -> str:
-    return str(failure_of_build(tables, error).error)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

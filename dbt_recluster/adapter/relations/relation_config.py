@@ -6,7 +6,7 @@ No sort order can ask a writer for the curve of a key, so the queries of loads a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -29,6 +29,8 @@ _REDACTED = "*********(redacted)"
 
 # The names of properties that the adapter sets start so.
 _COMPARED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
+# Those of them that only the model's options and key keep there.
+_RECORDED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, REST)
 
 # One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(
@@ -148,45 +150,50 @@ def clustering_change(
         table_properties: The ``tblproperties`` of the model, which take precedence.
         loaded: How its rows get into it; None is a table that is replaced.
     """
-    configured = dict(table_properties or {})
-    if desired.cluster_by is None:
-        return _removal(actual, configured)
+    key, configured = desired.cluster_by, dict(table_properties or {})
+    if key is None and KEY_PROPERTY not in actual.properties:
+        return ClusteringChange()  # an order that somebody set by hand stays
     mode = configured.get(DISTRIBUTION_MODE) or _mode(desired, actual, loaded or LoadedInto())
-    order = _order(desired.cluster_by, actual, mode)
+    order = _order(key, actual, mode)
     wanted = creation_properties(desired)
     changes = {
         name: value
         for name, value in wanted.items()
         if actual.properties.get(name) != value and not _is_theirs(name, actual, configured)
     }
-    obsolete = _recorded_options(actual, [*wanted, *configured]) + _recorded_curve(actual, desired.cluster_by)
+    curve = [f"{CURVE_PREFIX}{field.column}" for field in key.on_curve] if key else []
+    kept = {*wanted, *configured, *curve, *([REST] if curve else [])}
+    obsolete = [name for name in actual.properties if name.startswith(_RECORDED) and name not in kept]
+    if key is None:
+        obsolete += level_properties(actual.properties)
     mode_after_order = actual.properties.get(DISTRIBUTION_MODE)
     if order and not order.startswith("locally"):
         mode_after_order = "none" if order == "unordered" else "range"
-    if mode is not None and mode_after_order != mode:
-        changes[DISTRIBUTION_MODE] = mode
     if mode is None and mode_after_order is not None:
-        obsolete += (DISTRIBUTION_MODE,)
-    return ClusteringChange(order, changes, obsolete)
+        obsolete.append(DISTRIBUTION_MODE)
+    elif mode is not None and mode_after_order != mode:
+        changes[DISTRIBUTION_MODE] = mode
+    return ClusteringChange(order, changes, tuple(obsolete))
 
 
 def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) -> str | None:
     """Return the distribution mode that loads need; None is Iceberg's own choice."""
     key = desired.cluster_by
-    assert key is not None
-    is_distributed = bool(key.leading or loaded.partition_by)
+    if key is None:
+        return None
     if desired.sort_on_load and loaded.can_be_sorted and recorded_curve(actual.properties, key):
-        return "none" if is_distributed else None  # the query is sorted, and another shuffle would undo that
+        # The query is sorted, and another shuffle would undo that.
+        return "none" if key.leading or loaded.partition_by else None
     if not key.leading:
         return None
     return "range" if desired.sort_on_load else "none"
 
 
-def _order(key: ClusterKey, actual: TableClustering, mode: str | None) -> str | None:
+def _order(key: ClusterKey | None, actual: TableClustering, mode: str | None) -> str | None:
     """Return the end of ``ALTER TABLE ... WRITE``, or None to keep the order."""
-    if actual.sort_order == key.description():
+    if actual.sort_order == ("" if key is None else key.description()):
         return None
-    if not key.leading:
+    if key is None or not key.leading:
         return "unordered"
     return f"{'ordered by' if mode == 'range' else 'locally ordered by'} {key.ddl()}"
 
@@ -214,33 +221,11 @@ def _as_ddl(sort_order: str) -> str:
     return ", ".join(items)
 
 
-def _removal(actual: TableClustering, configured: Mapping[str, str]) -> ClusteringChange:
-    if KEY_PROPERTY not in actual.properties:
-        return ClusteringChange()  # an order that somebody set by hand stays
-    ours = [KEY_PROPERTY] if DISTRIBUTION_MODE in configured else [KEY_PROPERTY, DISTRIBUTION_MODE]
-    ours += _recorded_options(actual, configured)
-    unset = [name for name in actual.properties if name in ours]
-    unset += [*level_properties(actual.properties), *_recorded_curve(actual, None)]
-    return ClusteringChange("unordered" if actual.sort_order else None, {}, tuple(unset))
-
-
 def _is_theirs(name: str, actual: TableClustering, configured: Mapping[str, str]) -> bool:
     """Whether a property keeps the value that somebody else gave it."""
     if name.startswith((METRICS_PREFIX, ROW_GROUP_BYTES)):
         return name in actual.properties or name in configured
     return name.startswith(OPTION_PREFIX) and name in configured
-
-
-def _recorded_curve(actual: TableClustering, key: ClusterKey | None) -> tuple[str, ...]:
-    """Return the properties of a curve that the key does not have."""
-    needed = [] if key is None else [f"{CURVE_PREFIX}{field.column}" for field in key.on_curve]
-    names = (name for name in actual.properties if name.startswith(CURVE_PREFIX) and name not in needed)
-    rest = (REST,) if REST in actual.properties and not needed else ()
-    return (*names, *rest)
-
-
-def _recorded_options(actual: TableClustering, but: Collection[str]) -> tuple[str, ...]:
-    return tuple(name for name in actual.properties if name.startswith(OPTION_PREFIX) and name not in but)
 
 
 def sorted_along_curve(

@@ -11,7 +11,7 @@ from dbt.adapters.base.column import Column
 from dbt_recluster.adapter.relations.relation_config import ClusteringChange, TableClustering
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import Columns, base_type, decimal_precision, decimal_scale
-from dbt_recluster.exceptions import ClusterKeyError, OptionError
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX
 
 # Iceberg has no type of one or two bytes and no limit of a string's length. A struct's field may have such a name.
@@ -91,23 +91,24 @@ def column_removal(
         key: The cluster key that its model asks for, which the table has by then; None if it asks for none.
         partitioned_by: The columns of its partitions (:func:`partition_columns`).
     """
-
-    def lost(needed: Iterable[str]) -> str:
-        names = [column for column in needed if removed.find(column.partition(".")[0])]
-        return ", ".join(dict.fromkeys(names))
-
-    refusal = f"on_schema_change: sync_all_columns would drop {{}} of {relation}, which {{}}. No column was changed."
-    if key and (columns := lost(field.column for field in key.fields)):
-        advice = "cluster_by names. Change cluster_by, or let the model select the column again"
-        raise ClusterKeyError(refusal.format(columns, advice))
-    if not key and (columns := lost(table.sort_columns)):
-        advice = f"the table is sorted by. Run `alter table {relation} write unordered` before"
-        raise ClusterKeyError(refusal.format(columns, advice))
-    if columns := lost(partitioned_by):
-        advice = (
-            "the table is partitioned by. Let the model select the column again, or run with --full-refresh"
-        )
-        raise OptionError(refusal.format(columns, advice))
+    again = "let the model select the column again"
+    by_hand = f"the table is sorted by. Run `alter table {relation} write unordered` before"
+    refusals: list[tuple[Iterable[str], str]] = [
+        (
+            [field.column for field in key.fields] if key else [],
+            f"cluster_by names. Change cluster_by, or {again}",
+        ),
+        ([] if key else table.sort_columns, by_hand),
+        (partitioned_by, f"the table is partitioned by. {again.capitalize()}, or run with --full-refresh"),
+    ]
+    for needed, reason in refusals:
+        lost = [column for column in needed if removed.find(column.partition(".")[0])]
+        if lost:
+            names = ", ".join(dict.fromkeys(lost))
+            raise OptionError(
+                f"on_schema_change: sync_all_columns would drop {names} of {relation}, which {reason}. No column was "
+                "changed."
+            )
     properties = [
         name
         for name in table.properties

@@ -183,18 +183,14 @@ class TableMethods(CatalogMethods):
         self, source: BaseRelation, macro_resolver: MacroResolverProtocol | None = None
     ) -> tuple[AdapterResponse | None, FreshnessResponse]:
         """Return the freshness of a source."""
-        try:
-            response, freshness = self._last_modified([source], macro_resolver)
-        except DbtRuntimeError as e:
-            if (reason := self._why_unknown(source)) is None:
-                raise
-            raise ConfigurationError(reason) from e
+        responses, freshness = self.calculate_freshness_from_metadata_batch([source], macro_resolver)
         if source not in freshness:
-            raise ConfigurationError(
+            expired = (
                 f"the snapshot of the last load of {source} has expired, and the later ones only rewrote files. "
                 f"Keep snapshots longer (history.expire.max-snapshot-age-ms), or {_INSTEAD}"
             )
-        return response, freshness[source]
+            raise ConfigurationError(self._why_unknown(source) or expired)
+        return responses[0], freshness[source]
 
     def _last_modified(
         self, tables: list[BaseRelation], macro_resolver: MacroResolverProtocol | None

@@ -24,4 +24,4 @@ from dbt_recluster.exceptions import (
 def test_nobody_is_told_that_a_table_is_as_before_where_it_may_not_be(
     error: ReclusterError, what: str
 ) -> None:
-    assert failure_of_build("s.t", error).error == f"s.t {what}: {error}"
+    assert failure_of_build("s.t", error) == f"s.t {what}: {error}"
