@@ -23,7 +23,7 @@ from dbt_common.utils.executor import executor
 
 from dbt_recluster.adapter.connections.session_methods import SessionMethods
 from dbt_recluster.adapter.dbt_errors import ConfigurationError
-from dbt_recluster.adapter.relations.catalogs import names_like, quoted
+from dbt_recluster.adapter.relations.catalogs import names_like
 
 if TYPE_CHECKING:
     import agate
@@ -169,14 +169,8 @@ class CatalogMethods(SessionMethods):
         """Return the tables and views whose names are like a pattern, in all schemas whose names are like another."""
         relations: list[BaseRelation] = []
         for schema in names_like(self.list_schemas(database), schema_pattern):
-            place = quoted(database, schema)
-            views = {row[1] for row in self.ask(f"show views in {place}")}
-            # Temporary views have no schema.
-            names = [row[1] for row in self.ask(f"show tables in {place}") if row[0]]
-            for name in names_like(names, pattern, exclude):
-                kind = RelationType.View if name in views else RelationType.Table
-                path = {"database": database or None, "schema": schema, "identifier": name}
-                relations.append(self.Relation.create(**path, type=kind))
+            listed = {str(r.identifier): r for r in self.list_relations(database or None, schema)}
+            relations += [listed[name] for name in names_like(listed, pattern, exclude)]
         return relations
 
     @available.parse(lambda *_: False)
@@ -215,27 +209,23 @@ class CatalogMethods(SessionMethods):
         integration = self._integrations.get(name)
         if integration is None:
             known = ", ".join(sorted(self._integrations)) or "none"
-            reason = f"not among the catalogs of catalogs.yml ({known})"
-        elif refusal := _refusal(integration):
-            reason = refusal
-        elif (
-            node.config.get("database")
-            or node.config.get("catalog")
-            or node.database == _spark_catalog(integration)
-        ):
-            return
+            refusal: str | None = f"not among the catalogs of catalogs.yml ({known})"
         else:
-            # dbt parses a model again when its file changes, not when catalogs.yml does.
+            refusal = _refusal(integration)
+        if integration is None or refusal:
             raise ConfigurationError(
-                f"{node.name}: catalog_name {name} is the catalog {_spark_catalog(integration)} of Spark, but dbt "
-                f"parsed the model for {node.database or 'the current one'}: run once with --no-partial-parse",
+                f"{node.name}: catalog_name {name} is {refusal}. Write the catalog of Spark that the model is for as "
+                "its config `catalog`, or leave catalog_name out for this target",
                 node=node,
             )
-        raise ConfigurationError(
-            f"{node.name}: catalog_name {name} is {reason}. Write the catalog of Spark that the model is for as its "
-            "config `catalog`, or leave catalog_name out for this target",
-            node=node,
-        )
+        catalog, config = _spark_catalog(integration), node.config
+        if not (config.get("database") or config.get("catalog") or node.database == catalog):
+            # dbt parses a model again when its file changes, not when catalogs.yml does.
+            raise ConfigurationError(
+                f"{node.name}: catalog_name {name} is the catalog {catalog} of Spark, but dbt parsed the model for "
+                f"{node.database or 'the current one'}: run once with --no-partial-parse",
+                node=node,
+            )
 
 
 def _spark_catalog(integration: CatalogIntegrationConfig) -> str:

@@ -26,10 +26,6 @@ _MISSING = ("SCHEMA_NOT_FOUND", "NoSuchNamespaceException", "Namespace does not 
 _NO_VIEWS = ("without view support", "does not support views", "MISSING_CATALOG_ABILITY")
 
 
-# A pattern of SQL's LIKE.
-_PATTERN = re.compile(r"\\(?P<literal>.)|(?P<any>%)|(?P<one>_)|(?P<plain>[^%_\\]+|\\)", re.DOTALL)
-
-
 class Listed(NamedTuple):
     """A table or a view of a schema."""
 
@@ -130,8 +126,6 @@ def names_like(names: Iterable[str], pattern: str, exclude: str = "") -> list[st
 
 
 def _as_regex(pattern: str) -> re.Pattern[str]:
-    parts = []
-    for part in _PATTERN.finditer(pattern):
-        kind = str(part.lastgroup)
-        parts.append({"any": ".*", "one": "."}.get(kind) or re.escape(part[kind]))
-    return re.compile("".join(parts), re.IGNORECASE | re.DOTALL)
+    signs = {"%": ".*", "_": "."}
+    text = re.sub(r"(?s)\\?.", lambda sign: signs.get(sign[0]) or re.escape(sign[0][-1]), pattern)
+    return re.compile(text, re.IGNORECASE | re.DOTALL)
