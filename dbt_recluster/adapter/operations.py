@@ -18,7 +18,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import CHOICE, FORMAT, Operation, RunBudget
 from dbt_recluster.operations.runner import Answer, failure_line, operation_named, run_operation
-from dbt_recluster.operations.tables import Choice, Node, Target, choose, project_queries
+from dbt_recluster.operations.tables import Node, Target, check_selected, choose, project_queries
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 
 
@@ -75,26 +75,26 @@ def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], cont
     """Run an operation on the tables that are chosen."""
     operation = operation_named(name)
     arguments = operation.read((*CHOICE, FORMAT), given)
-    table, select, exclude = (arguments.pop(argument.name) for argument in CHOICE)
+    table, select, exclude = (arguments[argument.name] for argument in CHOICE)
     is_selected = select is not None or exclude is not None
     if table is not None and is_selected:
         raise OptionError("name tables, or choose them by select and exclude, not both")
-    adapter = context.adapter
-    selected = selected_ids(adapter.get_macro_resolver(), select, exclude) if is_selected else None
-    choice = Choice(table, selected)
-    if operation.needs_choice and not choice.is_given:
+    if operation.needs_choice and table is None and not is_selected:
         raise OptionError(
             f"{name} needs a table: --args '{{table: schema.name}}', or a selector: "
             "--args '{select: tag:name}'"
         )
+    adapter, nodes = context.adapter, list(macros["graph"]["nodes"].values())
+    if is_selected:
+        selected = selected_ids(adapter.get_macro_resolver(), select, exclude)
+        nodes = [node for node in nodes if node["unique_id"] in selected]
     with adapter.cancellable():
-        targets = choose(choice, macros["graph"]["nodes"].values(), adapter.names, operation.eligible)
-        run_and_print(operation, choice, targets, arguments, context, macros)
+        targets = choose(nodes, table, adapter.names, operation.eligible, is_selected=is_selected)
+        run_and_print(operation, targets, arguments, context, macros)
 
 
 def run_and_print(
     operation: Operation,
-    choice: Choice,
     targets: list[Target],
     arguments: Mapping[str, Any],
     context: DbtContext,
@@ -104,7 +104,7 @@ def run_and_print(
     as_json = arguments["format"] == "json"
     answers: list[Answer] = []
     above = ""
-    for answer, number, count in run_operation(operation, choice, targets, arguments, context):
+    for answer, number, count in run_operation(operation, targets, arguments, context):
         text = answer.text
         if operation.is_rewrite:
             macros["log"](f"{number} of {count} {answer.text or answer.values['reason']}", info=True)
@@ -117,7 +117,7 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             macros["exceptions"]["warn"](f"{answer.table}: {warning}")
-    if text := _end(operation, choice, answers, arguments):
+    if text := _end(operation, answers, arguments):
         macros["print"](text)
     failed = [answer for answer in answers if answer.error is not None]
     if failed and operation.is_rewrite:
@@ -128,7 +128,7 @@ def run_and_print(
         raise ConfigurationError("\n".join(map(failure_line, failed)))
 
 
-def _end(operation: Operation, choice: Choice, answers: list[Answer], arguments: Mapping[str, Any]) -> str:
+def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, Any]) -> str:
     """Return what is printed after all tables had their turn."""
     if operation.finish is not None:
         results = [answer.result for answer in answers if answer.error is None]
@@ -137,14 +137,15 @@ def _end(operation: Operation, choice: Choice, answers: list[Answer], arguments:
             return json.dumps(written) if arguments["format"] == "json" else "\n".join(written)
     elif arguments["format"] == "json":
         values = [answer.values for answer in answers]
-        single = choice.is_single and len(values) == 1
-        return json.dumps(values[0] if single else values, indent=2, ensure_ascii=False)
+        is_single = isinstance(arguments["table"], str) and len(values) == 1
+        return json.dumps(values[0] if is_single else values, indent=2, ensure_ascii=False)
     if answers:
         return ""
-    return f"{'None of the tables chosen' if choice.is_given else 'No table of this project'} is built yet."
+    is_chosen = any(arguments[argument.name] is not None for argument in CHOICE)
+    return f"{'None of the tables chosen' if is_chosen else 'No table of this project'} is built yet."
 
 
-def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | None) -> frozenset[str]:
+def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | None) -> set[str]:
     """Return the unique ids of the nodes that selectors admit, as ``dbt run`` takes them.
 
     dbt does not offer them to ``run-operation``, but its own selection needs only the manifest.
@@ -162,7 +163,5 @@ def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | N
         selected = NodeSelector(Graph(linker.graph), manifest).get_selected(spec, warn_on_no_nodes=False)
     except DbtBaseException as e:
         raise OptionError(f"select or exclude is wrong: {getattr(e, 'msg', None) or e}") from e
-    if not selected:
-        given = [f"{name}: {' '.join(w)}" for name, w in (("select", select), ("exclude", exclude)) if w]
-        raise OptionError(f"nothing in this project is left by {', '.join(given)}")
-    return frozenset(selected)
+    check_selected(selected, select, exclude)
+    return set(map(str, selected))

@@ -31,13 +31,12 @@ from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import table_cluster_key
-from dbt_recluster.job.manifest import Manifest
-from dbt_recluster.job.node_selection import selected_nodes
+from dbt_recluster.job.manifest import Manifest, selected_nodes
 from dbt_recluster.job.request import PROGRAM, Exit, Request, outcome, parse, standard_error
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
-from dbt_recluster.operations.tables import Choice, Target, choose
+from dbt_recluster.operations.tables import Target, choose
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.table_names import NameResolution
@@ -105,9 +104,7 @@ class _Job:
     def run(self, spark: SparkSession) -> int:
         """Work on every table; print what came of each."""
         self._spark, operation, request = spark, self._operation, self._request
-        choice = Choice(list(request.tables) or None)
-        targets = self._targets(choice)
-        for answer, _, _ in run_operation(operation, choice, targets, request.arguments, self):
+        for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
         results = [answer.result for answer in self._answers if answer.error is None]
@@ -178,10 +175,10 @@ class _Job:
             _note(redact("".join(traceback.format_exception(error))))
         return without_known_secrets(short_message(error))
 
-    def _targets(self, choice: Choice) -> list[Target]:
+    def _targets(self) -> list[Target]:
         request = self._request
         if self._manifest is not None:
-            return self._targets_of_manifest(self._manifest, choice)
+            return self._targets_of_manifest(self._manifest)
         names: list[str] | tuple[str, ...] = request.tables
         if request.catalog is not None:
             names = tables_of_catalog(self._spark, request.catalog)
@@ -189,22 +186,23 @@ class _Job:
             names = tables_of_namespace(self._spark, request.namespace)
         return [Target(name, required=bool(request.tables)) for name in names]
 
-    def _targets_of_manifest(self, manifest: Manifest, choice: Choice) -> list[Target]:
+    def _targets_of_manifest(self, manifest: Manifest) -> list[Target]:
         """Return the tables of the manifest that are meant, all of them checked."""
-        nodes, built, request = manifest.nodes, self._built, self._request
-        if request.select is not None or request.exclude is not None:
-            chosen = selected_nodes(nodes, request.select, request.exclude, sys.stdin)
-            nodes = {name: node for name, node in nodes.items() if name in chosen}
-        if built is not None:
-            nodes = {name: node for name, node in nodes.items() if name in built}
-            if not any(map(self._operation.eligible.admits, nodes.values())):
-                return []
+        request, chosen, eligible = self._request, set(manifest.nodes), self._operation.eligible
+        is_selected = request.select is not None or request.exclude is not None
+        if is_selected:
+            chosen = selected_nodes(manifest.nodes, request.select, request.exclude, sys.stdin)
+        if self._built is not None:
+            chosen &= self._built
+        nodes = [node for name, node in manifest.nodes.items() if name in chosen]
+        if self._built is not None and not any(map(eligible.admits, nodes)):
+            return []
         names = NameResolution(
             lambda: str(self._spark.catalog.currentCatalog()),
             lambda name: has_catalog(self._spark, name),
             lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
         )
-        targets = choose(choice, nodes.values(), names, self._operation.eligible)
+        targets = choose(nodes, list(request.tables) or None, names, eligible, is_selected=is_selected)
         if wrong := [target.error for target in targets if target.error is not None]:
             raise OptionError("\n".join(wrong))
         self._check_tables(targets)

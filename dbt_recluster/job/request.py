@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.jvm import JavaStandardError
 from dbt_recluster.iceberg.session.starter import GATEWAY
-from dbt_recluster.operations.declaration import Argument, Operation
+from dbt_recluster.operations.declaration import TABLE, Argument, Operation
 from dbt_recluster.operations.runner import OPERATIONS
 from dbt_recluster.redaction import hide, redact, secrets_in_command
 from dbt_recluster.table_names import name_parts
@@ -125,11 +125,8 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
     if error := _wrong_choice(request, operation):
         parser.error(error)
     given = {argument.name: getattr(request, argument.name) for argument in operation.arguments}
-    for argument in operation.arguments:
-        if argument.is_of_one_table and given[argument.name] is not None and len(request.tables) != 1:
-            parser.error(f"{_flag(argument)} is for a single table: name it")
     try:
-        request.arguments = operation.read((), given)
+        request.arguments = operation.read((TABLE,), {**given, "table": list(request.tables) or None})
     except ReclusterError as e:
         parser.error(str(e))
     return request

@@ -172,7 +172,6 @@ class Operation:
         eligible: Which tables it is for, of those that the user did not name.
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
-        renamed: Names of arguments by those of earlier versions.
         order: Sorts its calls before they are run.
         finish: Writes files of all results, in place of a text for each, and returns their paths.
     """
@@ -187,18 +186,18 @@ class Operation:
     eligible: Eligible = CLUSTERED
     needs_choice: bool = False
     is_rewrite: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
     order: Callable[[list[Call]], list[Call]] = list
     finish: Callable[[list[Any], Mapping[str, Any]], list[str]] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
-        given = {name: value for name, value in given.items() if value is not None}
-        for old, new in self.renamed.items():
-            if old in given and new in given:
-                raise OptionError(f"{old} is the older name of {new}: name one of them")
-        given = {self.renamed.get(name, name): value for name, value in given.items()}
-        return read_arguments(self.name, (*arguments, *self.arguments), given)
+        values = read_arguments(self.name, (*arguments, *self.arguments), given)
+        table = values.get(TABLE.name)
+        is_single = table is not None and (isinstance(table, str) or len(table) == 1)
+        for argument in self.arguments:
+            if argument.is_of_one_table and values[argument.name] is not None and not is_single:
+                raise OptionError(f"{argument.name} is for a single table: name it")
+        return values
 
 
 def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,8 +207,8 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
         OptionError, ClusterKeyError: One is wrong, or there is no such argument.
     """
     known = {argument.name: argument for argument in arguments}
-    for name in given:
-        if name not in known:
+    for name, value in given.items():
+        if name not in known and value is not None:
             meant = did_you_mean(str(name), known) or f"it takes {', '.join(known)}"
             raise OptionError(f"{of} has no argument {name!r}; {meant}")
     return {name: argument.read(given.get(name)) for name, argument in known.items()}
@@ -233,6 +232,14 @@ def parse_format(name: str, value: Any) -> str:
     if word not in ("text", "json"):
         raise OptionError(f"{name} must be text or json, not {value!r}")
     return word
+
+
+def parse_tables(name: str, value: Any) -> Any:
+    """Read the name of a table or a list of names, which are looked up later."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) and n.strip() for n in names):
+        raise OptionError(f"{name} must be a relation, the name of a model, or a list of them, not {value!r}")
+    return value
 
 
 def parse_selector(name: str, value: Any) -> list[str]:
@@ -269,7 +276,7 @@ def flag(name: str, meaning: str, *, default: bool = False) -> Argument:
 
 TABLE = Argument(
     "table",
-    lambda _, value: value,  # checked once the tables are known
+    parse_tables,
     "A relation (schema.table), the name of a model, or a list of both.",
     otherwise="every model that it is for",
     metavar="TABLE",

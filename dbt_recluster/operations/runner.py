@@ -11,7 +11,7 @@ from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
 from dbt_recluster.operations.declaration import Call, Context, Operation
-from dbt_recluster.operations.tables import Choice, Target
+from dbt_recluster.operations.tables import Target
 from dbt_recluster.text import did_you_mean
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -51,11 +51,7 @@ class Answer:
 
 
 def run_operation(
-    operation: Operation,
-    choice: Choice,
-    targets: Iterable[Target],
-    arguments: Mapping[str, Any],
-    context: Context,
+    operation: Operation, targets: Iterable[Target], arguments: Mapping[str, Any], context: Context
 ) -> Iterator[tuple[Answer, int, int]]:
     """Run an operation on tables and yield what came of each. A table that fails does not stop the others.
 
@@ -63,17 +59,9 @@ def run_operation(
 
     Yields:
         The answer, its number from 1, and the number of tables.
-
-    Raises:
-        OptionError: An argument for a single table is given, and several tables are meant.
     """
-    tables = list(targets)
-    for argument in operation.arguments:
-        is_given = argument.is_of_one_table and arguments[argument.name] is not None
-        if is_given and (choice.table is None or len(tables) != 1):
-            raise OptionError(f"{argument.name} is for a single table: name it with table")
     catalog = CatalogFiles()
-    calls = operation.order([Call(target, arguments, context, catalog) for target in tables])
+    calls = operation.order([Call(target, arguments, context, catalog) for target in targets])
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         answer = _answer(operation, call)

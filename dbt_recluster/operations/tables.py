@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,29 +43,6 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The tables that a user chooses: by name, by selectors, or not at all.
-
-    Attributes:
-        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both.
-        selected: The unique ids of the nodes that ``select`` and ``exclude`` admit; None without either.
-    """
-
-    table: Any = None
-    selected: frozenset[str] | None = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether the user chose anything."""
-        return self.table is not None or self.selected is not None
-
-    @property
-    def is_single(self) -> bool:
-        """Whether one table is named, by a string."""
-        return isinstance(self.table, str)
-
-
-@dataclass(frozen=True)
 class Eligible:
     """Which of a project's tables an operation is for, among those that are not named one by one.
 
@@ -103,19 +80,54 @@ def has_table(node: Node) -> bool:
 
 
 def choose(
-    choice: Choice, nodes: Iterable[Node], names: NameResolution, eligible: Eligible = CLUSTERED
+    nodes: Iterable[Node],
+    table: str | Sequence[str] | None,
+    names: NameResolution,
+    eligible: Eligible = CLUSTERED,
+    *,
+    is_selected: bool = False,
 ) -> list[Target]:
-    """Return the tables of a project that the user chose, or all that an operation is for."""
+    """Return the tables that a user names, or all among nodes that an operation is for.
+
+    Args:
+        nodes: Those of the project, or those that the user has selected.
+        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both.
+        names: Which names mean the same table.
+        eligible: Which tables the operation is for.
+        is_selected: Whether the user has selected the nodes.
+    """
     every = list(nodes)
-    if choice.table is None:
-        return _eligible_targets(choice, list(filter(has_table, every)), eligible)
-    given = [choice.table] if isinstance(choice.table, str) else choice.table
-    is_list = isinstance(given, list) and bool(given)
-    if not is_list or not all(isinstance(name, str) and name.strip() for name in given):
+    if table is not None:
+        return [
+            _named_target(name.strip(), every, names)
+            for name in ([table] if isinstance(table, str) else table)
+        ]
+    built = list(filter(has_table, every))
+    if is_selected and not built:
         raise OptionError(
-            f"table must be a relation, the name of a model, or a list of them, not {choice.table!r}"
+            "nothing that is selected is a table that this project builds; name others with table"
         )
-    return [_named_target(name.strip(), every, names) for name in given]
+    if is_selected and eligible.by_default:
+        eligible = EVERY_TABLE
+    admitted = list(filter(eligible.admits, built))
+    if not admitted and is_selected:
+        raise OptionError(f"nothing that is selected {eligible.trait}")
+    if not admitted:
+        raise OptionError(f"No model of this project {eligible.trait}; name a table: schema.name")
+    return sorted(map(target_of, admitted), key=lambda target: target.relation)
+
+
+def check_selected(
+    selected: Collection[str], select: Sequence[str] | None, exclude: Sequence[str] | None
+) -> None:
+    """Refuse a selection of no nodes."""
+    if not selected:
+        given = [
+            f"{name}: {' '.join(words)}"
+            for name, words in (("select", select), ("exclude", exclude))
+            if words
+        ]
+        raise OptionError(f"nothing in this project is left by {', '.join(given)}")
 
 
 def target_of(node: Node, relation: str | None = None, *, required: bool = False) -> Target:
@@ -134,23 +146,6 @@ def relation_of(node: Node) -> Parts:
     # Not from relation_name, where a part that needs backquotes may have none.
     catalog = node.get("database")
     return (*([catalog] if catalog else []), node["schema"], node["alias"])
-
-
-def _eligible_targets(choice: Choice, tables: Sequence[Node], eligible: Eligible) -> list[Target]:
-    if choice.selected is not None:
-        tables = [node for node in tables if node["unique_id"] in choice.selected]
-        if not tables:
-            raise OptionError(
-                "nothing that is selected is a table that this project builds; name others with table"
-            )
-        if eligible.by_default:
-            eligible = EVERY_TABLE
-    admitted = list(filter(eligible.admits, tables))
-    if not admitted and choice.selected is not None:
-        raise OptionError(f"nothing that is selected {eligible.trait}")
-    if not admitted:
-        raise OptionError(f"No model of this project {eligible.trait}; name a table: schema.name")
-    return sorted(map(target_of, admitted), key=lambda target: target.relation)
 
 
 def _named_target(name: str, nodes: Sequence[Node], names: NameResolution) -> Target:

@@ -88,7 +88,7 @@ class TestRunOperation(Clustering):
         assert "events has cluster_by k; change it there instead of naming ts here" in message
         assert "events: nothing to do" in self.operate("{table: events, cluster_by: K}")
         message = self.operate("{table: [events, others], cluster_by: k}", passes=False)
-        assert "cluster_by is for a single table: name it with table" in message
+        assert "cluster_by is for a single table: name it" in message
         message = self.operate("{cluster_by: k}", passes=False)
-        assert "cluster_by is for a single table: name it with table" in message
+        assert "cluster_by is for a single table: name it" in message
         assert (self.order(sql, "events"), self.order(sql, "plain")) == before

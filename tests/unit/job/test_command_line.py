@@ -39,6 +39,7 @@ def test_all_options_of_recluster() -> None:
     assert request.tables == ("lake.sales.orders",)
     assert str(request.arguments["cluster_by"]) == "days(ts), id"
     assert {name: value for name, value in request.arguments.items() if name != "cluster_by"} == {
+        "table": ["lake.sales.orders"],
         "final": True,
         "where": "ts > date'2026-01-01'",
         "max_bytes": 10 * 2**30,
@@ -63,7 +64,7 @@ def test_the_command_has_every_operation_under_its_names(operation: Operation) -
     for name in filter(None, (operation.name.replace("_", "-"), operation.short)):
         request = parse([name, "a.b"])
         assert (request.command, request.operation) == (name, operation)
-        assert set(request.arguments) == {argument.name for argument in operation.arguments}
+        assert set(request.arguments) == {"table", *(argument.name for argument in operation.arguments)}
 
 
 def test_arguments_of_every_kind() -> None:
@@ -92,8 +93,8 @@ def test_a_table_that_is_named_twice_is_one() -> None:
         ("recluster --manifest m --catalog c --map a=b", "leaves nothing to --map"),
         ("recluster --manifest m t --select x", "name tables, or choose them by --select"),
         ("suspend --manifest m", "suspend needs tables, or --select, or --run-results beside --manifest"),
-        ("recluster a.b a.c --cluster-by k", "--cluster-by is for a single table: name it"),
-        ("recluster --catalog c --cluster-by k", "--cluster-by is for a single table: name it"),
+        ("recluster a.b a.c --cluster-by k", "cluster_by is for a single table: name it"),
+        ("recluster --catalog c --cluster-by k", "cluster_by is for a single table: name it"),
         (
             "recluster a.b --cluster-by upper(k)",
             "argument --cluster-by: cluster_by item 'upper(k)' is not supported",

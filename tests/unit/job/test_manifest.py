@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import ManifestError, OptionError
-from dbt_recluster.job.manifest import Manifest
-from dbt_recluster.job.node_selection import selected_nodes
+from dbt_recluster.job.manifest import Manifest, selected_nodes
 from dbt_recluster.operations.tables import relation_of
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
@@ -145,7 +144,7 @@ def test_files_that_spark_submit_has_put_into_the_working_directory(
 READ = """
 import resource, sys, time
 from pathlib import Path
-from dbt_recluster.job.manifest import Manifest
+from dbt_recluster.job.manifest import Manifest, selected_nodes
 from dbt_recluster.operations.tables import has_table, target_of
 began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 nodes = Manifest.read(Path(sys.argv[1])).nodes
@@ -248,10 +247,10 @@ def test_the_lines_of_dbt_ls() -> None:
         (["orders+"], (), "needs dbt's graph"),
         (["@orders"], (), "needs dbt's graph"),
         (["state:modified"], (), "is not a selector that works without dbt"),
-        (["nothing"], (), "nothing in this manifest is left by select: nothing"),
+        (["nothing"], (), "nothing in this project is left by select: nothing"),
         (["-"], ["12:00:01  Running with dbt=1.11.16"], "is not what dbt ls prints"),
         (["-"], ["{broken"], "is not what dbt ls prints"),
-        (["-"], [], "nothing in this manifest is left by select: -"),
+        (["-"], [], "nothing in this project is left by select: -"),
     ],
 )
 def test_wrong_selections(select: list[str], lines: list[str], message: str) -> None:

@@ -12,10 +12,10 @@ import pytest
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.operations.declaration import Call, Operation, RunBudget
+from dbt_recluster.operations.declaration import CHOICE, FORMAT, TABLE, Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.runner import OPERATIONS, run_operation
-from dbt_recluster.operations.tables import Choice, Target
+from dbt_recluster.operations.tables import Target
 
 
 def target(name: str, *, required: bool = False, error: str | None = None, **config: Any) -> Target:
@@ -48,7 +48,7 @@ class Lines:
     error: str | None = None
 
 
-def printed(operation: Operation, output: str = "text", choice: Choice = Choice()) -> Lines:  # noqa: B008
+def printed(operation: Operation, output: str = "text") -> Lines:
     told = Lines()
     macros = {
         "log": lambda line, **_: told.lines.append(line),
@@ -56,7 +56,9 @@ def printed(operation: Operation, output: str = "text", choice: Choice = Choice(
         "exceptions": {"warn": lambda warning: told.lines.append(f"! {warning}")},
     }
     try:
-        run_and_print(operation, choice, TARGETS, {"format": output}, CONTEXT, macros)
+        run_and_print(
+            operation, TARGETS, operation.read((*CHOICE, FORMAT), {"format": output}), CONTEXT, macros
+        )
     except Exception as e:
         told.error = str(e)
     return told
@@ -126,8 +128,8 @@ def test_a_rewrite_has_numbered_lines_and_its_plan_below() -> None:
 
 
 def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
-    recluster, context = OPERATIONS["recluster"], CONTEXT
-    arguments = recluster.read((), {"cluster_by": "b"})
+    recluster = OPERATIONS["recluster"]
+    arguments = recluster.read((TABLE,), {"table": "s.t", "cluster_by": "b"})
 
     class Table:
         key = parse_cluster_key("b")
@@ -137,11 +139,11 @@ def test_a_key_of_the_operation_must_not_contradict_the_model() -> None:
 
     contradicted = DbtContext(SimpleNamespace(open_table=lambda _: Table()), RunBudget())  # type: ignore[arg-type]
     own = [target("t", required=True, cluster_by="a")]
-    ((answer, _, _),) = run_operation(recluster, Choice("s.t"), own, arguments, contradicted)
+    ((answer, _, _),) = run_operation(recluster, own, arguments, contradicted)
     assert answer.error == "the model of s.t has cluster_by a; change it there instead of naming b here"
-    for choice, tables in ((Choice(["s.t", "s.u"]), TARGETS[:2]), (Choice(), own)):
+    for table in (["s.t", "s.u"], None):
         with pytest.raises(OptionError, match="cluster_by is for a single table"):
-            list(run_operation(recluster, choice, tables, arguments, context))
+            recluster.read((TABLE,), {"table": table, "cluster_by": "b"})
 
 
 def test_a_budget_is_for_all_tables_of_a_run() -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Choice, Eligible, Target, choose
+from dbt_recluster.operations.declaration import TABLE
+from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible, Target, choose
 from dbt_recluster.table_names import NameResolution
 
 
@@ -45,30 +46,30 @@ NAMES = NameResolution(
 )
 
 
-def find(choice: Choice, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[Target]:
-    return choose(choice, nodes, NAMES, *eligible)
+def find(table: Any, nodes: list[dict[str, Any]], *eligible: Eligible) -> list[Target]:
+    return choose(nodes, TABLE.read(table), NAMES, *eligible)
 
 
 def relations(table: Any, nodes: list[dict[str, Any]] = NODES) -> list[str]:
-    return [target.relation for target in find(Choice(table), nodes)]
+    return [target.relation for target in find(table, nodes)]
 
 
 def test_none_means_every_clustered_model() -> None:
     assert relations(None) == ["analytics.days", "analytics.events", "analytics.users"]
-    assert not any(target.required for target in find(Choice(), NODES))
+    assert not any(target.required for target in find(None, NODES))
 
 
 def test_names_and_relations() -> None:
     assert relations("events") == ["analytics.events"]
     assert relations(["plain", "elsewhere.t"]) == ["analytics.plain", "elsewhere.t"]
-    found = find(Choice("`Analytics`.EVENTS"), NODES)[0]
+    found = find("`Analytics`.EVENTS", NODES)[0]
     assert found.options is not None
     assert (found.relation, found.options.recluster.block_rows, found.required) == (
         "analytics.events",
         500,
         True,
     )
-    assert find(Choice("elsewhere.t"), NODES)[0].options is None
+    assert find("elsewhere.t", NODES)[0].options is None
 
 
 @pytest.mark.parametrize(
@@ -87,16 +88,16 @@ def test_names_and_relations() -> None:
 )
 def test_names_that_cannot_be(table: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        find(Choice(table), NODES)
+        find(table, NODES)
 
 
 def test_a_project_without_clustering() -> None:
     with pytest.raises(OptionError, match="No model of this project has cluster_by"):
-        find(Choice(), [node("plain")])
+        find(None, [node("plain")])
 
 
 def test_a_broken_model_does_not_keep_the_others_from_their_turn() -> None:
-    found = find(Choice(), [*NODES, node("broken", cluster_by="bucket(3, id)")])
+    found = find(None, [*NODES, node("broken", cluster_by="bucket(3, id)")])
     assert [target.relation for target in found if target.error] == ["analytics.broken"]
     assert "cluster_by item 'bucket(3, id)' is not supported" in str(found[0].error)
 
@@ -111,7 +112,7 @@ def test_a_name_is_of_the_table_that_spark_resolves_it_to() -> None:
     ]
 
     def of_project(name: str) -> str | None:
-        (target,) = find(Choice(name), nodes)
+        (target,) = find(name, nodes)
         return target.unique_id and target.relation
 
     assert of_project("an.events") == of_project("`an`.EVENTS") == "an.events"
@@ -139,18 +140,23 @@ def test_a_name_that_is_none_chooses_nothing(name: str) -> None:
 
 def test_selected_models_are_those_that_an_operation_is_for() -> None:
     names = ("plain", "users", "files")
-    chosen = Choice(selected=frozenset(f"model.analytics.{name}" for name in names))
-    assert [target.relation for target in find(chosen, NODES)] == ["analytics.users"]
+    chosen = [node for node in NODES if node["name"] in names]
+
+    def selected(nodes: list[dict[str, Any]], *eligible: Eligible) -> list[str]:
+        targets = choose(nodes, None, NAMES, *eligible, is_selected=True)
+        return [target.relation for target in targets]
+
+    assert selected(chosen) == ["analytics.users"]
     every = ["analytics.plain", "analytics.users"]
-    assert [target.relation for target in find(chosen, NODES, EVERY_TABLE)] == every
+    assert selected(chosen, EVERY_TABLE) == every
     old = Eligible(lambda node: bool(node["config"].get("old")), "is old", by_default=True)
-    assert [target.relation for target in find(chosen, NODES, old)] == every
+    assert selected(chosen, old) == every
     with pytest.raises(OptionError, match=r"No model of this project is old"):
-        find(Choice(), NODES, old)
+        find(None, NODES, old)
     with pytest.raises(OptionError, match="nothing that is selected has cluster_by"):
-        find(Choice(selected=frozenset({"model.analytics.plain"})), NODES)
+        selected([node("plain")])
     with pytest.raises(OptionError, match="nothing that is selected is a table"):
-        find(Choice(selected=frozenset({"model.analytics.a_view"})), NODES, EVERY_TABLE)
+        selected([node("a_view", "view")], EVERY_TABLE)
 
 
 def test_maintained_models_are_those_that_say_so() -> None:
@@ -161,6 +167,6 @@ def test_maintained_models_are_those_that_say_so() -> None:
         node("unset"),
         node("wrong", recluster_maintain="perhaps"),
     ]
-    found = find(Choice(), nodes, MAINTAINED)
+    found = find(None, nodes, MAINTAINED)
     assert [target.relation for target in found] == ["analytics.on", "analytics.word", "analytics.wrong"]
     assert "recluster_maintain must be true or false" in str(found[2].error)
