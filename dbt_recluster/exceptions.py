@@ -7,7 +7,15 @@ from collections.abc import Sequence
 _NAMED_ORPHANS = 10
 
 
-class ReclusterError(Exception):
+class _LeavesFiles(BaseException):
+    """An error that names files which are left behind."""
+
+    def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.orphans = tuple(orphans)
+
+
+class ReclusterError(_LeavesFiles, Exception):
     """Base class of every error that dbt-recluster raises itself.
 
     Attributes:
@@ -15,13 +23,10 @@ class ReclusterError(Exception):
         bytes_rewritten: Bytes rewritten by earlier rounds of the same recluster, which are committed.
     """
 
-    def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.orphans = tuple(orphans)
-        self.bytes_rewritten = 0
+    bytes_rewritten = 0
 
 
-class Interrupted(KeyboardInterrupt):
+class Interrupted(_LeavesFiles, KeyboardInterrupt):
     """Ctrl-C, or another signal to end, came while tables were worked on. Spark can still be used.
 
     It is no ``ReclusterError``: a loop over tables that passes over those that fail ends here.
@@ -29,10 +34,6 @@ class Interrupted(KeyboardInterrupt):
     Attributes:
         orphans: All files that were written and are left behind.
     """
-
-    def __init__(self, message: str = "", *, orphans: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.orphans = tuple(orphans)
 
     @classmethod
     def by(cls, error: BaseException | None) -> Interrupted:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbt_recluster.columns import quote_if_needed
+from dbt_recluster.columns import quote_if_needed, unquote
 from dbt_recluster.exceptions import OptionError
 
-_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*")
+_PART = r"`(?:[^`]|``)+`|\w+"
+_NAME = re.compile(rf"\s*(?:{_PART})\s*(?:\.\s*(?:{_PART})\s*)*")
 
 Parts = tuple[str, ...]
 
@@ -21,16 +22,8 @@ def name_parts(name: Any, of: str = "table") -> Parts:
     Raises:
         OptionError: It is no name ``of`` that kind. Nothing in it is passed over.
     """
-    parts: list[str] = []
-    place = 0
-    while isinstance(name, str) and (match := _PART.match(name, place)):
-        quoted, plain = match.groups()
-        parts.append(plain or quoted.replace("``", "`"))
-        if match.end() == len(name):
-            return tuple(parts)
-        if name[match.end()] != ".":
-            break
-        place = match.end() + 1
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return tuple(map(unquote, re.findall(_PART, name)))
     raise OptionError(
         f"{name!r} is not the name of a {of}: its parts are joined by dots, and a part with other characters than "
         "letters, digits and _ stands in backquotes"

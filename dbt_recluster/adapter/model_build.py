@@ -24,6 +24,7 @@ from dbt_recluster.adapter.relations.relation_config import (
 )
 from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
 from dbt_recluster.adapter.relations.table_methods import TableMethods
+from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.iceberg.reads.predicates import check_predicate
@@ -48,14 +49,14 @@ class ModelBuild:
     """The node that a thread builds, from its first hook to its last. Outside of one, nothing is known of it.
 
     Attributes:
-        options: The node's options if it is clustered; their key is checked as soon as columns are known.
+        options: The options of a node with an Iceberg table; their key is checked as soon as columns are known.
         schema_changes: How the node differs from its table, as far as that was compared.
     """
 
     def __init__(self, adapter: TableMethods, run: DbtRun) -> None:
         self._adapter = adapter
         self._run = run
-        self.options: ModelOptions | None = None
+        self.options = ModelOptions()
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
         self._table: TableClustering | None = None  # that this build writes into, or replaces
@@ -81,8 +82,9 @@ class ModelBuild:
                 is_seed = model["resource_type"] == "seed"
                 self._adapter.check_directory(this, existing, config, is_seed=is_seed)
             return self._materialize(materialization)
-        altered = self._prepare_table(options, existing, kept)
-        return self._finish_table(options, self._materialize(materialization), altered)
+        self.options = options
+        altered = self._prepare_table(existing, kept)
+        return self._finish_table(self._materialize(materialization), altered)
 
     def _check_node(self) -> None:
         """Check what the columns do not decide: the language, the vars of the run, and configs without effect."""
@@ -161,42 +163,41 @@ class ModelBuild:
 
     # --- its table ---
 
-    def _prepare_table(self, options: ModelOptions, existing: BaseRelation | None, kept: bool) -> bool:
+    def _prepare_table(self, existing: BaseRelation | None, kept: bool) -> bool:
         """Check the key against the model's columns, and give a table that stays its sort order.
 
         So this load arrives sorted. Return whether the table has its clustering now.
         """
         new_columns: list[str] = []
-        if options.cluster_by:
+        is_iceberg = existing is not None and getattr(existing, "is_iceberg", False)
+        if self.options.cluster_by:
             is_incremental = self._macros["config"].get("materialized") == "incremental"
-            if kept and is_incremental and not getattr(existing, "is_iceberg", False):
-                assert existing is not None
+            if existing is not None and kept and is_incremental and not is_iceberg:
                 self._adapter.check_is_iceberg(existing)
-            new_columns = self._prepare_key(options, existing if kept else None)
-        if existing is None or not getattr(existing, "is_iceberg", False):
+            new_columns = self._prepare_key(self.options.cluster_by, existing if kept else None)
+        if existing is None or not is_iceberg:
             return False
-        if not options.cluster_by and not self._adapter.may_have_clustering(existing):
+        if not self.options.cluster_by and not self._adapter.may_have_clustering(existing):
             return False
         self._table = self._adapter.table_clustering(existing)
-        if kept and not new_columns:
-            self._cluster(existing, self.options or options, self._table, self._table_properties)
-        return kept and not new_columns
+        if not kept or new_columns:
+            return False
+        self._cluster(existing, self._table, self._macros["config"].get("tblproperties"))
+        return True
 
-    def _prepare_key(self, options: ModelOptions, kept_table: BaseRelation | None) -> list[str]:
+    def _prepare_key(self, key: ClusterKey, kept_table: BaseRelation | None) -> list[str]:
         """Check the key against the columns that the table has or will have; return those that this run has to add."""
-        assert options.cluster_by is not None
         new_columns: list[str] = []
         if kept_table is not None:
             columns = self._table_columns(kept_table)
-            new_columns = options.cluster_by.missing_from(self._adapter.parse_columns(columns))
+            new_columns = key.missing_from(self._adapter.parse_columns(columns))
             if not new_columns:
-                self._resolve(options, columns)
+                self._resolve(columns)
                 return []
         if self._macros["pre_hooks"] or self._is_python:
             # The query may depend on what a hook creates, so it is described when the table is created.
-            self.options = options
             return new_columns
-        self._resolve(options, self._model_columns())
+        self._resolve(self._model_columns())
         on_schema_change = self._macros["config"].get("on_schema_change")
         if new_columns and on_schema_change not in ("append_new_columns", "sync_all_columns"):
             raise ConfigurationError(
@@ -205,77 +206,66 @@ class ModelBuild:
             )
         return new_columns
 
-    def _finish_table(self, options: ModelOptions, result: Any, altered: bool) -> Any:
+    def _finish_table(self, result: Any, altered: bool) -> Any:
         """Give a new or replaced table its sort order, and recluster the table."""
         this, before = self._macros["this"], self._table
-        is_ours = options.cluster_by is not None or before is not None
+        is_clustered = self.options.cluster_by is not None
+        is_ours = is_clustered or before is not None
         may_be_replaced = bool(self._macros["post_hooks"]) and is_ours
         if may_be_replaced and not self._adapter.is_iceberg_table(this):
-            if options.cluster_by:
+            if is_clustered:
                 self._macros["exceptions"]["warn"](
                     f"cluster_by has no effect on {self._macros['model']['name']}: after its hooks there is no Iceberg "
                     "table of that name."
                 )
             return result
-        options = self._resolved(lambda: self._table_columns(this)) or options
-        if is_ours and (not altered or (may_be_replaced and options.cluster_by)):
+        self._resolve_once(lambda: self._table_columns(this))
+        if is_ours and (not altered or (may_be_replaced and is_clustered)):
             after = self._adapter.table_clustering(this)
-            if options.cluster_by or before is None or KEY_PROPERTY in before.properties:
-                self._cluster(this, options, after, self._table_properties)
+            if is_clustered or before is None or KEY_PROPERTY in before.properties:
+                self._cluster(this, after, self._macros["config"].get("tblproperties"))
             else:
                 self._alter(this, restored_order(before, after))
-        self._run.finish_build(self._macros, options, self._former_key)
+        self._run.finish_build(self._macros, self.options, self._former_key)
         # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
     def set_clustering(self, relation: BaseRelation, table_properties: Mapping[str, str] | None) -> None:
         """Give the table of this build, which has just got its columns, the clustering of the node if it has one."""
-        if options := self._resolved(lambda: self._table_columns(relation)):
-            actual = self._adapter.table_clustering(relation)
-            self._cluster(relation, options, actual, table_properties)
+        if self.options.cluster_by:
+            self._resolve_once(lambda: self._table_columns(relation))
+            self._cluster(relation, self._adapter.table_clustering(relation), table_properties)
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
-        return creation_properties(self.options) if self.options else {}
+        return creation_properties(self.options)
 
     def _cluster(
-        self,
-        relation: BaseRelation,
-        desired: ModelOptions,
-        actual: TableClustering,
-        table_properties: Mapping[str, str] | None,
+        self, relation: BaseRelation, actual: TableClustering, table_properties: Mapping[str, str] | None
     ) -> None:
         """Give a table the clustering of its model; the model's line tells a change of the key."""
         before = actual.properties.get(KEY_PROPERTY)
-        if before is not None and before.lower() != str(desired.cluster_by).lower():
+        if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
-        self._alter(relation, clustering_change(desired, actual, table_properties, self._loaded))
+        self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
         self._macros["recluster_alter_clustering"](relation, change)
 
-    @property
-    def _table_properties(self) -> Mapping[str, str] | None:
-        properties: Mapping[str, str] | None = self._macros["config"].get("tblproperties")
-        return properties
-
     # --- its columns ---
 
-    def _resolve(self, options: ModelOptions, columns: Mapping[str, str]) -> ModelOptions:
-        """Check options against columns, name to Spark type, and keep them for this build."""
+    def _resolve(self, columns: Mapping[str, str]) -> None:
+        """Check the options against columns, name to Spark type."""
         with as_dbt_errors():
-            resolved = options.resolve(self._adapter.parse_columns(columns))
-            where = options.recluster.where
+            self.options = self.options.resolve(self._adapter.parse_columns(columns))
+            where = self.options.recluster.where
             if where is not None and self._adapter.credentials.method.in_process:
                 check_predicate(self._adapter.spark, columns, where)
-        self.options = resolved
-        return resolved
 
-    def _resolved(self, columns: Callable[[], Mapping[str, str]]) -> ModelOptions | None:
-        """Return the node's options, their key checked now if no columns were known before."""
-        if self.options is not None and self.options.columns is None:
-            return self._resolve(self.options, columns())
-        return self.options
+    def _resolve_once(self, columns: Callable[[], Mapping[str, str]]) -> None:
+        """Check the key now if no columns were known before."""
+        if self.options.cluster_by is not None and self.options.columns is None:
+            self._resolve(columns())
 
     def _table_columns(self, relation: BaseRelation) -> dict[str, str]:
         return {column.name: column.dtype for column in self._adapter.get_columns_in_relation(relation)}
@@ -327,7 +317,7 @@ class ModelBuild:
         self, relation: BaseRelation, removed: list[Column], *, is_this: bool
     ) -> ClusteringChange:
         """Return the change that precedes a removal of columns; an error if the table needs one of them."""
-        key = self.options.cluster_by if is_this and self.options else None
+        key = self.options.cluster_by if is_this else None
         columns = self._adapter.parse_columns({column.name: column.data_type for column in removed})
         table = self._adapter.table_clustering(relation)
         partitions = partition_columns(self._adapter.ask(f"describe {relation}"))
@@ -338,8 +328,8 @@ class ModelBuild:
 
     def order_by(self, query: str) -> str | None:
         """Return the ``ORDER BY`` list for the rows of a new table that a query makes, or None."""
-        options = self._resolved(lambda: self._model_columns(query))
-        return None if options is None else options.order_by()
+        self._resolve_once(lambda: self._model_columns(query))
+        return self.options.order_by()
 
     def along_curve(self, query: str, temporary: bool) -> str | None:
         """Return the query of a new table, or of rows to insert, sorted along the table's curve.
@@ -347,7 +337,7 @@ class ModelBuild:
         None means that it is not to be; where its columns do not allow it, the query is returned as it is.
         """
         options, table = self.options, self._table
-        if options is None or options.cluster_by is None or options.columns is None or table is None:
+        if options.cluster_by is None or options.columns is None or table is None:
             return None
         is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
         if not is_asked or recorded_curve(table.properties, options.cluster_by) is None:
