@@ -1,16 +1,22 @@
 """The public functions of dbt-recluster, for notebooks and orchestrators. They need no dbt.
 
+They work on any Iceberg table, built by dbt or not.
+
 ```python
-from dbt_recluster.maintenance import recluster, clustering_information
+from dbt_recluster.maintenance import clustering_information, recluster
 
 result = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
-print(result.depth_before, result.depth_after)
+print(result.depth_before, result.depth_after, result.blocks_in, result.blocks_out)
+print(clustering_information(spark, "analytics.events")["average_depth"])
 ```
 
-Each takes ``spark``, a session with Iceberg's extensions, and ``table``: ``schema.table``, ``catalog.schema.table`` or
-a :class:`ClusteredTable`, which is loaded once and reads its blocks once. Each may raise ``NotAnIcebergTableError``, if
-there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the main thread. Other bad input is refused before
-anything is written, with ``ClusterKeyError``, ``OptionError`` or ``PredicateError``.
+Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
+or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` is any key to work by; None
+is the table's sort order. ``depth``, ``strategy`` and ``block_rows`` are options, see :class:`ReclusterOptions`.
+
+Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
+main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
+``PredicateError``.
 """
 
 from __future__ import annotations
@@ -108,15 +114,8 @@ def recluster(
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
     Args:
-        cluster_by: The cluster key, which becomes the table's sort order. None is the table's sort order.
-        final: Repeat rounds until nothing is left to do. Otherwise one round.
-        where: A predicate. Only blocks that may hold a matching row are considered, and rewritten as a whole.
-        max_bytes: The most bytes to rewrite in this call, over all rounds, a number or a size such as ``10 GB``.
-        depth: The average depth up to which the table counts as well clustered; below 1, a share of the number of
-            blocks; ``auto`` is the depth at which rewriting and reading cost least together. None is the planner's
-            default.
-        strategy: How block sets are selected, one of ``planner.STRATEGIES``. None is the planner's default.
-        block_rows: The most rows in a new block.
+        cluster_by: The cluster key, which becomes the table's sort order.
+        final, where, max_bytes, depth, strategy, block_rows: See :class:`ReclusterOptions`.
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
@@ -161,7 +160,6 @@ def clustering_information(
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
     Args:
-        cluster_by: Any key; None is the table's sort order.
         where: A predicate; only blocks that may hold a matching row count.
         block_rows: Rows in a full block, for what counts as a small one.
 
@@ -178,7 +176,7 @@ def clustering_depth(
     cluster_by: str | Sequence[str] | None = None,
     where: str | None = None,
 ) -> float:
-    """Return only the average depth; arguments and errors are those of :func:`clustering_information`."""
+    """Return only the average depth of :func:`clustering_information`."""
     return float(clustering_information(spark, table, cluster_by, where)["average_depth"])
 
 
@@ -223,8 +221,6 @@ def estimate_clustering_cost(
     """Estimate what clustering a table costs: once, and for each day of loads like those of the past seven days.
 
     Args:
-        cluster_by: The key to cluster by; None is the table's sort order.
-        depth, strategy, block_rows: As in :func:`recluster`.
         now: The end of the seven days, by default now.
     """
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
@@ -262,7 +258,6 @@ def suggest_cluster_by(
     Args:
         queries: Predicates or whole queries that read the table, or a mapping of names to queries. Without any, its
             reads.
-        depth, strategy, block_rows: As in :func:`recluster`, of the table when it is clustered.
 
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.
@@ -275,11 +270,7 @@ def suggest_cluster_by(
 def clustering_reads(
     spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
 ) -> ReadsInformation:
-    """Return the reads of a table, and the blocks that each opens under a key.
-
-    Args:
-        cluster_by: Any key; None is the table's sort order.
-    """
+    """Return the reads of a table, and the blocks that each opens under a key."""
     with _opened(spark, table, cluster_by) as opened:
         opened.reads.follow()
         return reads_information(opened)
@@ -347,7 +338,7 @@ def clustering_report_data(
     strategy: str | None = None,
     block_rows: int = DEFAULT_BLOCK_ROWS,
 ) -> ReportData:
-    """Return the data of a table's report; arguments and errors are those of :func:`estimate_recluster`."""
+    """Return the data of a table's report."""
     options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
     with _opened(spark, table, cluster_by) as opened:
         return report_data(opened, options)

@@ -40,24 +40,9 @@ _ENVELOPE = [
 ]
 _PYTHON = """# Python functions
 
-In `dbt_recluster.maintenance`. They work on any Iceberg table in a session with Iceberg's SQL extensions, built by dbt
-or not, and need no dbt. [Connections](../connections.md#an-embedded-lake-from-a-notebook) says how to get a session on
-an embedded lake.
-
-```python
-from dbt_recluster.maintenance import clustering_information, recluster
-
-result = recluster(spark, "analytics.events", cluster_by=["event_date", "user_id"], final=True)
-print(result.depth_before, result.depth_after, result.blocks_in, result.blocks_out)
-print(clustering_information(spark, "analytics.events")["average_depth"])
-```
-
-The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result is its JSON.
-
-Each function takes `spark`, a session with Iceberg's extensions, and `table`: `schema.table`, `catalog.schema.table` or
-a [`ClusteredTable`](#clusteredtable), which is loaded once and reads its blocks once. Each may raise
-`NotAnIcebergTableError`, if there is no such table, and `Interrupted`, if Ctrl-C was pressed in the main thread. Other
-bad input is refused before anything is written, with `ClusterKeyError`, `OptionError` or `PredicateError`.
+In `dbt_recluster.maintenance`. [Connections](../connections.md#an-embedded-lake-from-a-notebook) says how to get a
+session on an embedded lake. The fields of results are on the page of the [figures](figures.md); `as_dict()` of a result
+is its JSON.
 """
 # The methods of a class that are for users, where not all are.
 _METHODS = {"ClusteredTable": {"under", "refresh"}}
@@ -127,7 +112,13 @@ def functions() -> str:
     public = {name: getattr(maintenance, name) for name in maintenance.__all__}
     names = [name for name, value in public.items() if inspect.isfunction(value)]
     names.sort(key=lambda name: public[name].__code__.co_firstlineno)
-    parts = [_PYTHON, *(_function(name, public[name]) for name in names), "# Classes\n"]
+    about = re.sub(
+        r":class:`(\w+)`", lambda link: f"[`{link[1]}`](#{link[1].lower()})", str(maintenance.__doc__)
+    )
+    about = re.sub(
+        "(?<!`)``(?!`)", "`", about.replace("The public functions of dbt-recluster, for", "For", 1)
+    )
+    parts = [_PYTHON, about, *(_function(name, public[name]) for name in names), "# Classes\n"]
     for name, kind in public.items():
         if inspect.isclass(kind) and kind is not ReclusterResult:  # which is a page of figures
             parts.append(_class(name, kind))
@@ -135,9 +126,17 @@ def functions() -> str:
 
 
 def _function(name: str, function: Any) -> str:
+    from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
+
     parts = sections(function)
     lines = [f"## {name}\n", f"```python\n{_signature(name, function)}\n```\n", f"{markdown(parts[''])}\n"]
-    if rows := entries(function, "Args"):
+    rows = [row for row in entries(function, "Args") if not row[1].startswith("See `ReclusterOptions`")]
+    named = {argument for names, _ in rows for argument in names.split(", ")}
+    options = RECLUSTER_OPTIONS.keys() & inspect.signature(function).parameters.keys()
+    for option in (RECLUSTER_OPTIONS[each] for each in RECLUSTER_OPTIONS if each in options):
+        if f"`{option.name}`" not in named:
+            rows.append((f"`{option.name}`", markdown(option.meaning)))
+    if rows:
         lines.append(table(("argument", "what it is"), rows) + "\n")
     if "Returns" in parts:
         lines.append(f"Returns: {markdown(parts['Returns'])}\n")

@@ -157,7 +157,10 @@ def generic_test() -> str:
     """Return what dbt's docs say of the generic test's macro."""
     from dbt_recluster.adapter.table_figures import LIMITS, TEST, TEST_ARGUMENTS
 
-    types = {**dict.fromkeys(LIMITS, "optional[float]"), "predicate": "optional[string]"}
+    types = {
+        **dict.fromkeys([limit.name for limit in LIMITS], "optional[float]"),
+        "predicate": "optional[string]",
+    }
     listed = [{"name": "model", "type": "relation", "description": "The table; dbt fills it in."}]
     for each in TEST_ARGUMENTS:
         listed.append({"name": each.name, "type": types.get(each.name, "any"), "description": each.meaning})

@@ -141,8 +141,8 @@ def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, An
         return json.dumps(values[0] if is_single else values, indent=2, ensure_ascii=False)
     if answers:
         return ""
-    is_chosen = any(arguments[argument.name] is not None for argument in CHOICE)
-    return f"{'None of the tables chosen' if is_chosen else 'No table of this project'} is built yet."
+    are_named = any(arguments[argument.name] is not None for argument in CHOICE)
+    return f"{'None of the tables chosen' if are_named else 'No table of this project'} is built yet."
 
 
 def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | None) -> set[str]:

@@ -2,70 +2,58 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dbt.adapters.base.relation import BaseRelation
 
-from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_predicate
+from dbt_recluster.clustering.values import parse_number
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.declaration import Argument, read_arguments
+from dbt_recluster.operations.declaration import MEASURED_KEY, WHERE, Argument, read_arguments
 from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.text import size
 
-# The limits of the test: the figure that each is for, and its least and greatest value.
-LIMITS = {
-    "max_average_depth": ("average_depth", 1.0, 1e18),
-    "max_p95_depth": ("p95_depth", 1.0, 1e18),
-    "max_fragmentation": ("max_fragmentation", 1.0, 1e18),
-    "min_ratio": ("clustering_ratio", 0.0, 100.0),
-}
+
+@dataclass(frozen=True)
+class Limit(Argument):
+    """An argument of the test: the least or the greatest value of a figure that passes."""
+
+    figure: str = ""
 
 
-def parse_limit(name: str, value: Any) -> float:
-    """Read a limit."""
-    _, least, greatest = LIMITS[name]
-    try:
-        limit = float("nan") if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        limit = float("nan")
-    if not least <= limit <= greatest:
-        among = f"from {least:g} to {greatest:g}" if greatest < 1e18 else f"of at least {least:g}"
-        raise OptionError(f"{name} must be a number {among}, not {value!r}")
-    return limit
+def _limit(name: str, figure: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Limit:
+    among = f"of at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
+
+    def parse(name: str, value: Any) -> float:
+        limit = parse_number(value)
+        if limit is None or not least <= limit <= greatest:
+            raise OptionError(f"{name} must be a number {among}, not {value!r}")
+        return limit
+
+    return Limit(name, parse, meaning, figure=figure)
 
 
 TEST = (
     "A generic test, for models, seeds, snapshots and sources: fails when an Iceberg table is clustered worse than the "
     "limits given, of which there must be one. Reads the table's metadata, not its rows."
 )
-TEST_ARGUMENTS = (
-    Argument("max_average_depth", parse_limit, "The greatest average depth that passes, at least 1."),
-    Argument(
-        "max_p95_depth", parse_limit, "The greatest depth that 95 % of the blocks may have, at least 1."
-    ),
-    Argument(
+LIMITS = (
+    _limit("max_average_depth", "average_depth", "The greatest average depth that passes, at least 1."),
+    _limit("max_p95_depth", "p95_depth", "The greatest depth that 95 % of the blocks may have, at least 1."),
+    _limit(
         "max_fragmentation",
-        parse_limit,
+        "max_fragmentation",
         "How many blocks there may be for each full one that their rows and bytes would make, in the worst partition; "
         "at least 1.",
     ),
-    Argument("min_ratio", parse_limit, "The least clustering ratio that passes, 0 to 100."),
-    Argument(
-        "cluster_by",
-        lambda _, value: parse_cluster_key(value),
-        "The key to measure by. None takes the table's sort order.",
-    ),
-    Argument(
-        "predicate",
-        parse_predicate,
-        "A predicate on the table's columns; only blocks that may hold a matching row count.",
-    ),
+    _limit("min_ratio", "clustering_ratio", "The least clustering ratio that passes, 0 to 100.", 0.0, 100.0),
 )
+TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
 
 
 def broken_limits(
@@ -77,14 +65,14 @@ def broken_limits(
         raise OptionError(
             "well_clustered looks at blocks, which the config `where` cannot select; use `predicate` instead"
         )
-    limits = {name: arguments[name] for name in LIMITS if arguments[name] is not None}
+    limits = [limit for limit in LIMITS if arguments[limit.name] is not None]
     if not limits:
-        raise OptionError(f"well_clustered needs a limit: {', '.join(LIMITS)}")
+        raise OptionError(f"well_clustered needs a limit: {', '.join(limit.name for limit in LIMITS)}")
     table, key = open_table(model.render()), arguments["cluster_by"]
     information = table_information(table if key is None else table.under(key), arguments["predicate"])
     broken = []
-    for name, allowed in limits.items():
-        value = float(information[LIMITS[name][0]])
+    for limit in limits:
+        name, allowed, value = limit.name, arguments[limit.name], float(information[limit.figure])
         if value < allowed if name.startswith("min") else value > allowed:
             text = (
                 f"{table.name} by {information['cluster_key']}: {name} is {allowed:g}, and it has {value:g}"

@@ -32,7 +32,7 @@ from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.manifest import Manifest, selected_nodes
-from dbt_recluster.job.request import PROGRAM, Exit, Request, outcome, parse, standard_error
+from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
@@ -188,13 +188,13 @@ class _Job:
 
     def _targets_of_manifest(self, manifest: Manifest) -> list[Target]:
         """Return the tables of the manifest that are meant, all of them checked."""
-        request, chosen, eligible = self._request, set(manifest.nodes), self._operation.eligible
+        request, selected, eligible = self._request, set(manifest.nodes), self._operation.eligible
         is_selected = request.select is not None or request.exclude is not None
         if is_selected:
-            chosen = selected_nodes(manifest.nodes, request.select, request.exclude, sys.stdin)
+            selected = selected_nodes(manifest.nodes, request.select, request.exclude, sys.stdin)
         if self._built is not None:
-            chosen &= self._built
-        nodes = [node for name, node in manifest.nodes.items() if name in chosen]
+            selected &= self._built
+        nodes = [node for name, node in manifest.nodes.items() if name in selected]
         if self._built is not None and not any(map(eligible.admits, nodes)):
             return []
         names = NameResolution(
@@ -252,7 +252,7 @@ class _Job:
         self._code = code
         if self._request.as_json:
             tables = [] if self._operation.finish else [answer.values for answer in self._answers]
-            printed = outcome(self._request.command, code, error, tables)
+            printed = answer_of(self._request.command, code, error, tables)
             if self._operation.finish:
                 printed["files"] = self._files
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -236,15 +236,15 @@ def selected_nodes(
         exclude: Selectors, of which none may admit it.
         lines: Lines of ``dbt ls --output name``, ``json``, ``path`` or ``selector``.
     """
-    chosen = set(nodes)
+    selected = set(nodes)
     if select is not None:
-        chosen = set()
+        selected = set()
         for word in select:
-            chosen |= _of_lines(nodes, lines) if word == _STANDARD_INPUT else _admitted(nodes, word)
+            selected |= _of_lines(nodes, lines) if word == _STANDARD_INPUT else _admitted(nodes, word)
     for word in exclude or ():
-        chosen -= _admitted(nodes, word)
-    check_selected(chosen, select, exclude)
-    return chosen
+        selected -= _admitted(nodes, word)
+    check_selected(selected, select, exclude)
+    return selected
 
 
 def _admitted(nodes: Mapping[str, Node], word: str) -> set[str]:
@@ -284,7 +284,7 @@ def _is_called(node: Node, name: str) -> bool:
     fqn = [str(part) for part in node.get("fqn") or ()]
     names = [str(node.get("name")), *(".".join(fqn[:length]) for length in range(1, len(fqn) + 1))]
     names += [".".join(fqn[1:length]) for length in range(2, len(fqn) + 1)]
-    return any(fnmatchcase(each, name) for each in names)
+    return any(fnmatchcase(known, name) for known in names)
 
 
 def _is_at(node: Node, path: str) -> bool:
@@ -297,15 +297,12 @@ def _has(config: Any, names: Sequence[str], value: str) -> bool:
     for name in names:
         config = config.get(name) if isinstance(config, Mapping) else None
     if isinstance(config, (list, tuple)):
-        return any(str(each) == value for each in config)
+        return any(str(item) == value for item in config)
     return config is not None and str(config).lower() == value.lower()
 
 
 def _of_lines(nodes: Mapping[str, Node], lines: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for line in filter(None, map(str.strip, lines)):
-        found |= _of_line(nodes, line)
-    return found
+    return set().union(*(_of_line(nodes, line) for line in filter(None, map(str.strip, lines))))
 
 
 def _of_line(nodes: Mapping[str, Node], line: str) -> set[str]:

@@ -96,12 +96,12 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         message = redact(message)
         if self.as_json:
-            print(json.dumps(outcome(None, Exit.WRONG_USAGE, message, [])), flush=True)
+            print(json.dumps(answer_of(None, Exit.WRONG_USAGE, message, [])), flush=True)
         with standard_error():
             self.exit(Exit.WRONG_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def outcome(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
+def answer_of(command: str | None, code: int, error: str | None, tables: list[Any]) -> dict[str, Any]:
     """Return what a command prints as JSON."""
     return {"command": command, "exit_code": code, "error": error, "tables": tables}
 

@@ -301,6 +301,7 @@ FORMAT = Argument(
 )
 CHOICE = (TABLE, SELECT, EXCLUDE)
 
+MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")
 WHERE = Argument(
     "where",
     parse_predicate,

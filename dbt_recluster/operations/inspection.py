@@ -15,6 +15,7 @@ from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
+    MEASURED_KEY,
     PLANNING,
     SINCE,
     WHERE,
@@ -26,10 +27,9 @@ from dbt_recluster.operations.declaration import (
 from dbt_recluster.report import operation_text, recluster_text
 
 DEFAULT_REPORT = "target/clustering_report.html"
-_KEY = key_argument("The key to measure by; the table keeps its own")
 
 
-@operation(lambda values, _: operation_text.information(values), _KEY, WHERE, short="information")
+@operation(lambda values, _: operation_text.information(values), MEASURED_KEY, WHERE, short="information")
 def clustering_information(call: Call) -> dict[str, Any]:
     """Print how well tables are clustered, under their own key or any other: every metric, and how many blocks have
     which depth. Changes nothing.
@@ -37,13 +37,17 @@ def clustering_information(call: Call) -> dict[str, Any]:
     return _information(call)
 
 
-@operation(lambda values, _: operation_text.measure(values, "average_depth"), _KEY, WHERE, short="depth")
+@operation(
+    lambda values, _: operation_text.measure(values, "average_depth"), MEASURED_KEY, WHERE, short="depth"
+)
 def clustering_depth(call: Call) -> dict[str, Any]:
     """Print the average depth of tables, under their own key or any other. Changes nothing."""
     return _measure(call, "average_depth")
 
 
-@operation(lambda values, _: operation_text.measure(values, "clustering_ratio"), _KEY, WHERE, short="ratio")
+@operation(
+    lambda values, _: operation_text.measure(values, "clustering_ratio"), MEASURED_KEY, WHERE, short="ratio"
+)
 def clustering_ratio(call: Call) -> dict[str, Any]:
     """Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes
     nothing.
@@ -148,7 +152,7 @@ def suggest_cluster_by(call: Call) -> Suggestion:
     return suggest_key(call.opened, call.arguments["queries"] or call.queries, call.options())
 
 
-@operation(lambda reads, _: operation_text.reads(reads.as_dict()), _KEY, short="reads")
+@operation(lambda reads, _: operation_text.reads(reads.as_dict()), MEASURED_KEY, short="reads")
 def clustering_reads(call: Call) -> ReadsInformation:
     """Print the reads of tables, declared or recorded: the range of each, how often it is read, the blocks that it
     opens, and how many of them are wasted. Changes nothing.

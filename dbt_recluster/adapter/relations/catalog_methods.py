@@ -106,8 +106,8 @@ class CatalogMethods(SessionMethods):
     @available.parse_none
     def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
         """Return a relation that exists, or None. Nodes without a catalog have an undefined database in macros."""
-        found: BaseRelation | None = super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
-        return found
+        relation: BaseRelation | None = super().get_relation(database or None, schema, identifier)  # type: ignore[arg-type]
+        return relation
 
     @available.parse_list
     def list_schemas(self, database: str | None) -> list[str]:

@@ -167,16 +167,16 @@ class TableMethods(CatalogMethods):
         freshness: dict[BaseRelation, FreshnessResponse] = {}
         for tables in _batches(sources):
             try:
-                response, found = self._last_modified(tables, macro_resolver)
+                response, loads = self._last_modified(tables, macro_resolver)
             except DbtRuntimeError:
                 iceberg = [table for table in tables if self._why_unknown(table) is None]
                 if not iceberg:
                     continue
                 if len(iceberg) == len(tables):
                     raise
-                response, found = self._last_modified(iceberg, macro_resolver)
+                response, loads = self._last_modified(iceberg, macro_resolver)
             responses.append(response)
-            freshness.update(found)
+            freshness.update(loads)
         return responses, freshness
 
     def calculate_freshness_from_metadata(
