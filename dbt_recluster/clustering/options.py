@@ -54,6 +54,8 @@ class Option:
         default: The value if none is given.
         otherwise: The default in words, for people.
         is_recorded: Whether the table records what its model says, as a property.
+        metavar: What stands for the value in help, empty for one that is true or false; None if it is no argument of
+            the operation ``recluster``.
         config: The name of the model's config.
         name: The name of the field, of the argument, and in a model's ``meta``.
     """
@@ -64,6 +66,7 @@ class Option:
     default: Any = None
     otherwise: str = ""
     is_recorded: bool = True
+    metavar: str | None = None
     config: str = ""
     name: str = ""
 
@@ -115,19 +118,21 @@ class ReclusterOptions:
         "The average depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
         "blocks; auto, where rewriting and reading cost least.",
         otherwise="4",
+        metavar="NUMBER",
         example="2",
     )
     final: bool = option(
-        parse_boolean, "Repeat rounds until nothing is left to do.", default=False, example="true"
+        parse_boolean, "Repeat rounds until nothing is left to do.", default=False, example="true", metavar=""
     )
     strategy: str | None = option(
-        parse_strategy, "How block sets are selected.", otherwise="payback", example="peak"
+        parse_strategy, "How block sets are selected.", otherwise="payback", example="peak", metavar="NAME"
     )
     max_bytes: int | None = option(
         parse_bytes,
         "The most bytes to rewrite in each table: a number, or a size such as '10 GB'.",
         otherwise="no limit",
         example="10 GB",
+        metavar="SIZE",
     )
     where: str | None = option(
         parse_predicate,
@@ -135,12 +140,14 @@ class ReclusterOptions:
         "whole.",
         otherwise="none",
         example="\"event_date >= date'2026-01-01'\"",
+        metavar="PREDICATE",
     )
     block_rows: int = option(
         parse_row_count,
         "The most rows in a block that a merge writes; loads write files as Spark does.",
         default=DEFAULT_BLOCK_ROWS,
         example="500000",
+        metavar="NUMBER",
         config="block_rows",
     )
     reads: tuple[DeclaredRead, ...] | None = option(

@@ -250,13 +250,6 @@ def parse_selector(name: str, value: Any) -> list[str]:
     return [word for text in words for word in text.split()]
 
 
-def option_argument(name: str, metavar: str) -> Argument:
-    """Return the argument that replaces an option of the model or the table."""
-    option = RECLUSTER_OPTIONS[name]
-    otherwise = "what the model or the table says"
-    return Argument(name, option.parse, option.meaning, otherwise=otherwise, metavar=metavar)
-
-
 def key_argument(meaning: str, *, is_of_one_table: bool = False) -> Argument:
     """Return the argument that names a cluster key."""
     return Argument(
@@ -316,8 +309,16 @@ SINCE = Argument(
     otherwise="all",
     metavar="TIME",
 )
-PLANNING = (
-    option_argument("depth", "NUMBER"),
-    option_argument("strategy", "NAME"),
-    option_argument("block_rows", "NUMBER"),
-)
+# The arguments that replace options of the model or the table.
+OPTIONS = {
+    name: Argument(
+        name,
+        option.parse,
+        option.meaning,
+        otherwise="what the model or the table says",
+        metavar=option.metavar,
+    )
+    for name, option in RECLUSTER_OPTIONS.items()
+    if option.metavar is not None
+}
+PLANNING = tuple(OPTIONS[name] for name in ("depth", "strategy", "block_rows"))

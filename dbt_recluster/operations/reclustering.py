@@ -11,12 +11,11 @@ from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.operations.declaration import (
-    PLANNING,
+    OPTIONS,
     Call,
     flag,
     key_argument,
     operation,
-    option_argument,
 )
 from dbt_recluster.operations.model_options import recorded_key, unknown_properties
 from dbt_recluster.report import operation_text
@@ -93,10 +92,7 @@ def _gain_per_byte(call: Call) -> float:
 
 @operation(
     lambda result, call: recluster_line(result, call.context.resume),
-    option_argument("final", ""),
-    option_argument("where", "PREDICATE"),
-    option_argument("max_bytes", "SIZE"),
-    *PLANNING,
+    *OPTIONS.values(),
     flag("dry_run", "Print the plan, its bytes and its duration, and rewrite nothing."),
     key_argument(
         "The cluster key of a single table, which becomes its sort order; a model's key is changed in its "
