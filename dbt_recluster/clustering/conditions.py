@@ -18,7 +18,7 @@ from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import After, When
+from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.scan import file_paths
@@ -31,7 +31,7 @@ def met_condition(table: ClusteredTable, options: ReclusterOptions) -> tuple[boo
     """Return whether any condition of a recluster is met, and which; or why none is."""
     missed = []
     # One after the other, because a later one may run a query.
-    for is_met, text in chain(_after(table, options.after), *(_when(table, when) for when in options.when)):
+    for is_met, text in chain(_after(table, options), *(_when(table, when) for when in options.when)):
         if is_met:
             return True, text
         missed.append(text)
@@ -44,10 +44,15 @@ def block_count(table: ClusteredTable) -> int:
     return (current.count("total-data-files") or 0) if current else 0
 
 
-def _after(table: ClusteredTable, after: After | None) -> Iterator[tuple[bool, str]]:
+def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[tuple[bool, str]]:
+    after = options.after
     if after is None:
         return
-    changes = known_changes(table)
+    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES))
+    changes, before = changes_since_recluster(table.snapshots(), recorded), recorded or Changes()
+    if not options.dry_run and (changes.rows, changes.commits) != (before.rows, before.commits):
+        # The snapshots may expire before the next build.
+        table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
     rows = changes.rows
     current = table.iceberg.current_snapshot()
     share = rows / max(1, (current.count("total-records") or 0) if current else 0)
@@ -124,38 +129,20 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
         snapshots: The current snapshot and its ancestors that have not expired, oldest first.
         recorded: What was counted before. It is passed over if a recluster followed it.
     """
-    last_recluster = max((i for i, s in enumerate(snapshots) if is_of_round(s)), default=-1)
-    if recorded is None:
-        return Changes().plus(snapshots[last_recluster + 1 :])
-    counted = max((i for i, s in enumerate(snapshots) if s.id == recorded.snapshot), default=-1)
-    if counted > last_recluster:
-        return recorded.plus(snapshots[counted + 1 :])
-    if last_recluster >= 0:
-        return Changes().plus(snapshots[last_recluster + 1 :])
-    return _with_unseen(recorded, snapshots).plus(snapshots)
-
-
-def known_changes(table: ClusteredTable) -> Changes:
-    """Return the changes of a table since its last recluster."""
-    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES))
-    return changes_since_recluster(table.snapshots(), recorded)
-
-
-def record_changes(table: ClusteredTable) -> None:
-    """Record what has changed since the last recluster, if anything has since it was last recorded."""
-    recorded = Changes.parse(table.iceberg.properties.get(table_properties.CHANGES)) or Changes()
-    changes = known_changes(table)
-    if (changes.rows, changes.commits) != (recorded.rows, recorded.commits):
-        table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
-
-
-def _with_unseen(recorded: Changes, snapshots: Sequence[Snapshot]) -> Changes:
-    """Add what came and expired unseen, on balance; or what a replacement of the table has dropped."""
-    if not snapshots:
-        return recorded
-    rows = abs(rows_before(snapshots) - recorded.total)
-    is_commit = rows > 0 and snapshots[0].parent is not None
-    return replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
+    rounds = [number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)]
+    later = snapshots[max(rounds, default=0) :]
+    counted = [
+        number for number, snapshot in enumerate(later, 1) if recorded and snapshot.id == recorded.snapshot
+    ]
+    if recorded is not None and counted:
+        return recorded.plus(later[counted[0] :])
+    if recorded is None or rounds:
+        return Changes().plus(later)
+    # Add what came and expired unseen, on balance; or what a replacement of the table has dropped.
+    unseen = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
+    is_commit = unseen > 0 and snapshots[0].parent is not None
+    seen = replace(recorded, rows=recorded.rows + unseen, commits=recorded.commits + is_commit)
+    return seen.plus(snapshots)
 
 
 def _changed_rows(snapshot: Snapshot) -> int:

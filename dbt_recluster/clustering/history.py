@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -260,22 +261,14 @@ def _measured_depth(
     if following is not None:
         is_same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
         return following.depth_before if following.is_recluster and is_same_measure else None
+    key = None
+    with suppress(ReclusterError):  # it has no sort order any more
+        key = str(table.key)
     try:
-        if entry.cluster_by is not None:
-            table = _under_recorded_key(table, entry.cluster_by)
-        return clustering_information(table.blocks(entry.where).blocks).average_depth
+        measured = table if entry.cluster_by in (None, key) else table.under(entry.cluster_by or "")
+        return clustering_information(measured.blocks(entry.where).blocks).average_depth
     except ReclusterError:
         return None  # a column of the key or of the predicate is gone
-
-
-def _under_recorded_key(table: ClusteredTable, cluster_by: str) -> ClusteredTable:
-    """Return the table under the key of a round; the same object, with what it has read, if that is its key."""
-    try:
-        if str(table.key) == cluster_by:
-            return table
-    except ReclusterError:
-        pass  # it has no sort order any more
-    return table.under(cluster_by)
 
 
 def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[ForeignRewrite]:
@@ -288,19 +281,31 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
         table: The table.
         only_new: Return only those since the last recluster, and since the last one that was warned of.
     """
-    warned = _recorded_checkpoint(table).get(_WARNED)
-    replacements, rounds, is_new = [], [], True
-    for snapshot in reversed(table.snapshots()):
-        is_ours = any(name.startswith("recluster.") for name in snapshot.summary)
-        if is_ours:
-            rounds.append(snapshot.sequence_number)
-        is_new = is_new and not is_ours and snapshot.id != warned
-        if snapshot.operation == "replace" and not is_ours and (is_new or not only_new):
-            replacements.append(snapshot)
-    if not rounds and not level_properties(table.iceberg.properties):
-        return []  # nothing is ours
-    rewrites = (_foreign_rewrite(table, snapshot, rounds) for snapshot in reversed(replacements))
-    return [rewrite for rewrite in rewrites if rewrite is not None]
+    snapshots = table.snapshots()
+    ours = {s.id: s.sequence_number for s in snapshots if any(name.startswith(PREFIX) for name in s.summary)}
+    if not ours and not level_properties(table.iceberg.properties):
+        return []
+    if only_new:
+        old = {*ours, _recorded_checkpoint(table).get(_WARNED)}
+        snapshots = snapshots[
+            max((number for number, s in enumerate(snapshots, 1) if s.id in old), default=0) :
+        ]
+    rewrites = []
+    for snapshot in snapshots:
+        added, removed = (snapshot.count(f"{name}-data-files") or 0 for name in ("added", "deleted"))
+        is_rewrite = snapshot.operation == "replace" and added < removed <= _MOST_REMOVED
+        if not is_rewrite or snapshot.id in ours:
+            continue
+        try:
+            blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, ours.values())
+        except Exception:  # such as manifests that are gone; the caller has other work to do
+            logger.debug(
+                "%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True
+            )
+            continue
+        if blocks:
+            rewrites.append(ForeignRewrite(snapshot, blocks, rows))
+    return rewrites
 
 
 def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) -> None:
@@ -320,20 +325,6 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         '(self-optimizing.enabled=false): "Who else writes to the table" in the documentation has the commands'
         for rewrite in rewrites
     ]
-
-
-def _foreign_rewrite(
-    table: ClusteredTable, snapshot: Snapshot, rounds: Collection[int]
-) -> ForeignRewrite | None:
-    added, removed = (snapshot.count(f"{name}-data-files") or 0 for name in ("added", "deleted"))
-    if added >= removed or removed > _MOST_REMOVED:
-        return None
-    try:
-        blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, rounds)
-    except Exception:  # such as manifests that are gone; the caller has other work to do
-        logger.debug("%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True)
-        return None
-    return ForeignRewrite(snapshot, blocks, rows) if blocks else None
 
 
 def _recorded_checkpoint(table: ClusteredTable) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import foreign_rewrites
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.recorded_reads import ReadRange
+from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import file_paths
@@ -93,7 +94,7 @@ def count_blocks_opened(table: ClusteredTable, where: str) -> int:
 
 
 @dataclass(frozen=True)
-class ReadInformation:
+class ReadInformation(Figures):
     """A read.
 
     Attributes:
@@ -118,7 +119,7 @@ class ReadInformation:
 
 
 @dataclass(frozen=True)
-class ReadsInformation:
+class ReadsInformation(Figures):
     """All reads of a table, the most frequent first.
 
     Attributes:
@@ -139,22 +140,33 @@ class ReadsInformation:
     reads: list[ReadInformation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields, those of reads too."""
-        return asdict(self)
-
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
     """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned.
 
     Under a key with a curve, a read opens the blocks whose bounds of every column of the key meet its range.
     """
+
+    def of_read(read: ReadRange, **figures: Any) -> ReadInformation:
+        columns = {column: list(ends) for column, ends in read.columns.items()}
+        return ReadInformation(read.source, read.imported_from, read.weight, columns, **figures)
+
     metadata = table.current_blocks().metadata
-    costs = _costs(table, metadata)
-    of_key = [] if costs is None else table.reads.restricting(table.key).ranges
-    opened = [_information(read, costs, place) for place, read in enumerate(of_key)]
-    known = set(map(id, of_key))
-    others = [_information(read) for read in table.reads.ranges if id(read) not in known]
+    costs, of_key = _costs(table, metadata), table.reads.restricting(table.key).ranges
+    opened = [
+        of_read(
+            read,
+            blocks=int(costs.opened[place]),
+            blocks_wasted=round(float(costs.wasted[place]), 2),
+            bytes=int(costs.bytes[place]),
+            bytes_wasted=round(float(costs.bytes_wasted[place])),
+        )
+        for place, read in enumerate(of_key)
+        if costs is not None
+    ]
+    others = [
+        of_read(read) for read in table.reads.ranges if costs is None or not any(read is k for k in of_key)
+    ]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
@@ -199,17 +211,3 @@ def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
     if not len(metadata):
         return None
     return curve_read_costs(curve_blocks(key, table.curve, metadata), metadata.bytes, reads)
-
-
-def _information(read: ReadRange, costs: ReadCosts | None = None, place: int = 0) -> ReadInformation:
-    columns = {column: list(ends) for column, ends in read.columns.items()}
-    information = ReadInformation(read.source, read.imported_from, read.weight, columns)
-    if costs is None:
-        return information
-    return replace(
-        information,
-        blocks=int(costs.opened[place]),
-        blocks_wasted=round(float(costs.wasted[place]), 2),
-        bytes=int(costs.bytes[place]),
-        bytes_wasted=round(float(costs.bytes_wasted[place])),
-    )

@@ -7,24 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from dbt_recluster import table_properties
+from dbt_recluster.clustering import values
 from dbt_recluster.clustering.result import ProgressCallback
-from dbt_recluster.clustering.values import (
-    AUTO,
-    After,
-    DeclaredRead,
-    Depth,
-    When,
-    parse_after,
-    parse_boolean,
-    parse_bytes,
-    parse_depth,
-    parse_predicate,
-    parse_reads,
-    parse_row_count,
-    parse_strategy,
-    parse_when,
-    reads_as_text,
-)
+from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, When
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy
 
@@ -114,7 +99,7 @@ class ReclusterOptions:
     """
 
     depth: Depth | None = option(
-        parse_depth,
+        values.parse_depth,
         "The average depth up to which a table counts as well clustered; between 0 and 1, a share of the number of "
         "blocks; auto, where rewriting and reading cost least.",
         otherwise="4",
@@ -122,20 +107,28 @@ class ReclusterOptions:
         example="2",
     )
     final: bool = option(
-        parse_boolean, "Repeat rounds until nothing is left to do.", default=False, example="true", metavar=""
+        values.parse_boolean,
+        "Repeat rounds until nothing is left to do.",
+        default=False,
+        example="true",
+        metavar="",
     )
     strategy: str | None = option(
-        parse_strategy, "How block sets are selected.", otherwise="payback", example="peak", metavar="NAME"
+        values.parse_strategy,
+        "How block sets are selected.",
+        otherwise="payback",
+        example="peak",
+        metavar="NAME",
     )
     max_bytes: int | None = option(
-        parse_bytes,
+        values.parse_bytes,
         "The most bytes to rewrite in each table: a number, or a size such as '10 GB'.",
         otherwise="no limit",
         example="10 GB",
         metavar="SIZE",
     )
     where: str | None = option(
-        parse_predicate,
+        values.parse_predicate,
         "A predicate on the table's columns; only blocks that may hold a matching row are considered, and rewritten "
         "whole.",
         otherwise="none",
@@ -143,7 +136,7 @@ class ReclusterOptions:
         metavar="PREDICATE",
     )
     block_rows: int = option(
-        parse_row_count,
+        values.parse_row_count,
         "The most rows in a block that a merge writes; loads write files as Spark does.",
         default=DEFAULT_BLOCK_ROWS,
         example="500000",
@@ -151,21 +144,21 @@ class ReclusterOptions:
         config="block_rows",
     )
     reads: tuple[DeclaredRead, ...] | None = option(
-        parse_reads,
+        values.parse_reads,
         "What queries read: project, even, or queries or predicates, each with a weight for how often; blocks are "
         "merged where reads end.",
         otherwise="what the table records",
         example="project",
     )
     after: After | None = option(
-        parse_after,
+        values.parse_after,
         "How much must have changed since the last recluster: commits, rows or share.",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,
     )
     when: tuple[When, ...] = option(
-        parse_when,
+        values.parse_when,
         "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
         "skipped too few blocks.",
         default=(),
@@ -180,7 +173,7 @@ class ReclusterOptions:
     def __post_init__(self) -> None:
         for name, declaration in RECLUSTER_OPTIONS.items():
             object.__setattr__(self, name, declaration.read(name, getattr(self, name)))
-        object.__setattr__(self, "dry_run", parse_boolean("dry_run", self.dry_run))
+        object.__setattr__(self, "dry_run", values.parse_boolean("dry_run", self.dry_run))
         if self.trigger not in TRIGGERS:
             raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
         if self.progress is not None and not callable(self.progress):
@@ -210,7 +203,7 @@ RECLUSTER_OPTIONS = declared(ReclusterOptions)
 def property_text(value: Any) -> str:
     """Return the value of an option as a table's property."""
     if isinstance(value, tuple):
-        return reads_as_text(value)
+        return values.reads_as_text(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():

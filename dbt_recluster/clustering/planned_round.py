@@ -18,15 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
+from dbt_recluster.clustering import curve_boundaries
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.conditions import NO_CHANGES
-from dbt_recluster.clustering.curve_boundaries import (
-    as_properties,
-    curve_blocks,
-    curve_properties,
-    is_curve_of,
-    recorded_curve,
-)
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
@@ -56,14 +50,14 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     key, curve = table.key, table.curve
     if not key.curve:
         return {}
-    if curve is not None and is_curve_of(curve, key, blocks):
-        drawn = renewed(curve_blocks(key, curve, blocks))
+    if curve is not None and curve_boundaries.is_curve_of(curve, key, blocks):
+        drawn = renewed(curve_boundaries.curve_blocks(key, curve, blocks))
     else:
         drawn = _sampled_curve(table, int(blocks.rows.sum()))
     if drawn is None:
         return {}
-    properties = as_properties(key, drawn)
-    table.curve = recorded_curve(properties, key) or drawn
+    properties = curve_boundaries.as_properties(key, drawn)
+    table.curve = curve_boundaries.recorded_curve(properties, key) or drawn
     return properties
 
 
@@ -73,27 +67,16 @@ def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
         return None
     fields = table.key.on_curve
     sample = table.iceberg.sample([field.column for field in fields], rows, _SAMPLE_ROWS)
-    columns = [
-        field.transform.values(_decodable(sample.column(f"column_{number}").combine_chunks()))
-        for number, field in enumerate(fields)
-    ]
+    columns = []
+    for number, field in enumerate(fields):
+        values = sample.column(f"column_{number}").combine_chunks()
+        if pa.types.is_string(values.type):  # which may hold what is not UTF-8, and no property can
+            texts = values.cast(pa.binary()).to_pylist()
+            values = pa.array(
+                [None if text is None else text.decode(errors="replace") for text in texts], values.type
+            )
+        columns.append(field.transform.values(values))
     return Curve.of(columns)
-
-
-def _decodable(column: pa.Array) -> pa.Array:
-    """Return a column with NULL for text that is not UTF-8: no property can hold it."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        return pa.array(map(_text, column.cast(pa.binary()).to_pylist()), column.type)
-    return column
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 class _Merged(NamedTuple):
@@ -107,32 +90,32 @@ class _Merged(NamedTuple):
 class Rest:
     """The partitions of a table with a curve that are at rest, under the rules of this moment.
 
-    The policy has no `max_bytes`. ``partitions`` are the codes of those at rest, int64.
+    The policy has no `max_bytes`.
     """
 
     def __init__(
         self, table: ClusteredTable, policy: Policy, where: str | None, blocks: SnapshotBlocks
     ) -> None:
         self._table, self._policy, self._where, self._blocks = table, policy, where, blocks
+        # By the codes of the partitions.
         self._at_rest: dict[int, _Merged] = {}
         if table.key.curve and len(blocks.planned):
             self._depth = _depths(blocks.planned, policy)
-            self._at_rest = self._unchanged(self._recorded())
-        self.partitions: IntArray = np.array(sorted(self._at_rest), np.int64)
+            self._at_rest = self._unchanged()
 
     def blocks(self) -> Blocks:
         """Return the blocks for the planner; those at rest are fixed."""
         planned = self._blocks.planned
-        if not len(self.partitions):
+        if not self._at_rest:
             return planned
-        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, self.partitions))
+        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, list(self._at_rest)))
 
     def reason(self, planned: Plan) -> str:
         """Return why there is, or is not, something to do."""
-        if planned.block_sets or not len(self.partitions):
+        if planned.block_sets or not self._at_rest:
             return planned.reason
-        where = f" of {len(self.partitions)} partitions" if len(self.partitions) > 1 else ""
-        depth = max(self._depth[self.partitions])
+        where = f" of {len(self._at_rest)} partitions" if len(self._at_rest) > 1 else ""
+        depth = max(self._depth[list(self._at_rest)])
         return f"depth {depth:.4g}{where} was not lowered by the last merge, and nothing has arrived since"
 
     def properties(
@@ -171,18 +154,17 @@ class Rest:
                 name = str(group.files[0].location()).rpartition("/")[2]
                 yield _Merged(name, float(self._depth[partition]), int(blocks[partition]))
 
-    def _recorded(self) -> list[_Merged]:
+    def _unchanged(self) -> dict[int, _Merged]:
+        """Return the recorded partitions that hold the same blocks and are no less deep than before their merge."""
         properties = self._table.iceberg.properties
         try:
-            recorded = json.loads(properties.get(table_properties.REST, "{}"))
-            if recorded["rules"] != self._rules(properties):
-                return []
-            return [_Merged(str(name), float(depth), int(count)) for name, depth, count in recorded["merged"]]
+            record = json.loads(properties.get(table_properties.REST, "{}"))
+            is_valid = record["rules"] == self._rules(properties)
+            recorded = [
+                _Merged(str(name), float(depth), int(count)) for name, depth, count in record["merged"]
+            ]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            return []
-
-    def _unchanged(self, recorded: Iterable[_Merged]) -> dict[int, _Merged]:
-        """Return those that hold the same blocks and are no less deep than before, by the code of the partition."""
+            is_valid, recorded = False, []
         planned, metadata = self._blocks.planned, self._blocks.metadata
         others = np.setdiff1d(np.arange(len(metadata)), self._blocks.eligible)
         order = np.concatenate([self._blocks.eligible, others])
@@ -192,7 +174,7 @@ class Rest:
         np.maximum.at(latest, planned.partition, sequence)
         deleted = planned.partition[planned.deleted_at_least(self._policy.deleted_share)]
         result = {}
-        for before in recorded:
+        for before in recorded if is_valid else ():
             place = np.flatnonzero(np.asarray(pc.ends_with(path, "/" + before.name)))
             if len(place) != 1:
                 continue
@@ -204,7 +186,14 @@ class Rest:
 
     def _rules(self, properties: Mapping[str, str]) -> str:
         """Return a digest of all that depths depend on besides the blocks."""
-        return digest([str(self._table.key), self._where, asdict(self._policy), curve_properties(properties)])
+        return digest(
+            [
+                str(self._table.key),
+                self._where,
+                asdict(self._policy),
+                curve_boundaries.curve_properties(properties),
+            ]
+        )
 
 
 def _depths(blocks: Blocks, policy: Policy) -> FloatArray:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
-from dbt_recluster.clustering.conditions import block_count, met_condition, record_changes
+from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
-from dbt_recluster.clustering.history import (
-    ForeignRewrite,
-    foreign_rewrites,
-    record_warning,
-    rewrite_speed,
-    rewrite_warnings,
-    round_summary,
-)
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound, Rest, draw_curve
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
+from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, back_off
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import changed_tasks
@@ -33,12 +28,6 @@ from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
-from dbt_recluster.iceberg.sort_order import (
-    TableChange,
-    check_bounds_are_recorded,
-    cut_off_bounds,
-    loses_row_ids,
-)
 from dbt_recluster.planner import Plan, Policy, clustering_information, plan
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import simulate
@@ -59,8 +48,8 @@ class Recluster:
     def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
         self._table, self._options = table, options
         self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
-        self._change = TableChange()
-        self._rewrites: list[ForeignRewrite] = []
+        self._change = sort_order.TableChange()
+        self._rewrites: list[history.ForeignRewrite] = []
         self._conflicts_in_a_row = 0
 
     def run(self) -> ReclusterResult:
@@ -82,9 +71,10 @@ class Recluster:
             result.blocks_before = result.blocks_after = block_count(self._table)
         if not (result.rounds or self._options.dry_run or result.suspended):
             self._change.commit(self._table.iceberg)
-            record_warning(self._table, self._rewrites)
-        if result.rounds:
-            result.loss = self._loss()
+            history.record_warning(self._table, self._rewrites)
+        if result.rounds and self._table.reads.restricting(self._table.key).reads is not None:
+            with suppress(Exception):  # an expiry meanwhile; the rounds are committed
+                result.loss = CostModel(self._table, self._options.policy).loss()
         result.seconds = time.monotonic() - started
         return result
 
@@ -101,15 +91,6 @@ class Recluster:
         if self._options.dry_run:
             self._result.plan = planned.describe(self._policy)
 
-    def _loss(self) -> int | None:
-        """Bytes a day by which reclustering costs more than it saves reads, or None."""
-        if self._table.reads.restricting(self._table.key).reads is None:
-            return None
-        try:
-            return CostModel(self._table, self._options.policy).loss()
-        except Exception:  # an expiry meanwhile; the rounds are committed
-            return None
-
     def _prepare(self) -> None:
         """Check what has not been checked. Nothing is changed before the first merge can be committed too."""
         if self._options.where is not None:
@@ -117,15 +98,15 @@ class Recluster:
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
-        self._change = TableChange(key, depth.as_properties() if depth else {})
-        check_bounds_are_recorded(self._change.pending(iceberg), key)
+        self._change = sort_order.TableChange(key, depth.as_properties() if depth else {})
+        sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
         iceberg.check_writes_reach_main()
-        if loses_row_ids(iceberg) and not level_properties(iceberg.properties):
+        if sort_order.loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
-        self._rewrites = foreign_rewrites(self._table, only_new=True)
-        self._result.warnings += rewrite_warnings(self._rewrites)
+        self._rewrites = history.foreign_rewrites(self._table, only_new=True)
+        self._result.warnings += history.rewrite_warnings(self._rewrites)
 
     def _nothing_to_do(self) -> str | None:
         """Return why a build is not followed by a recluster: its conditions, or what has changed; otherwise None.
@@ -136,8 +117,6 @@ class Recluster:
         if options.trigger != "run" or result.suspended is not None:
             return None
         if options.has_conditions:
-            if options.after is not None and not options.dry_run:
-                record_changes(self._table)  # before snapshots expire
             is_met, reason = met_condition(self._table, options)
             if not is_met:
                 return reason
@@ -161,7 +140,7 @@ class Recluster:
             result.read_depth_before = result.read_depth_after
         result.suspended = self._table.suspended
         listed_again = _listed_again(self._table.name, blocks.metadata)
-        cut_off = cut_off_bounds(
+        cut_off = sort_order.cut_off_bounds(
             self._change.pending(self._table.iceberg), self._table.key, blocks.metadata.lower
         )
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
@@ -200,39 +179,34 @@ class Recluster:
 
     def _try_round(self, planned: PlannedRound) -> None:
         """Do one round, or return after a wait if another writer was faster."""
-        progress = self._progress(planned.plan)
+        result, progress = self._result, self._progress(planned.plan)
         progress.report()
         try:
-            number = len(self._result.rounds) + 1
+            number = len(result.rounds) + 1
             with job_description(self._table.iceberg.spark, f"recluster {self._table.name}: round {number}"):
                 done = self._round(planned, progress.merging)
         except BaseException as e:
             progress.report(failed=True)
-            may_try_again = self._may_try_again(e)
+            if isinstance(e, ConcurrentChangeError):
+                self._conflicts_in_a_row += 1
+                result.conflicts += 1
+                result.orphans += e.orphans
+            may_try_again = isinstance(e, ConcurrentChangeError) and self._conflicts_in_a_row < MAX_ATTEMPTS
+            if isinstance(e, ReclusterError) and not may_try_again:
+                _add_earlier_rounds(e, result)
             stop_if_interrupted(e)
             if not may_try_again:
                 raise
             back_off(self._conflicts_in_a_row)
             return
-        self._result.rounds.append(done)
-        self._result.conflicts += done.conflicts
-        self._result.orphans += done.orphans
+        result.rounds.append(done)
+        result.conflicts += done.conflicts
+        result.orphans += done.orphans
         self._conflicts_in_a_row = 0
         # Sets that other writers touched are not part of it.
         progress.report(
             committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds
         )
-
-    def _may_try_again(self, error: BaseException) -> bool:
-        if isinstance(error, ConcurrentChangeError):
-            self._conflicts_in_a_row += 1
-            self._result.conflicts += 1
-            self._result.orphans += error.orphans
-            if self._conflicts_in_a_row < MAX_ATTEMPTS:
-                return True
-        if isinstance(error, ReclusterError):
-            _add_earlier_rounds(error, self._result)
-        return False
 
     def _round(self, planned: PlannedRound, progress: MergeProgress | None) -> Round:
         started = time.monotonic()
@@ -247,7 +221,7 @@ class Recluster:
             committed = set(map(id, groups))
             kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
             after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._policy)
-            return round_summary(
+            return history.round_summary(
                 **_figures(groups),
                 trigger=self._options.trigger,
                 cluster_by=str(self._table.key),
@@ -321,7 +295,7 @@ class Recluster:
             ) from error
 
     def _progress(self, plan: Plan) -> RoundProgress:
-        speed = None if self._options.progress is None else rewrite_speed(self._table)
+        speed = None if self._options.progress is None else history.rewrite_speed(self._table)
         start = Progress(
             table=self._table.name,
             round=len(self._result.rounds) + 1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -17,9 +17,9 @@ from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.iceberg_table import Snapshot
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
-from dbt_recluster.planner import Blocks, Reads
-from dbt_recluster.planner.arrays import Intervals
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.planner import Blocks
+from dbt_recluster.planner.arrays import FloatArray, Intervals
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
 _LABELS = 4
@@ -116,92 +116,75 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
     return edges
 
 
-def _along_axis(table: ClusteredTable, moment: SnapshotBlocks) -> BlockMetadata:
-    """Return all blocks with their bounds on the axis of the figures: of the key, or of the places on its curve."""
-    metadata = moment.metadata
-    if not table.key.curve:
-        return metadata
-    blocks = curve_blocks(table.key, table.curve, metadata)
-    lower, upper, unbounded, _ = blocks.along_curve(moment.blocks.run, metadata.added_by)
-    return replace(metadata, lower=lower, upper=upper, unbounded=unbounded)
-
-
 def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
-    bounds = [_along_axis(table, moment) for moment in moments]
-    one_axis = all(len(np.unique(moment.blocks.partition)) <= 1 for moment in moments)
-    read_ends = [moment.blocks.reads for moment in moments]
-    if one_axis and len(moments) > 1:
-        joined = _joined(bounds, table.key_reads)
-        read_ends = [joined.reads] * len(moments)
-        ends = np.cumsum([len(moment.metadata) for moment in moments])[:-1]
-        lower, upper = np.split(joined.lower, ends), np.split(joined.upper, ends)
-        ranks = [(*both, joined.points) for both in zip(lower, upper, strict=True)]
-    else:
-        ranks = [(moment.blocks.lower, moment.blocks.upper, moment.blocks.points) for moment in moments]
-    points = max(count for _, _, count in ranks)
-    scale = _positions(bounds, ranks, points) if one_axis else None
+    on_axis, scale = [moment.blocks for moment in moments], None
+    if all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
+        on_axis, scale = _on_one_axis(table, moments)
     layouts = []
-    for moment, (low, high, count), reads in zip(moments, ranks, read_ends, strict=True):
-        axis = np.arange(count) / max(1, count - 1) if scale is None else scale
-        depth = Intervals(low, high + 1, count).depth()
-        ending = None if reads is None else reads.in_cells.reshape(-1, 2).sum(axis=1)
-        layouts.append(Layout(axis[low], axis[high], moment.blocks.level, axis, depth, ending))
+    for moment, blocks in zip(moments, on_axis, strict=True):
+        axis = np.arange(blocks.points) / max(1, blocks.points - 1) if scale is None else scale
+        depth = Intervals(blocks.lower, blocks.upper + 1, blocks.points).depth()
+        ends = None if blocks.reads is None else blocks.reads.in_cells.reshape(-1, 2).sum(axis=1)
+        layouts.append(Layout(axis[blocks.lower], axis[blocks.upper], moment.blocks.level, axis, depth, ends))
     return layouts
 
 
-def _positions(
-    bounds: Sequence[BlockMetadata], ranks: Sequence[tuple[IntArray, IntArray, int]], points: int
-) -> Any:
+def _on_one_axis(
+    table: ClusteredTable, moments: Sequence[SnapshotBlocks]
+) -> tuple[list[Blocks], FloatArray | None]:
+    """Return the blocks of each moment on the axis of all, and the position of each rank on it where there is a scale.
+
+    The axis is that of the key, or of the places on its curve.
+    """
+    bounds = []
+    for moment in moments:
+        metadata = moment.metadata
+        lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
+        if table.key.curve:
+            blocks = curve_blocks(table.key, table.curve, metadata)
+            lower, upper, unbounded, _ = blocks.along_curve(moment.blocks.run, metadata.added_by)
+        bounds.append((lower, upper, unbounded))
+    lowers, uppers = (
+        [
+            pa.concat_arrays([column for column in columns if len(column)] or columns[:1])
+            for columns in zip(*(of_moment[side] for of_moment in bounds), strict=True)
+        ]
+        for side in (0, 1)
+    )
+    masks = [np.concatenate(parts) for parts in zip(*(unknown for _, _, unknown in bounds), strict=True)]
+    joined = Blocks.build(lower=lowers, upper=uppers, unbounded=masks, reads=table.key_reads)
+    ends = np.cumsum([len(moment.metadata) for moment in moments])[:-1]
+    parts = [joined.take(part) for part in np.split(np.arange(len(joined)), ends)]
+    # Only a single number or time has a scale.
+    return parts, _scale(joined, lowers[0], uppers[0], masks[0]) if len(lowers) == 1 else None
+
+
+def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> FloatArray | None:
     """Return the position of each rank, 0 to 1 and true to scale, or None if only the ranks can be drawn.
 
-    Only a single number or time has a scale, and a scale that puts nearly all blocks into a corner would hide them.
+    A scale that puts nearly all blocks into a corner would hide them.
     """
-    if len(bounds[0].lower) != 1 or points < 2:
-        return None
-    values = np.full(points, np.nan)
-    for moment, (lower, upper, _) in zip(bounds, ranks, strict=True):
-        for bound_ranks, column, known in (
-            (lower, moment.lower[0], np.ones(len(lower), bool)),
-            (upper, moment.upper[0], ~moment.unbounded[0]),
-        ):
-            numbers = _numbers(column)
-            if numbers is None:
-                return None
-            use = known & np.isfinite(numbers)
-            values[bound_ranks[use]] = numbers[use]
+    values = np.full(blocks.points, np.nan)
+    for ranks, column, known in (
+        (blocks.lower, lower, np.ones(len(blocks), bool)),
+        (blocks.upper, upper, ~unbounded),
+    ):
+        if pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())
+        kind = column.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            return None
+        numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        use = known & np.isfinite(numbers)
+        values[ranks[use]] = numbers[use]
     finite = np.flatnonzero(np.isfinite(values))
     if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
         return None
-    values = np.interp(np.arange(points), finite, values[finite])
-    positions = (values - values[0]) / (values[-1] - values[0])
+    values = np.interp(np.arange(len(values)), finite, values[finite])
+    positions: FloatArray = (values - values[0]) / (values[-1] - values[0])
     low, high = np.quantile(positions, [0.05, 0.95])
     return positions if high - low > 0.25 else None
-
-
-def _numbers(column: pa.Array) -> Any:
-    kind = column.type
-    if pa.types.is_date32(kind):
-        column = column.cast(pa.int32())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        return None
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
-
-
-def _joined(moments: Sequence[BlockMetadata], reads: Reads | None) -> Blocks:
-    """Put the blocks of several moments on one axis."""
-    items = range(len(moments[0].lower))
-
-    def together(name: str) -> list[Any]:
-        columns = [[getattr(moment, name)[item] for moment in moments] for item in items]
-        return [pa.concat_arrays([part for part in parts if len(part)]) for parts in columns]
-
-    return Blocks.build(
-        lower=together("lower"),
-        upper=together("upper"),
-        unbounded=[np.concatenate([moment.unbounded[item] for moment in moments]) for item in items],
-        reads=reads,
-    )
 
 
 def _labels(table: ClusteredTable, blocks: BlockMetadata, layout: Layout) -> list[tuple[float, str]]:

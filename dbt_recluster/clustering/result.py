@@ -188,10 +188,6 @@ class RewritePlan:
     expected_key_read_bytes: int | None = None
     expected_key_read_row_groups: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON can hold them."""
-        return {**asdict(self), "sets": [asdict(planned) for planned in self.sets]}
-
 
 def _total(name: str) -> property:
     """Return a property that sums up a figure over all rounds."""
@@ -262,16 +258,16 @@ class ReclusterResult:
         Raises:
             ValueError: The table or the key is missing, or a value has the wrong type or range.
         """
-        if missing := {"table", "cluster_key"} - figures.keys():
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         kinds = {f.name: str(f.type) for f in fields(cls) if f.name not in ("rounds", "plan")}
         for name, kind in {**kinds, **dict.fromkeys((*_TOTALS, "rounds"), "int")}.items():
-            if name in figures:
-                _check(name, figures[name], kind)
-        if figures.get("rounds", 0) > MAX_ROUNDS:
-            raise ValueError(f"rounds is {figures['rounds']}, and a recluster has at most {MAX_ROUNDS}")
+            if name in figures and not _is_a(kind, figures[name]):
+                raise ValueError(f"{name} is {figures[name]!r:.40}, which is not {kind}")
+        if missing := {"table", "cluster_key"} - figures.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        if (rounds := int(figures.get("rounds", 0))) > MAX_ROUNDS:
+            raise ValueError(f"rounds is {rounds}, and a recluster has at most {MAX_ROUNDS}")
         result = cls(**{name: figures[name] for name in kinds if name in figures})
-        for number in range(int(figures.get("rounds", 0))):
+        for number in range(rounds):
             sums: dict[str, Any] = {name: 0 if number else int(figures.get(name, 0)) for name in _TOTALS}
             result.rounds.append(Round(sets=0, **sums, seconds=0.0, snapshot_ids=()))
         return result
@@ -286,22 +282,16 @@ class ReclusterResult:
             **{name: getattr(self, name) for name in _TOTALS},
             **plain,
             "seconds": round(self.seconds, 3),
-            **({"plan": self.plan.as_dict()} if self.plan else {}),
+            **({"plan": asdict(self.plan)} if self.plan else {}),
         }
 
 
-def _check(name: str, value: Any, kind: str) -> None:
-    """Raise ValueError unless a value that came as JSON can be one of a field, whose annotation is ``kind``."""
-    if value is None and kind.endswith("| None"):
-        return
+def _is_a(kind: str, value: Any) -> bool:
+    """Whether a value that came as JSON can be one of a field with this annotation."""
+    if value is None:
+        return kind.endswith("None")
     if kind.startswith(("int", "float")):
-        is_right = type(value) in (int, float) and 0 <= value < _LARGEST
-        what = "a number from 0"
-    elif kind.startswith("list"):
-        is_right = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        what = "a list of texts"
-    else:
-        is_right = isinstance(value, bool if kind == "bool" else str)
-        what = "true or false" if kind == "bool" else "a text"
-    if not is_right:
-        raise ValueError(f"{name} is {value!r:.40}, which is not {what}")
+        return type(value) in (int, float) and 0 <= value < _LARGEST
+    if kind.startswith("list"):
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return isinstance(value, bool if kind == "bool" else str)

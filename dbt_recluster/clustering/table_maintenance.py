@@ -5,12 +5,12 @@ A merge leaves the old blocks in the table's storage until the snapshots that kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any, ClassVar
 
+from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
 from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
@@ -23,6 +23,16 @@ from dbt_recluster.iceberg.session.java_errors import short_message
 LEAST_RETENTION = timedelta(hours=1)
 # A writer's files belong to no snapshot until it commits. Iceberg's own default.
 LEAST_ORPHAN_AGE = timedelta(days=3)
+_DANGERS = {
+    "expire_snapshots": (
+        LEAST_RETENTION,
+        "a query that began before older_than may still read what would be deleted, so it must lie an hour back",
+    ),
+    "remove_orphan_files": (
+        LEAST_ORPHAN_AGE,
+        "files that a writer has not committed yet look like orphans, so older_than must lie three days back",
+    ),
+}
 # Fewer manifests than this are read in one go, whatever their size.
 _FEW_MANIFESTS = 10
 # Rewriting manifests has to leave a quarter of them, or it would be due again after a few commits.
@@ -32,7 +42,7 @@ _FEW_DELETE_FILES = 5
 
 
 @dataclass(frozen=True)
-class MaintenanceResult:
+class MaintenanceResult(Figures):
     """What one task did to a table, or would do.
 
     Attributes:
@@ -41,21 +51,14 @@ class MaintenanceResult:
         dry_run: Whether nothing was changed.
     """
 
-    task: ClassVar[str]
-    # Fields that are all empty if there was nothing to do.
-    _changes: ClassVar[tuple[str, ...]] = ("before",)
-
+    task: str = field(init=False)
     table: str
     dry_run: bool
 
     @property
     def changed(self) -> bool:
         """Whether there was anything to do."""
-        return any(getattr(self, name) for name in self._changes)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {"task": self.task, **asdict(self)}
+        return any(getattr(self, name, None) for name in ("snapshots", "refs", "files", "before"))
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,7 @@ class SnapshotsExpired(MaintenanceResult):
         bytes: Their size, likewise.
     """
 
-    task = "expire_snapshots"
-    _changes = ("snapshots", "refs")
-
+    task: str = field(init=False, default="expire_snapshots")
     snapshots: int
     refs: tuple[str, ...]
     kept: int
@@ -91,9 +92,7 @@ class OrphansRemoved(MaintenanceResult):
         files: The files.
     """
 
-    task = "remove_orphan_files"
-    _changes = ("files",)
-
+    task: str = field(init=False, default="remove_orphan_files")
     older_than: str
     files: tuple[str, ...]
 
@@ -107,8 +106,7 @@ class ManifestsRewritten(MaintenanceResult):
         after: By how many; in a dry run, by how many at best.
     """
 
-    task = "rewrite_manifests"
-
+    task: str = field(init=False, default="rewrite_manifests")
     before: int
     after: int
 
@@ -122,14 +120,13 @@ class PositionDeletesRewritten(MaintenanceResult):
         after: By how many; None in a dry run, since Iceberg may leave some as they are.
     """
 
-    task = "rewrite_position_delete_files"
-
+    task: str = field(init=False, default="rewrite_position_delete_files")
     before: int
     after: int | None
 
 
 @dataclass(frozen=True)
-class Maintained:
+class Maintained(Figures):
     """What was due for a table.
 
     Attributes:
@@ -139,10 +136,6 @@ class Maintained:
 
     table: str
     done: tuple[MaintenanceResult, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {"table": self.table, "done": [result.as_dict() for result in self.done]}
 
 
 class TableMaintenance:
@@ -187,11 +180,7 @@ class TableMaintenance:
                 (``gc.enabled``); or Iceberg fails.
         """
         with self._step("expire_snapshots"):
-            danger = (
-                "a query that began before older_than may still read what would be deleted, so it must lie an hour "
-                "back at least"
-            )
-            older_than = self._past("expire_snapshots", older_than, LEAST_RETENTION, "" if force else danger)
+            older_than = self._past("expire_snapshots", older_than, force)
             if retain_last is not None:
                 retain_last = parse_snapshot_count("retain_last", retain_last)
             snapshots = self._actions.expirable(older_than, retain_last)
@@ -199,15 +188,9 @@ class TableMaintenance:
             if (snapshots.count or snapshots.refs) and not dry_run:
                 files = self._actions.expire(older_than, retain_last)
                 self._table.refresh()
+            since = snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None
             return SnapshotsExpired(
-                self._table.name,
-                dry_run,
-                snapshots.count,
-                snapshots.refs,
-                snapshots.kept,
-                snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None,
-                files,
-                size,
+                self._table.name, dry_run, snapshots.count, snapshots.refs, snapshots.kept, since, files, size
             )
 
     def remove_orphan_files(
@@ -228,13 +211,7 @@ class TableMaintenance:
                 read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
         """
         with self._step("remove_orphan_files"):
-            danger = (
-                "files that a writer has not committed yet look like orphans, so older_than must lie three days back "
-                "at least"
-            )
-            older_than = self._past(
-                "remove_orphan_files", older_than, LEAST_ORPHAN_AGE, "" if force else danger
-            )
+            older_than = self._past("remove_orphan_files", older_than, force)
             own = directories(self._table)
             if own is None:
                 raise MaintenanceError(
@@ -289,29 +266,27 @@ class TableMaintenance:
         Raises:
             MaintenanceError: See the other methods. What came before stays done.
         """
+
+        def many_manifests() -> bool:
+            count, needed = self._actions.manifests()
+            return count >= max(_FEW_MANIFESTS, _MANIFEST_GAIN * needed)
+
+        steps: Mapping[Callable[..., MaintenanceResult], Callable[[], bool]] = {
+            self.rewrite_position_delete_files: lambda: (
+                self._actions.joinable_position_deletes() >= _FEW_DELETE_FILES
+            ),
+            self.rewrite_manifests: many_manifests,
+            self.expire_snapshots: lambda: self._owns_files,
+            self.remove_orphan_files: lambda: orphans and self._owns_files,
+        }
+        done = []
         with self._step("maintain"):
-            steps: list[Callable[..., MaintenanceResult | None]] = [self._due_deletes, self._due_manifests]
-            if self._owns_files:
-                steps += [self.expire_snapshots, *([self.remove_orphan_files] if orphans else [])]
-            results = []
-            for step in steps:
+            for step, is_due in steps.items():
                 stop_if_interrupted()
                 self._table.refresh()
-                results.append(step(dry_run=dry_run))
-            return Maintained(
-                self._table.name, tuple(result for result in results if result and result.changed)
-            )
-
-    def _due_manifests(self, dry_run: bool) -> ManifestsRewritten | None:
-        with self._step("rewrite_manifests"):
-            count, needed = self._actions.manifests()
-            is_due = count >= max(_FEW_MANIFESTS, _MANIFEST_GAIN * needed)
-            return self.rewrite_manifests(dry_run=dry_run) if is_due else None
-
-    def _due_deletes(self, dry_run: bool) -> PositionDeletesRewritten | None:
-        with self._step("rewrite_position_delete_files"):
-            is_due = self._actions.joinable_position_deletes() >= _FEW_DELETE_FILES
-            return self.rewrite_position_delete_files(dry_run=dry_run) if is_due else None
+                if is_due():
+                    done.append(step(dry_run=dry_run))
+        return Maintained(self._table.name, tuple(result for result in done if result.changed))
 
     def _freed(self, snapshots: ExpirableSnapshots) -> tuple[int | None, int | None]:
         if not snapshots.count:
@@ -344,15 +319,16 @@ class TableMaintenance:
     def _now(self) -> datetime:
         return self._fixed_now or datetime.now(timezone.utc)
 
-    def _past(
-        self, step: str, older_than: datetime | None, least_age: timedelta, danger: str
-    ) -> datetime | None:
-        """Check that files may go, and return the time before which; ``danger`` is what forbids less than the age."""
+    def _past(self, step: str, older_than: datetime | None, force: bool) -> datetime | None:
+        """Check that files may go, and return the time before which."""
         moment = None if older_than is None else parse_moment("older_than", older_than)
         if moment is not None and moment > self._now:
             raise OptionError(f"older_than lies in the future: {moment.isoformat(timespec='seconds')}")
-        if moment is not None and moment > self._now - least_age and danger:
-            raise MaintenanceError(f"{step} of {self._table.name}: {danger}; force: true allows less")
+        least_age, danger = _DANGERS[step]
+        if moment is not None and moment > self._now - least_age and not force:
+            raise MaintenanceError(
+                f"{step} of {self._table.name}: {danger} at least; force: true allows less"
+            )
         if not self._owns_files:
             raise MaintenanceError(
                 f"{step} of {self._table.name}: its property gc.enabled is false, so its files may belong to other "

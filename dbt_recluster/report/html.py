@@ -1,28 +1,52 @@
-"""The report as a self-contained HTML file: no network, no script, light and dark, readable on a phone."""
+"""The report as a self-contained HTML file: no network, no script, light and dark, readable on a phone.
+
+Its figures are drawn by matplotlib in placeholder colours, which are then replaced by the page's CSS variables, so that
+one drawing serves light and dark.
+"""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Sequence
-from datetime import datetime, timezone
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
-from dbt_recluster.report import figures
 from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.report.recluster_text import balance_text, history_row, undone_text
-from dbt_recluster.text import count_noun, size
+from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 
 if TYPE_CHECKING:
     from dbt_recluster.clustering.history import HistoryEntry
-    from dbt_recluster.clustering.report_data import ReportData
+    from dbt_recluster.clustering.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _LAST_COMMITS = 30
+_SIZE = (4.2, 2.35)  # inches: about the width of a phone, so that text is readable there
+_MOST_BARS = 400
+_MOST_POINTS = 800
+_STRETCHES = 100
+_MOST_LEVELS = 5
+_MOST_IN_PICTURE = 8
+_SHORTEST_SPAN = timedelta(minutes=1)
+_LEVELS = [f"level{number}" for number in range(_MOST_LEVELS)]
+_NAMES = ("card", "ink", "muted", "grid", "before", "after", "load", *_LEVELS)
+_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_NAMES)}
+_PNG_COLOURS = {
+    "card": "#ffffff",
+    "ink": "#1d2126",
+    "muted": "#626a73",
+    "grid": "#dfe3e8",
+    "before": "#c25a1c",
+    "after": "#1f66b5",
+    "load": "#9aa3ad",
+}
 
 
 def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:
@@ -32,8 +56,7 @@ def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:
         ReportError: matplotlib is missing, or a file cannot be written. Then neither is.
     """
     ranked = sorted(reports, key=lambda report: (-report.estimate.gain, report.table))
-    page = render(ranked, "Clustering report", datetime.now(timezone.utc))
-    picture = figures.overview_png(ranked)
+    page, picture = render(ranked, "Clustering report", datetime.now(timezone.utc)), overview_png(ranked)
     html = Path(path)
     png = html.with_suffix(".png")
     try:
@@ -51,11 +74,14 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "breakable": _breakable,
-        "cells": _cells,
+        # A long name may break between its words.
+        "breakable": lambda name: Markup("<wbr>").join(re.split(r"(?<=[._])", name)),
+        "cells": lambda entry: {
+            name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()
+        },
         "grouped": "{:,}".format,
         "minute": "{:%Y-%m-%d %H:%M}".format,
-        "number": _number,
+        "number": lambda value: f"{value:.1f}" if value < 100 else f"{value:,.0f}",
         "opened": opened_on_curve,
         "rounds": lambda count: count_noun(count, "round"),
         "size": size,
@@ -72,38 +98,243 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
 
 def _table(report: ReportData) -> dict[str, Any]:
     """Return what the template shows of a table beside its data."""
-    balance = report.balance
+    balance, figures = report.balance, {}
     is_loss = balance is not None and balance.rewritten > balance.saved
+    if report.information["total_block_count"]:
+        figures = {
+            "curve": depth_curve(report),
+            "histogram": histogram(report.information),
+            "blocks": blocks(report),
+            "history": history(report.history, report.table) if len(report.history) > 1 else "",
+        }
     return {
         "report": report,
         "axis": "curve" if "curve" in report.information else "key",
         "rounds": [entry for entry in report.history if entry.is_recluster],
         "loss": balance_text(balance.rewritten, balance.saved) if balance and is_loss else "",
-        "ends": figures.shows_ends(report),
-        "levels": [(shade, name) for shade, name, _ in figures.level_shades(report.now)],
-        "figures": _figures(report),
+        "ends": shows_ends(report),
+        "levels": [(shade, name) for shade, name, _ in level_shades(report.now)],
+        "figures": figures,
     }
 
 
-def _figures(report: ReportData) -> dict[str, str]:
-    if not report.information["total_block_count"]:
-        return {}
+def depth_curve(report: ReportData) -> str:
+    """Draw how many blocks cover each key: before and after the last recluster, or now if there was none.
+
+    Where reads end hangs from above.
+    """
+    figure, axes = _figure()
+    _draw_curves(axes, report, _COLOURS)
+    if shows_ends(report):
+        # How often reads end in each stretch of the keys.
+        weight, _ = np.histogram(report.now.at, _STRETCHES, (0, 1), weights=report.now.ends)
+        top = 1.25 * axes.get_ylim()[1]
+        places = np.flatnonzero(weight)
+        heights = -0.18 * top * weight[places] / weight.max()
+        style = {"bottom": top, "align": "edge", "color": _COLOURS["load"]}
+        axes.bar(places / _STRETCHES, heights, 1 / _STRETCHES, **style)
+        axes.set_ylim(0, top)
+    _key_axis(axes, report)
+    return _svg(figure, f"depth {report.table}", "Depth along the cluster key")
+
+
+def shows_ends(report: ReportData) -> bool:
+    """Whether the curve shows where reads end: some are known, and its axis is that of the blocks now."""
+    ends = report.now.ends
+    return ends is not None and bool(ends.sum() > 0) and (report.after is None or report.partitions == 1)
+
+
+def histogram(information: Mapping[str, Any]) -> str:
+    """Draw the number of blocks of each depth."""
+    figure, axes = _figure()
+    counts = information["block_depth_histogram"]
+    names = list(map(depth_bucket, counts))
+    axes.bar(range(len(names)), list(counts.values()), color=_COLOURS["after"], width=0.72)
+    axes.set_xticks(range(len(names)), names)
+    if len(names) < 4:
+        axes.set_xlim(-1.5, len(names) + 0.5)
+    axes.set_xlabel("depth")
+    axes.set_ylabel("blocks")
+    _count_blocks(axes)
+    return _svg(figure, f"histogram {information['table']}", "Number of blocks of each depth")
+
+
+def blocks(report: ReportData) -> str:
+    """Draw each block as a bar over its range of keys, new blocks above, reclustered ones below them."""
+    layout, count = report.now, len(report.now.lower)
+    figure, axes = _figure()
+    # Evenly spaced ones if there are too many to tell apart.
+    shown = np.unique(np.linspace(0, count - 1, min(count, _MOST_BARS)).round().astype(np.int64))
+    order = shown[np.lexsort((layout.lower[shown], layout.level[shown]))]
+    for shade, _, levels in level_shades(layout):
+        rows = np.flatnonzero(np.isin(layout.level[order], levels))
+        lower = layout.lower[order[rows]]
+        # A block of a single key must still be visible.
+        upper = np.maximum(layout.upper[order[rows]], lower + 0.004)
+        width = max(0.6, min(5.0, 110 / max(1, len(order))))
+        axes.hlines(rows, lower, upper, colors=_COLOURS[f"level{shade}"], linewidths=width)
+    axes.set_ylim(len(order) - 0.2, -0.8)
+    axes.set_yticks([])
+    axes.set_ylabel(f"{len(order):,} of {count:,} blocks" if len(order) < count else "blocks")
+    _key_axis(axes, report)
+    axes.grid(visible=False, axis="y")
+    return _svg(figure, f"blocks {report.table}", "Each block as a bar over its range of keys")
+
+
+def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
+    """Return each shade that the levels need: its number, its name and its levels."""
+    levels = np.unique(layout.level)
+    shades: list[tuple[int, str, Sequence[int]]] = [(0, "new", [0])] if 0 in levels else []
+    parts = [part for part in np.array_split(levels[levels > 0], _MOST_LEVELS - 1) if len(part)]
+    for number, part in enumerate(parts, start=1):
+        first, last = int(part[0]), int(part[-1])
+        shades.append((number, f"level {first}" + (f" to {last}" if last > first else ""), part.tolist()))
+    return shades
+
+
+def history(entries: Sequence[HistoryEntry], table: str) -> str:
+    """Draw the depth after each round over time, and the bytes loaded and rewritten below it."""
+    rounds = [entry for entry in entries if entry.is_recluster and entry.depth_before is not None]
+    figure, axes = _figure(rows=2 if rounds else 1)
+    above, below = axes if rounds else (None, axes)
+    if above is not None:
+        at = [entry.at for entry in rounds]
+        before, after = [entry.depth_before for entry in rounds], [entry.depth_after for entry in rounds]
+        for moment, *ends in zip(at, before, after, strict=True):
+            above.plot([moment, moment], ends, color=_COLOURS["muted"], linewidth=1)
+        above.plot(at, before, "o", color=_COLOURS["before"], markersize=4)
+        above.plot(at, after, "o", color=_COLOURS["after"], markersize=4)
+        above.set_ylabel("average depth")
+        above.set_ylim(bottom=0)
+        above.margins(y=0.2)
+    loads = [(entry.at, entry.bytes_loaded) for entry in entries if not entry.is_recluster]
+    rewrites = [(entry.at, entry.bytes_in) for entry in entries if entry.is_recluster]
+    most = max(sum(count for _, count in series) for series in (loads, rewrites))
+    unit, factor = best_unit(most)
+    for name, series in (("load", loads), ("after", rewrites)):
+        if series:
+            times, counts = zip(*series, strict=True)
+            heights = np.cumsum(counts) / factor
+            below.step(times, heights, where="post", color=_COLOURS[name], linewidth=1.6)
+            below.plot([times[-1]], [heights[-1]], "o", color=_COLOURS[name], markersize=3)
+    below.set_ylabel(f"{unit} so far")
+    below.set_ylim(bottom=0)
+    import matplotlib.dates
+
+    if entries[-1].at - entries[0].at < _SHORTEST_SPAN:
+        below.set_xlim(entries[0].at - _SHORTEST_SPAN, entries[0].at + _SHORTEST_SPAN)
+    dates: Any = matplotlib.dates
+    locator = dates.AutoDateLocator(maxticks=5)
+    below.xaxis.set_major_locator(locator)
+    below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    return _svg(figure, f"history {table}", "Depth over time, and bytes loaded and rewritten so far")
+
+
+def overview_png(reports: Sequence[ReportData]) -> bytes:
+    """Draw the depth curves of the tables, one below the other, as a PNG that is 1200 pixels wide."""
+    pyplot, drawn = _pyplot(), list(reports)[:_MOST_IN_PICTURE]
+    with pyplot.rc_context(_settings(_PNG_COLOURS)):
+        figsize = (8, 0.4 + 1.9 * len(drawn))
+        figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
+        for report, place in zip(drawn, axes[:, 0], strict=True):
+            _draw_curves(place, report, _PNG_COLOURS)
+            _key_axis(place, report)
+            info = report.information
+            place.set_title(
+                f"{report.table} by {info['cluster_key']}: {count_noun(info['total_block_count'], 'block')}, "
+                f"average depth {info['average_depth']:.1f}",
+                loc="left",
+                fontsize=10,
+            )
+            if place.get_legend_handles_labels()[0]:
+                place.legend(loc="lower right", frameon=False, fontsize=9, ncols=2)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150, facecolor="#ffffff", metadata={"Software": None})
+        pyplot.close(figure)
+    return buffer.getvalue()
+
+
+def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> None:
+    curves = [("before", report.before), ("after", report.after)]
+    for name, layout in curves if report.after else [("now", report.now)]:
+        if layout is None or not len(layout.at):
+            continue
+        # Each point is the deepest of those that it represents.
+        starts = np.unique(np.linspace(0, len(layout.at), _MOST_POINTS, endpoint=False).astype(np.int64))
+        at, depth = layout.at[starts], np.maximum.reduceat(layout.depth, starts)
+        colour = colours["before" if name == "before" else "after"]
+        if name == "after":  # hide the curve of before
+            axes.fill_between(at, depth, step="mid", color=colours["card"], linewidth=0)
+        axes.fill_between(at, depth, step="mid", color=colour, alpha=0.14, linewidth=0)
+        axes.step(at, depth, where="mid", color=colour, linewidth=1.4, label=name)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01, y=0.12)
+    axes.set_ylabel("depth")
+    _count_blocks(axes)
+
+
+def _count_blocks(axes: Any) -> None:
+    axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+
+
+def _key_axis(axes: Any, report: ReportData) -> None:
+    axes.set_xlim(-0.01, 1.01)
+    if report.partitions > 1:
+        axes.set_xlabel(f"{report.partitions:,} partitions, one after the other")
+    axes.set_xticks([place for place, _ in report.labels], [text for _, text in report.labels])
+    for label, (place, _) in zip(axes.get_xticklabels(), report.labels, strict=True):  # within the figure
+        label.set_horizontalalignment("left" if place < 0.2 else "right" if place > 0.8 else "center")
+
+
+def _figure(rows: int = 1) -> tuple[Any, Any]:
+    pyplot = _pyplot()
+    with pyplot.rc_context(_settings(_COLOURS)):
+        figure, axes = pyplot.subplots(rows, 1, figsize=_SIZE, layout="constrained", sharex=rows > 1)
+    return figure, axes
+
+
+def _settings(colours: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "curve": figures.depth_curve(report),
-        "histogram": figures.histogram(report.information),
-        "blocks": figures.blocks(report),
-        "history": figures.history(report.history, report.table) if len(report.history) > 1 else "",
+        "font.size": 9,
+        "svg.fonttype": "none",
+        "text.color": colours["ink"],
+        **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), colours["muted"]),
+        **dict.fromkeys(("axes.edgecolor", "grid.color", "xtick.color", "ytick.color"), colours["grid"]),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "grid.linewidth": 0.7,
     }
 
 
-def _breakable(name: str) -> Markup:
-    """Allow a long name to break between its words."""
-    return Markup("<wbr>").join(re.split(r"(?<=[._])", name))
+def _svg(figure: Any, salt: str, label: str) -> str:
+    pyplot = _pyplot()
+    buffer = io.StringIO()
+    # All figures end up on one page, so each salts its ids with its own name.
+    with pyplot.rc_context({**_settings(_COLOURS), "svg.hashsalt": salt}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    pyplot.close(figure)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)
+    for attribute in ("width", "height"):
+        text = re.sub(rf'(<svg[^>]*?) {attribute}="[^"]*"', r"\1", text, count=1)
+    for name, colour in _COLOURS.items():
+        text = text.replace(colour, f"var(--{name})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
-def _cells(entry: HistoryEntry) -> dict[str, str]:
-    return {name: text.replace("->", "→") for name, text in history_row(entry.as_dict()).items()}
+def _pyplot() -> Any:
+    """Return matplotlib's pyplot, set up to draw without a screen."""
+    try:
+        import matplotlib
+    except ImportError as e:
+        raise ReportError(
+            "The report's figures are drawn by matplotlib, which is not installed: pip install 'dbt-recluster[report]'"
+        ) from e
+    matplotlib.use("agg")
+    from matplotlib import pyplot
 
-
-def _number(value: float) -> str:
-    return f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+    return pyplot

@@ -22,22 +22,25 @@ def information(values: Mapping[str, Any]) -> str:
     heading = f"{values['table']} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
+    key_read = None
+    if "key_read_bytes" in values:
+        key_read = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
+    small = (
+        f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
+        f"{values['max_fragmentation']:g} in the worst partition"
+    )
     figures = [
         ("snapshot", f"{values['snapshot_id']} of {moment(values['snapshot_at'])} UTC"),
         ("blocks", f"{values['total_block_count']:,} ({values['constant_block_count']:,} constant)"),
         ("rows", f"{values['total_rows']:,}"),
         ("size", size(values["total_bytes"])),
-        (
-            "small blocks",
-            f"{values['small_block_count']:,}; {values['fragmentation']:g} blocks for each full one, "
-            f"{values['max_fragmentation']:g} in the worst partition",
-        ),
-        *([("rows undone", undone_text(values["rows_undone"]))] if values["rows_undone"] else []),
+        ("small blocks", small),
+        ("rows undone", undone_text(values["rows_undone"]) if values["rows_undone"] else None),
         ("average depth", f"{values['average_depth']:g}"),
         *_curve_figures(values.get("curve")),
-        *([("read depth", f"{values['read_depth']:g}")] if "read_depth" in values else []),
-        *([("wasted", f"{values['share_wasted']:.1%}")] if "share_wasted" in values else []),
-        *([("read of one key", _key_read(values))] if "key_read_bytes" in values else []),
+        ("read depth", f"{values['read_depth']:g}" if "read_depth" in values else None),
+        ("wasted", f"{values['share_wasted']:.1%}" if "share_wasted" in values else None),
+        ("read of one key", f"about {key_read}, by the sizes of files" if key_read else None),
         ("average overlaps", f"{values['average_overlaps']:g}"),
         ("depth of 95 %, 99 %, all", f"{values['p95_depth']}, {values['p99_depth']}, {values['max_depth']}"),
         ("clustering ratio", f"{values['clustering_ratio']:g} of 100"),
@@ -45,10 +48,9 @@ def information(values: Mapping[str, Any]) -> str:
         ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    lines = [heading, *_aligned(figures), *_bars("depth", by_depth)]
-    if list(values["level_histogram"]) != ["0"]:
-        lines += _bars("level", values["level_histogram"])
-    return "\n".join(lines)
+    by_level = values["level_histogram"]
+    levels = _bars("level", by_level) if list(by_level) != ["0"] else []
+    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
@@ -75,11 +77,6 @@ def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _key_read(values: Mapping[str, Any]) -> str:
-    opened = key_read_text(values["key_read_bytes"], values["key_read_row_groups"])
-    return f"about {opened}, by the sizes of files"
-
-
 def _suspended_text(values: Mapping[str, Any]) -> str:
     return f", suspended since {values['suspended']}" if values["suspended"] else ""
 
@@ -87,24 +84,16 @@ def _suspended_text(values: Mapping[str, Any]) -> str:
 def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
     if not counts:
         return []
-    most = max(counts.values())
-    label = max(len(title), *map(len, counts))
-    number = max(len("blocks"), *(len(f"{count:,}") for count in counts.values()))
-    lines = ["", f"  {title.rjust(label)}  {'blocks'.rjust(number)}"]
-    for name, count in counts.items():
-        length = max(1, round(_BAR_WIDTH * count / most)) if count else 0
-        bar = _bar_character() * length
-        lines.append(f"  {name.rjust(label)}  {f'{count:,}'.rjust(number)}  {bar}".rstrip())
-    return lines
-
-
-def _bar_character() -> str:
-    """Return a full block, or a number sign if standard output cannot encode it."""
+    bar, most = "█", max(counts.values())
     try:
-        "█".encode(getattr(sys.stdout, "encoding", None) or "ascii")
+        bar.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return "#"
-    return "█"
+        bar = "#"
+    rows = [(name, f"{count:,}") for name, count in counts.items()]
+    lengths = [max(1, round(_BAR_WIDTH * count / most)) if count else 0 for count in counts.values()]
+    lines = table((title, "blocks"), rows).splitlines()
+    bars = ["", *(bar * length for length in lengths)]
+    return ["", *(f"  {line}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))]
 
 
 def suspended(values: Mapping[str, Any], resume: str) -> str:
@@ -129,36 +118,36 @@ def removed(values: Mapping[str, Any]) -> str:
 
 def cost(values: Mapping[str, Any]) -> str:
     """Write what the first clustering and each day after it would cost, and how certain that is."""
-    low, high = values["bytes_per_day"]
     first = f"nothing to do, average depth is {values['depth']:.1f}"
     if values["first_bytes"]:
         first = (
             f"{size(values['first_bytes'])} read and written, average depth "
             f"{values['depth']:.1f} -> {values['expected_depth']:.1f} expected{_seconds(values['first_seconds'])}"
         )
-    figures = [("first clustering", first)]
-    if not values["loads"] and not values["rewrites"]:
-        figures.append(("each day", "unknown: the snapshots record no load of the past seven days"))
-    else:
+    per_day, replayed = "unknown: the snapshots record no load of the past seven days", None
+    if values["loads"] or values["rewrites"]:
         days = "1 day" if values["days"] == 1 else f"{values['days']:g} days"
-        per_day = f"{span(size(low), size(high))} to stay clustered{_seconds(values['seconds_per_day'])}"
+        bytes_per_day = span(*map(size, values["bytes_per_day"]))
+        per_day = f"{bytes_per_day} to stay clustered{_seconds(values['seconds_per_day'])}"
         rewrites = f" and {count_noun(values['rewrites'], 'rewrite')} of rows" if values["rewrites"] else ""
         loads = f"{count_noun(values['loads'], 'load')}{rewrites} in {days}"
         replayed = f"{loads}, {size(values['loaded_bytes_per_day'])} a day"
-        figures += [("each day", per_day), ("replayed", replayed)]
-    if values["actual_bytes_per_day"] is not None:
-        actual = f"{size(values['actual_bytes_per_day'])} a day in that time, by the table's history"
-        figures.append(("in fact", actual))
-    if values["saved_bytes_per_day"] is not None:
-        balance = balance_text(values["actual_bytes_per_day"], values["saved_bytes_per_day"])
-        figures.append(("balance", balance))
-    if values["first_seconds"] is None:
-        figures.append(("duration", "unknown: the snapshots record no recluster of this table"))
+    actual, saved = values["actual_bytes_per_day"], values["saved_bytes_per_day"]
+    in_fact = None if actual is None else f"{size(actual)} a day in that time, by the table's history"
+    unknown = "unknown: the snapshots record no recluster of this table"
     certainty = (
         "rows are assumed to be spread evenly within each block; from one round after each load to rounds until "
         "nothing is left"
     )
-    figures.append(("certainty", certainty))
+    figures = [
+        ("first clustering", first),
+        ("each day", per_day),
+        ("replayed", replayed),
+        ("in fact", in_fact),
+        ("balance", None if saved is None else balance_text(actual, saved)),
+        ("duration", unknown if values["first_seconds"] is None else None),
+        ("certainty", certainty),
+    ]
     return "\n".join([f"{values['table']} by {values['cluster_key']}", *_aligned(figures)])
 
 
@@ -198,17 +187,13 @@ def _opened_by_key(values: Mapping[str, Any]) -> str:
     """Write the blocks that each query opens under the best keys."""
     keys = values["candidates"][:_MOST_KEYS_BY_QUERY]
     header = ("blocks opened by", "now", *(f"by {', '.join(key['cluster_by'])}" for key in keys))
-    rows = [
-        (_shortened(query), f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys))
-        for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True))
-    ]
+    rows = []
+    for place, (query, now) in enumerate(zip(values["queries"], values["opened"], strict=True)):
+        name = " ".join(query.split())
+        short = name if len(name) <= _LONGEST_QUERY else f"{name[: _LONGEST_QUERY - 3]}..."
+        rows.append((short, f"{now:,}", *(f"{key['opened'][place]:,}" for key in keys)))
     all_blocks = ("of all blocks", f"{values['blocks']:,}", *(f"{key['blocks']:,}" for key in keys))
     return table(header, [*rows, all_blocks])
-
-
-def _shortened(query: str) -> str:
-    text = " ".join(query.split())
-    return text if len(text) <= _LONGEST_QUERY else f"{text[: _LONGEST_QUERY - 3]}..."
 
 
 def _seconds(ends: Sequence[float] | None) -> str:
@@ -235,17 +220,10 @@ def reads(values: Mapping[str, Any]) -> str:
 
 def imported(values: Mapping[str, Any]) -> str:
     """Write the result of an import."""
-    scans, ranges, recorded = (
-        count_noun(values[name], noun)
-        for name, noun in (("scans", "scan"), ("ranges", "range"), ("recorded", "range"))
-    )
+    scans, ranges = count_noun(values["scans"], "scan"), count_noun(values["ranges"], "range")
     heading = f"{values['table']}: {scans} in the {values['imported_from']}, {ranges}"
-    return "\n".join(
-        [
-            f"{heading}; {recorded} recorded with the table",
-            *_first_lines(f"  left out: {line}" for line in values["left_out"]),
-        ]
-    )
+    recorded = f"{heading}; {count_noun(values['recorded'], 'range')} recorded with the table"
+    return "\n".join([recorded, *_first_lines(f"  left out: {line}" for line in values["left_out"])])
 
 
 def forgotten(values: Mapping[str, Any]) -> str:
@@ -256,17 +234,15 @@ def forgotten(values: Mapping[str, Any]) -> str:
 
 def _read_row(read: Mapping[str, Any]) -> tuple[str, ...]:
     asked = ", ".join(f"{column} {_range(*ends)}" for column, ends in read["columns"].items())
-    origin = read["imported_from"]
-    start = (read["source"] if origin is None else f"{read['source']} ({origin})", f"{read['weight']:.3g}")
+    origin = f" ({read['imported_from']})" if read["imported_from"] else ""
+    start = (f"{read['source']}{origin}", f"{read['weight']:.3g}")
     if read["blocks"] is None:
         return (*start, "-", "-", "-", f"{asked} (not of the key)")
     return (*start, f"{read['blocks']:,}", f"{read['blocks_wasted']:,.1f}", size(read["bytes"]), asked)
 
 
 def _range(lower: Any, upper: Any) -> str:
-    if lower == upper:
-        return f"= {lower}"
-    ends = (("from", lower), ("to", upper))
+    ends = (("=", lower),) if lower == upper else (("from", lower), ("to", upper))
     return " ".join(f"{word} {end}" for word, end in ends if end is not None)
 
 
@@ -325,10 +301,11 @@ _TASKS = {
 }
 
 
-def _aligned(figures: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a line for each name and value, the values in one column."""
-    width = max(len(name) for name, _ in figures)
-    return [f"  {name.ljust(width)}  {value}" for name, value in figures]
+def _aligned(figures: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return a line for each name that has a value, the values in one column."""
+    shown = [(name, value) for name, value in figures if value is not None]
+    width = max(len(name) for name, _ in shown)
+    return [f"  {name.ljust(width)}  {value}" for name, value in shown]
 
 
 def _first_lines(lines: Iterable[str]) -> list[str]:

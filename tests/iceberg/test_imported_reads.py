@@ -27,7 +27,7 @@ from dbt_recluster.maintenance import (
     recluster,
     suggest_cluster_by,
 )
-from dbt_recluster.report.figures import depth_curve, shows_ends
+from dbt_recluster.report.html import depth_curve, shows_ends
 
 TYPES = {
     "d": ("date", "date_add(date'2026-01-01', cast(id as int))"),

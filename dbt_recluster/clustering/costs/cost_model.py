@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
@@ -20,12 +20,13 @@ from dbt_recluster.clustering.costs.replay import DAYS, Replay, Week
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.information import daily_wasted_bytes
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.result import MAX_ROUNDS
+from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import (
+    Blocks,
     Policy,
     best_threshold,
     clustering_information,
@@ -47,7 +48,7 @@ class Balance:
 
 
 @dataclass(frozen=True)
-class CostEstimate:
+class CostEstimate(Figures):
     """The cost of clustering a table.
 
     Attributes:
@@ -86,13 +87,9 @@ class CostEstimate:
     actual_bytes_per_day: int | None
     saved_bytes_per_day: int | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON can hold them."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class ReclusterEstimate:
+class ReclusterEstimate(Figures):
     """The cost and gain of reclustering a table until nothing is left to do.
 
     Attributes:
@@ -130,7 +127,7 @@ class ReclusterEstimate:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON can hold them."""
-        return {**asdict(self), "gain": round(self.gain, 4)}
+        return {**super().as_dict(), "gain": round(self.gain, 4)}
 
 
 class CostModel:
@@ -160,15 +157,19 @@ class CostModel:
 
     def recluster(self, where: str | None = None) -> ReclusterEstimate:
         """Estimate a recluster of the blocks that ``where`` admits until nothing is left to do, without a budget."""
-        table, snapshot = self._table, self._table.blocks(where)
-        end = simulate_final(snapshot.planned, self._policy, rounds=MAX_ROUNDS)
-        eligible = end.blocks.take(np.flatnonzero(~end.blocks.fixed))
-        speed = rewrite_speed(table)
+        snapshot = self._table.blocks(where)
+        return self._recluster(self._table, snapshot.blocks, snapshot.planned)
+
+    def _recluster(self, table: ClusteredTable, blocks: Blocks, planned: Blocks) -> ReclusterEstimate:
+        end, speed = simulate_final(planned, self._policy, rounds=MAX_ROUNDS), rewrite_speed(table)
+        eligible = end.blocks
+        if planned is not blocks:
+            eligible = eligible.take(np.flatnonzero(~eligible.fixed))
         return ReclusterEstimate(
             table=table.name,
             cluster_key=str(table.key),
-            blocks=len(snapshot.blocks),
-            depth=clustering_information(snapshot.blocks).average_depth,
+            blocks=len(blocks),
+            depth=clustering_information(blocks).average_depth,
             expected_depth=clustering_information(eligible).average_depth,
             rounds=len(end.plans),
             bytes=end.bytes,
@@ -181,23 +182,26 @@ class CostModel:
 
         ``curve`` is the curve that these items lie on, if they do.
         """
-        table, metadata = self._table, self._table.metadata()
+        table, metadata, week = self._table, self._table.metadata(), self._week
         if items is not None:
             fields = tuple(table.key.fields[item] for item in items)
             table = table.under(ClusterKey(fields, curve=len(fields) if curve else 0))
             table.curve, metadata = curve, metadata.items(items)
         here = table.planner_blocks(metadata)
-        first = simulate_final(here, self._policy, rounds=MAX_ROUNDS)
-        per_day = self._bytes_per_day(table, items)
-        week = self._week
+        first = self._recluster(table, here, here)
+        per_day = (0, 0)
+        if self._replay.changes:
+            read = [self._replay.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
+            scale = self._replay.scale / week.days
+            per_day = (round(min(read) * scale), round(max(read) * scale))
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
         is_own_key = is_cluster_key(table.iceberg, table.key)
         balance = self.balance() if items is None else None
         return CostEstimate(
             table=table.name,
-            cluster_key=str(table.key),
-            depth=clustering_information(here).average_depth,
-            expected_depth=clustering_information(first.blocks).average_depth,
+            cluster_key=first.cluster_key,
+            depth=first.depth,
+            expected_depth=first.expected_depth,
             first_bytes=first.bytes,
             first_seconds=_seconds((first.bytes, first.bytes), speeds),
             loads=len(week.loads),
@@ -243,14 +247,6 @@ class CostModel:
         """
         balance = None if self._week.is_first else self.balance()
         return balance.rewritten - balance.saved if balance and balance.rewritten > balance.saved else None
-
-    def _bytes_per_day(self, table: ClusteredTable, items: Sequence[int] | None) -> tuple[int, int]:
-        """Return the bytes that keeping the table clustered reads per day, least and most."""
-        if not self._replay.changes:
-            return 0, 0
-        read = [self._replay.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
-        scale = self._replay.scale / self._week.days
-        return round(min(read) * scale), round(max(read) * scale)
 
 
 def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, float] | None:
