@@ -67,11 +67,11 @@ class ProgressLines:
 def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     """Return a message and the values of its ``{}`` placeholders."""
     blocks, sets = ("" if count == 1 else "s" for count in (progress.blocks, progress.sets))
-    parts: list[tuple[str, Any]] = [("{}: ", progress.table)]
+    counts = (progress.blocks, progress.sets, size(progress.bytes))
+    parts: list[tuple[Any, ...]] = [("{}: round {}", progress.table, progress.round)]
     if progress.merged is None:
         verb = "merged" if progress.committed else "merges"
-        parts += [("round {} ", progress.round), (f"{verb} {{}} block{blocks}", progress.blocks)]
-        parts += [(f" in {{}} set{sets}", progress.sets), (", {}", size(progress.bytes))]
+        parts.append((f" {verb} {{}} block{blocks} in {{}} set{sets}, {{}}", *counts))
         if progress.committed:
             parts.append((", in {} s", f"{progress.seconds or 0:.1f}"))
         elif progress.seconds is not None:
@@ -80,14 +80,14 @@ def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
             parts.append((", {} % of the bytes allowed", progress.percent))
     else:
         # A narrow terminal cuts the end off, so the changing values come first.
-        parts += [("round {}, ", progress.round), ("{} % done", int(100 * progress.merged))]
+        parts.append((", {} % done", int(100 * progress.merged)))
         if progress.sets > 1:
-            parts += [(" ({} of ", progress.merged_sets), ("{} sets)", progress.sets)]
+            parts.append((" ({} of {} sets)", progress.merged_sets, progress.sets))
         if progress.seconds is not None:
             parts.append((", about {} s left", f"{progress.seconds:.0f}"))
-        parts += [(f": {{}} block{blocks}", progress.blocks), (", {}", size(progress.bytes))]
+        parts.append((f": {{}} block{blocks}, {{}}", progress.blocks, size(progress.bytes)))
     # Strings, because dbt's log events turn every number into a float.
-    return "".join(text for text, _ in parts), tuple(str(fact) for _, fact in parts)
+    return "".join(text for text, *_ in parts), tuple(str(fact) for _, *facts in parts for fact in facts)
 
 
 def summary(result: ReclusterResult) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,87 +40,21 @@ class Query(NamedTuple):
     opened: BoolArray
 
 
-def literals(expression: Any) -> list[tuple[str, list[Any]]]:
-    """Return the columns that an expression in Iceberg's JSON names, each time with the values it is compared with."""
-
-    def of_predicate(node: Any) -> list[tuple[str, list[Any]]]:
-        term = None if isinstance(node, bool) else node.get("term")
-        return [(term, _values(node))] if isinstance(term, str) else []
-
-    return fold(expression, of_predicate, lambda _, one, other: [*one, *other])
-
-
-def _values(node: Mapping[str, Any]) -> list[Any]:
-    """Return the values that a predicate compares with; of a prefix, the ends of what begins with it."""
-    values = list(node.get("values", [node["value"]] if "value" in node else []))
-    if node["type"] in ("starts-with", "not-starts-with"):
-        values.append(f"{values[0]}{LAST_CHARACTER}")
-    return values
-
-
-class _Bounds(NamedTuple):
-    """What n blocks record of a column.
-
-    Attributes:
-        lower, upper: The bounds as places, int64 (n,), of any value for a block without values.
-        valued: Blocks with a value that is neither NULL nor NaN, bool (n,).
-        nulls, nans: Blocks with a NULL, and with a NaN, bool (n,).
-    """
-
-    lower: IntArray
-    upper: IntArray
-    valued: BoolArray
-    nulls: BoolArray
-    nans: BoolArray
-
-    def may_hold(self, node: Mapping[str, Any], place_of: Callable[[Any], int | None]) -> BoolArray:
-        """Return which blocks Iceberg opens for a comparison in its JSON: bool (n,)."""
-        kind = node["type"]
-        without_value = {
-            "is-null": self.nulls,
-            "not-null": self.valued | self.nans,
-            "is-nan": self.nans,
-            "not-nan": self.valued | self.nulls,
-        }
-        if kind in without_value:
-            return without_value[kind]
-        known = [place for value in _values(node) if (place := place_of(value)) is not None]
-        if not 0 < len(known) == len(_values(node)) <= _MOST_VALUES or kind in ("not-eq", "not-in"):
-            return np.ones(len(self.lower), np.bool_)
-        places = np.sort(np.array(known, np.int64))
-        first, last = places[0], places[-1]
-        if kind == "not-starts-with":
-            unlike: BoolArray = self.nulls | ~self.valued | (self.lower < first) | (self.upper > last)
-            return unlike
-        is_among = np.searchsorted(places, self.lower) < np.searchsorted(places, self.upper, side="right")
-        compared = {
-            "eq": is_among,
-            "in": is_among,
-            "starts-with": (self.lower <= last) & (self.upper >= first),
-            "lt": self.lower < last,
-            "lt-eq": self.lower <= last,
-            "gt": self.upper > first,
-            "gt-eq": self.upper >= first,
-        }
-        result: BoolArray = self.valued & compared[kind]
-        return result
-
-
 class SampledRows:
     """A random sample, of all rows if there are few.
 
     Args:
         table: The table.
-        named: The columns to sample, and for each the values that queries name, in Iceberg's JSON.
+        names: The columns to sample.
         block_rows: The most rows in a block.
 
     Attributes:
         columns: The columns of those that have bounds.
     """
 
-    def __init__(self, table: ClusteredTable, named: Mapping[str, Sequence[Any]], block_rows: int) -> None:
+    def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
         metadata, kinds = table.metadata(), value_types(table.columns.types)
-        names = [name for name in named if name in kinds]
+        names = [name for name in names if name in kinds]
         rows = int(metadata.rows.sum())
         sample = table.iceberg.sample(names, rows, SAMPLE_ROWS)
         block = pc.index_in(sample.column("path").combine_chunks(), value_set=metadata.path)
@@ -139,14 +73,9 @@ class SampledRows:
             name: [bounds_width(table.iceberg, name, in_key=in_key) for in_key in (False, True)]
             for name in names
         }
+        is_whole = rows <= SAMPLE_ROWS
         self.columns = {
-            name: _Column(
-                sample.column(f"column_{number}").combine_chunks(),
-                kinds[name],
-                named[name],
-                self._widths[name][False],
-                is_whole=rows <= SAMPLE_ROWS,
-            )
+            name: _Column(sample.column(f"column_{number}").combine_chunks(), kinds[name], is_whole)
             for number, name in enumerate(names)
         }
 
@@ -160,7 +89,11 @@ class SampledRows:
 
     def curve(self, names: Sequence[str]) -> Curve:
         """Return the curve over some columns, by the values of their bounds."""
-        return Curve.of([self.columns[name].bound_values for name in names])
+        return Curve.of(self._bound_values(names))
+
+    def _bound_values(self, names: Sequence[str]) -> list[pa.Array]:
+        """Return the values of columns as bounds have them, (rows,) each."""
+        return [Transform().values(self.columns[name].values) for name in names]
 
     def opened(
         self, names: Sequence[str], curve: Curve | None, queries: Sequence[Query]
@@ -176,13 +109,13 @@ class SampledRows:
         @cache
         def bounds(name: str) -> _Bounds | None:
             width = self._widths[name][name in names] if name in self.columns else 0
-            return None if width == 0 else self.columns[name].bounds(block, len(partition), width is not None)
+            return None if width == 0 else self.columns[name].bounds(block, len(partition), width)
 
         def may_hold(node: Any) -> BoolArray:
             name = None if isinstance(node, bool) else node.get("term")
             if not isinstance(name, str) or (known := bounds(name)) is None:  # excludes no block
                 return np.full(len(partition), node is not False)
-            return known.may_hold(node, self.columns[name].place)
+            return known.may_hold(node, self.columns[name].kind)
 
         opened = []
         for query in queries:
@@ -197,7 +130,7 @@ class SampledRows:
         keys = [self.columns[name].order for name in names]
         place = None
         if curve is not None:
-            place = curve.index([self.columns[name].bound_values for name in names])
+            place = curve.index(self._bound_values(names))
             keys.insert(0, place)
         order = np.lexsort([*keys[::-1], self._partition])
         partition = self._partition[order]
@@ -231,117 +164,142 @@ class SampledRows:
 
 
 class _Column:
-    """The values of a column in sampled rows, and those that queries name, on one axis of places.
+    """The values of a column in sampled rows.
 
     Args:
         values: The values of the rows, (rows,).
         kind: The type of the column.
-        literals: Values that queries name, in Iceberg's JSON.
-        width: Characters, or bytes, to which bounds may be cut off, or None.
         is_whole: Whether all rows are in the sample.
 
     Attributes:
-        order: The place of each row's value, int64 (rows,); NULL is before all places, NaN after them.
+        order: The rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
         distinct: Number of different values, NULL and NaN included.
     """
 
-    def __init__(
-        self, values: pa.Array, kind: ValueType, literals: Iterable[Any], width: int | None, is_whole: bool
-    ) -> None:
-        self._kind, self._is_whole = kind, is_whole
-        self._values = values.cast(kind.arrow)
-        plain, is_nan = _plain(self._values)
+    def __init__(self, values: pa.Array, kind: ValueType, is_whole: bool) -> None:
+        self.values, self.kind, self._is_whole = values.cast(kind.arrow), kind, is_whole
+        plain, is_nan = self.values, np.zeros(len(values), np.bool_)
+        if pa.types.is_floating(kind.arrow):
+            is_nan = _mask(pc.is_nan(plain))
+            plain = pc.if_else(pa.array(is_nan), pa.scalar(None, kind.arrow), plain)
+            plain = pc.add(plain, pa.scalar(0, kind.arrow))  # 0.0 for -0.0
         encoded = plain.dictionary_encode()
-        known = encoded.dictionary.to_pylist()
-        named = [value for literal in literals if (value := self._value(literal)) is not None]
-        cuts = {value: _cut_off(value, width) for value in (*known, *named)}
-        axis = sorted({*cuts, *chain.from_iterable(cuts.values())})
-        self._place_of = {value: place for place, value in enumerate(axis)}
-        self._cut_lower, self._cut_upper = (
-            np.array([self._place_of[_cut_off(value, width)[side]] for value in axis], np.int64)
-            for side in (0, 1)
-        )
-        places = np.array([*(self._place_of[value] for value in known), -1], np.int64)
-        self.order = places[encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
-        self.order[is_nan] = len(axis)
-        self._valued = (self.order >= 0) & ~is_nan
-        # The places that sampled values have.
-        self._sampled = np.unique(self.order[self._valued])
+        ascending = pc.sort_indices(encoded.dictionary)
+        self._known = encoded.dictionary.take(ascending)
+        rank = np.full(len(ascending) + 1, -1, np.int64)
+        rank[np.asarray(ascending)] = np.arange(len(ascending))
+        self.order: IntArray = rank[np.asarray(encoded.indices.fill_null(len(ascending)))]
+        self.order[is_nan] = len(ascending)
         self.distinct = len(np.unique(self.order))
 
     @property
-    def bound_values(self) -> pa.Array:
-        """The values of the rows as bounds have them, (rows,)."""
-        return Transform().values(self._values)
-
-    def place(self, literal: Any) -> int | None:
-        """Return the place of one of the literals or sampled values, or None if the column cannot hold it."""
-        value = self._value(literal)
-        return None if value is None else self._place_of.get(value)
-
-    def _value(self, literal: Any) -> Any:
-        try:
-            value = self._kind.read(literal)
-            self._kind.check(value)
-            return _plain(pa.array([value], self._kind.arrow))[0][0].as_py()
-        except (ValueError, TypeError, ArithmeticError):
-            return None
+    def _valued(self) -> BoolArray:
+        """The rows with a value that is neither NULL nor NaN."""
+        return (self.order >= 0) & (self.order < len(self._known))
 
     def examples(self, count: int) -> list[Any]:
         """Return values at even steps among the sorted rows that have one; fewer if there are fewer rows."""
-        rows = np.argsort(self.order, kind="stable")[np.count_nonzero(self.order < 0) :][: self._valued.sum()]
-        at = (np.arange(min(count, len(rows))) + 0.5) * len(rows) / max(1, min(count, len(rows)))
+        ranks = np.sort(self.order[self._valued])
+        count = min(count, len(ranks))
         examples = []
-        for row in rows[at.astype(np.int64)]:
+        for place in ((np.arange(count) + 0.5) * len(ranks) / max(1, count)).astype(np.int64):
             try:
-                examples.append(self._values[int(row)].as_py())
+                examples.append(self._known[int(ranks[place])].as_py())
             except (ValueError, OverflowError):  # a date beyond Python's
                 continue
         return examples
 
-    def bounds(self, block: IntArray, blocks: int, cut_off: bool) -> _Bounds:
-        """Return the bounds that n blocks of the sampled rows would record, as places.
+    def bounds(self, block: IntArray, blocks: int, width: int | None) -> _Bounds:
+        """Return the bounds that n blocks of the sampled rows would record.
 
-        ``block`` is the block of each row, int64 (rows,).
+        Args:
+            block: The block of each row, int64 (rows,).
+            blocks: The number n of blocks.
+            width: Characters, or bytes, that bounds are cut off at, or None.
         """
-        rows = np.bincount(block[self._valued], minlength=blocks)
-        lower, upper = np.full(blocks, len(self._place_of)), np.full(blocks, -1)
-        np.minimum.at(lower, block[self._valued], self.order[self._valued])
-        np.maximum.at(upper, block[self._valued], self.order[self._valued])
-        valued = rows > 0
-        first, last = lower[valued], upper[valued]
+        valued = self._valued
+        rows = np.bincount(block[valued], minlength=blocks)
+        first, last = np.full(blocks, len(self._known)), np.full(blocks, -1)
+        np.minimum.at(first, block[valued], self.order[valued])
+        np.maximum.at(last, block[valued], self.order[valued])
         if not self._is_whole:
             # Of m evenly distributed values, that many lie beyond the least and the greatest of a sample.
-            first, last = np.searchsorted(self._sampled, first), np.searchsorted(self._sampled, last)
-            beyond = np.rint((last - first + 1) / rows[valued]).astype(np.int64)
-            first = self._sampled[np.maximum(first - beyond, 0)]
-            last = self._sampled[np.minimum(last + beyond, len(self._sampled) - 1)]
-        if cut_off:
-            first, last = self._cut_lower[first], self._cut_upper[last]
-        lower[valued], upper[valued] = first, last
-        null, nan = self.order < 0, self.order >= len(self._place_of)
-        nulls, nans = (np.bincount(block[held], minlength=blocks) > 0 for held in (null, nan))
-        return _Bounds(lower, upper, valued, nulls, nans)
+            beyond = np.rint((last - first + 1) / np.maximum(rows, 1)).astype(np.int64)
+            first, last = np.maximum(first - beyond, 0), np.minimum(last + beyond, len(self._known) - 1)
+        lower, upper = (
+            self._known.take(pa.array(np.where(rows > 0, ends, 0), mask=rows == 0)) for ends in (first, last)
+        )
+        if width is not None and pa.types.is_string(self.kind.arrow):
+            lower, short = (pc.utf8_slice_codeunits(ends, 0, width) for ends in (lower, upper))
+            upper = _lengthened(upper, short, pc.greater(pc.utf8_length(upper), width), LAST_CHARACTER)
+        elif width is not None and pa.types.is_binary(self.kind.arrow):
+            lower, short = (pc.binary_slice(ends, 0, width) for ends in (lower, upper))
+            upper = _lengthened(upper, short, pc.greater(pc.binary_length(upper), width), b"\xff")
+        null, nan = self.order < 0, self.order >= len(self._known)
+        nulls, nans = (np.bincount(block[rows], minlength=blocks) > 0 for rows in (null, nan))
+        return _Bounds(lower, upper, nulls, nans)
 
 
-def _plain(values: pa.Array) -> tuple[pa.Array, BoolArray]:
-    """Return values whose order Python knows, also of times beyond its calendar, NULL for NaN; and which are NaN."""
-    is_nan = np.zeros(len(values), np.bool_)
-    if pa.types.is_date32(values.type):
-        values = values.cast(pa.int32())
-    elif pa.types.is_temporal(values.type):
-        values = values.cast(pa.int64())
-    elif pa.types.is_floating(values.type):
-        is_nan = np.asarray(pc.fill_null(pc.is_nan(values), False).to_numpy(zero_copy_only=False), np.bool_)
-        values = pc.if_else(pa.array(is_nan), pa.scalar(None, values.type), values)
-        values = pc.add(values, pa.scalar(0, values.type))  # 0.0 for -0.0
-    return values, is_nan
+def _lengthened(upper: pa.Array, short: pa.Array, is_cut_off: pa.Array, end: Any) -> pa.Array:
+    """Return upper bounds that are cut off; Iceberg counts the last character up instead."""
+    return pc.if_else(is_cut_off, pc.binary_join_element_wise(short, end, end[:0]), upper)
 
 
-def _cut_off(value: Any, width: int | None) -> tuple[Any, Any]:
-    """Return a value as a lower and as an upper bound that are cut off to a width."""
-    if not width or not isinstance(value, (str, bytes)) or len(value) <= width:
-        return value, value
-    short: Any = value[:width]
-    # Iceberg counts the last character up instead.
-    return short, short + (LAST_CHARACTER if isinstance(value, str) else b"\xff")
+class _Bounds(NamedTuple):
+    """What n blocks record of a column.
+
+    Attributes:
+        lower, upper: The bounds, (n,), null for a block without a value that is neither NULL nor NaN.
+        nulls, nans: Blocks with a NULL, and with a NaN, bool (n,).
+    """
+
+    lower: pa.Array
+    upper: pa.Array
+    nulls: BoolArray
+    nans: BoolArray
+
+    def may_hold(self, node: Mapping[str, Any], kind: ValueType) -> BoolArray:
+        """Return which blocks Iceberg opens for a comparison in its JSON: bool (n,)."""
+        comparison, valued = node["type"], _mask(self.lower.is_valid())
+        without_value = {
+            "is-null": self.nulls,
+            "not-null": valued | self.nans,
+            "is-nan": self.nans,
+            "not-nan": valued | self.nulls,
+        }
+        if comparison in without_value:
+            return without_value[comparison]
+        try:
+            values = list(map(kind.read, node.get("values", [node.get("value")])))
+            for value in values:
+                kind.check(value)
+        except (ValueError, TypeError, ArithmeticError):  # no column of this type holds it
+            values = []
+        if not 0 < len(values) <= _MOST_VALUES or comparison in ("not-eq", "not-in"):
+            return np.ones(len(valued), np.bool_)
+        first, last = values[0], values[0]
+        if "starts-with" in comparison:
+            last = f"{first}{LAST_CHARACTER}"
+
+        def is_among(low: Any, high: Any) -> BoolArray:
+            low, high = pa.scalar(low, kind.arrow), pa.scalar(high, kind.arrow)
+            return _mask(pc.and_(pc.less_equal(self.lower, high), pc.greater_equal(self.upper, low)))
+
+        if comparison == "not-starts-with":
+            is_inside = pc.and_(pc.greater_equal(self.lower, first), pc.less_equal(self.upper, last))
+            return self.nulls | ~_mask(is_inside)
+        if comparison in ("in", "eq", "starts-with"):
+            ends = [(value, value) for value in values] if comparison == "in" else [(first, last)]
+            return np.asarray(np.any([is_among(*pair) for pair in ends], axis=0), np.bool_)
+        compare, bound = {
+            "lt": (pc.less, self.lower),
+            "lt-eq": (pc.less_equal, self.lower),
+            "gt": (pc.greater, self.upper),
+            "gt-eq": (pc.greater_equal, self.upper),
+        }[comparison]
+        return _mask(compare(bound, pa.scalar(first, kind.arrow)))
+
+
+def _mask(values: pa.Array) -> BoolArray:
+    """Return an Arrow array of booleans as a mask; null is false."""
+    return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), np.bool_)

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice, permutations
-from typing import Any
+from itertools import chain, combinations, islice, permutations
 
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth
-from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows, literals
+from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
@@ -276,11 +275,9 @@ class KeyTrial:
         self._table, self._names = table, [field.column for field in table.key.fields]
         self._metadata = table.metadata()
         self._queries = [self._query(read.text, read.weight) for read in reads]
-        named: dict[str, list[Any]] = {name: [] for name in self._names}
-        for query in self._queries:
-            for name, values in literals(query.expression):
-                named.setdefault(name, []).extend(values)
-        self._rows = SampledRows(table, named, options.block_rows)
+        read_of = [table.predicate(read.text).columns(table.iceberg) for read in reads]
+        names = dict.fromkeys([*self._names, *chain.from_iterable(read_of)])
+        self._rows = SampledRows(table, names, options.block_rows)
         self._costs = CostModel(table, options.policy)
         self.sampled = len(self._rows)
         self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
