@@ -138,11 +138,11 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
         return recorded.plus(later[counted[0] :])
     if recorded is None or rounds:
         return Changes().plus(later)
-    # Add what came and expired unseen, on balance; or what a replacement of the table has dropped.
-    unseen = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
-    is_commit = unseen > 0 and snapshots[0].parent is not None
-    seen = replace(recorded, rows=recorded.rows + unseen, commits=recorded.commits + is_commit)
-    return seen.plus(snapshots)
+    # Rows of commits that came and expired since, on balance; or those that a replacement of the table has dropped.
+    rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
+    is_commit = rows > 0 and snapshots[0].parent is not None
+    expired = replace(recorded, rows=recorded.rows + rows, commits=recorded.commits + is_commit)
+    return expired.plus(snapshots)
 
 
 def _changed_rows(snapshot: Snapshot) -> int:

@@ -108,8 +108,7 @@ class HistoryEntry:
 def round_summary(**figures: Any) -> dict[str, str]:
     """Return what a round writes into the summaries of its snapshots, of figures that are not None.
 
-    All snapshots of a round carry the figures of the whole round, so that those which survive an expiry tell all of
-    them.
+    Every snapshot of a round has the figures of the whole round, so that any that survives an expiry has all of them.
 
     Returns:
         sets: Block sets merged.

@@ -263,7 +263,7 @@ class PlannedRound:
         )
 
     def _key_texts(self) -> list[list[str]]:
-        """Return the least and the greatest key of each set; with a curve, the corners of its box. ``?`` is unknown."""
+        """Return the least and the greatest key of each set, with a curve those of each column; ``?`` is unknown."""
         metadata, blocks = self.blocks.metadata, self.blocks.blocks
         none = np.zeros(len(metadata), np.bool_)
         texts = []

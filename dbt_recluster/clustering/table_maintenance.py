@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from dbt_recluster.clustering.result import Figures
@@ -51,7 +51,7 @@ class MaintenanceResult(Figures):
         dry_run: Whether nothing was changed.
     """
 
-    task: str = field(init=False)
+    task: str
     table: str
     dry_run: bool
 
@@ -74,7 +74,6 @@ class SnapshotsExpired(MaintenanceResult):
         bytes: Their size, likewise.
     """
 
-    task: str = field(init=False, default="expire_snapshots")
     snapshots: int
     refs: tuple[str, ...]
     kept: int
@@ -92,35 +91,21 @@ class OrphansRemoved(MaintenanceResult):
         files: The files.
     """
 
-    task: str = field(init=False, default="remove_orphan_files")
     older_than: str
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class ManifestsRewritten(MaintenanceResult):
-    """How many manifests were replaced.
+class FilesRewritten(MaintenanceResult):
+    """How many manifests, or position delete files, were replaced.
 
     Attributes:
-        before: How many were replaced; in a dry run, how many there are.
-        after: By how many; in a dry run, by how many at best.
+        before: How many were replaced. In a dry run, how many manifests there are, or the most position delete files in
+            one partition that could be fewer.
+        after: By how many. In a dry run, by how many manifests at best; None for position delete files, since Iceberg
+            may leave some as they are.
     """
 
-    task: str = field(init=False, default="rewrite_manifests")
-    before: int
-    after: int
-
-
-@dataclass(frozen=True)
-class PositionDeletesRewritten(MaintenanceResult):
-    """How many position delete files were replaced.
-
-    Attributes:
-        before: How many were replaced; in a dry run, the most in one partition that could be fewer.
-        after: By how many; None in a dry run, since Iceberg may leave some as they are.
-    """
-
-    task: str = field(init=False, default="rewrite_position_delete_files")
     before: int
     after: int | None
 
@@ -179,8 +164,8 @@ class TableMaintenance:
             MaintenanceError: A running query may need what would go; files may belong to other tables
                 (``gc.enabled``); or Iceberg fails.
         """
-        with self._step("expire_snapshots"):
-            older_than = self._past("expire_snapshots", older_than, force)
+        with self._step("expire_snapshots") as task:
+            older_than = self._past(task, older_than, force)
             if retain_last is not None:
                 retain_last = parse_snapshot_count("retain_last", retain_last)
             snapshots = self._actions.expirable(older_than, retain_last)
@@ -189,9 +174,8 @@ class TableMaintenance:
                 files = self._actions.expire(older_than, retain_last)
                 self._table.refresh()
             since = snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None
-            return SnapshotsExpired(
-                self._table.name, dry_run, snapshots.count, snapshots.refs, snapshots.kept, since, files, size
-            )
+            counts = (snapshots.count, snapshots.refs, snapshots.kept, since, files, size)
+            return SnapshotsExpired(task, self._table.name, dry_run, *counts)
 
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
@@ -210,8 +194,8 @@ class TableMaintenance:
             MaintenanceError: ``older_than`` is too young; another table writes into the same directories, or cannot be
                 read; files may belong to other tables (``gc.enabled``); or Iceberg fails.
         """
-        with self._step("remove_orphan_files"):
-            older_than = self._past("remove_orphan_files", older_than, force)
+        with self._step("remove_orphan_files") as task:
+            older_than = self._past(task, older_than, force)
             own = directories(self._table)
             if own is None:
                 raise MaintenanceError(
@@ -227,34 +211,35 @@ class TableMaintenance:
             stop_if_interrupted()
             if files and not dry_run:
                 self._actions.delete_files(files)
-            return OrphansRemoved(self._table.name, dry_run, before.isoformat(timespec="seconds"), files)
+            since = before.isoformat(timespec="seconds")
+            return OrphansRemoved(task, self._table.name, dry_run, since, files)
 
-    def rewrite_manifests(self, *, dry_run: bool = False) -> ManifestsRewritten:
+    def rewrite_manifests(self, *, dry_run: bool = False) -> FilesRewritten:
         """Rewrite the table's manifests, ordered by partition and of their target size.
 
         Raises:
             MaintenanceError: Iceberg fails.
         """
-        with self._step("rewrite_manifests"):
+        with self._step("rewrite_manifests") as task:
             if dry_run:
-                return ManifestsRewritten(self._table.name, True, *self._actions.manifests())
-            before, after = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
+                return FilesRewritten(task, self._table.name, True, *self._actions.manifests())
+            counts = (0, 0) if self._table.snapshot_id is None else self._actions.rewrite_manifests()
             self._table.refresh()
-            return ManifestsRewritten(self._table.name, False, before, after)
+            return FilesRewritten(task, self._table.name, False, *counts)
 
-    def rewrite_position_delete_files(self, *, dry_run: bool = False) -> PositionDeletesRewritten:
-        """Join small position delete files, and drop those whose rows are gone.
+    def rewrite_position_delete_files(self, *, dry_run: bool = False) -> FilesRewritten:
+        """Combine small position delete files, and drop those whose rows are gone.
 
         Raises:
             MaintenanceError: Iceberg fails.
         """
-        with self._step("rewrite_position_delete_files"):
+        with self._step("rewrite_position_delete_files") as task:
             if dry_run:
                 most = self._actions.joinable_position_deletes()
-                return PositionDeletesRewritten(self._table.name, True, most, None)
-            before, after = self._actions.rewrite_position_deletes()
+                return FilesRewritten(task, self._table.name, True, most, None)
+            counts = self._actions.rewrite_position_deletes()
             self._table.refresh()
-            return PositionDeletesRewritten(self._table.name, False, before, after)
+            return FilesRewritten(task, self._table.name, False, *counts)
 
     def maintain(self, *, orphans: bool = False, dry_run: bool = False) -> Maintained:
         """Do what is due, in this order: delete files and manifests are rewritten, snapshots expire, orphans go.
@@ -341,11 +326,11 @@ class TableMaintenance:
         return self._table.properties.get("gc.enabled", "true").lower() != "false"
 
     @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
+    def _step(self, name: str) -> Iterator[str]:
         """Let Ctrl-C end a step, and name the step in a MaintenanceError if Spark or Iceberg fails."""
         try:
             with Interruptible(self._table.spark):
-                yield
+                yield name
         except ReclusterError:
             raise
         except Exception as e:

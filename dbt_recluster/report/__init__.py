@@ -1,1 +1,1 @@
-"""How it looks: lines and tables for people."""
+"""How results look: text, figures and HTML."""

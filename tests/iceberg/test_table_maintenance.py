@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 from tables import Meanwhile, append, checksum, local_path, make_table
 
-from dbt_recluster.clustering.table_maintenance import (
-    ManifestsRewritten,
-    PositionDeletesRewritten,
-    SnapshotsExpired,
-    TableMaintenance,
-)
+from dbt_recluster.clustering.table_maintenance import FilesRewritten, SnapshotsExpired, TableMaintenance
 from dbt_recluster.clustering.values import parse_moment
 from dbt_recluster.exceptions import Interrupted, MaintenanceError, OptionError, UnsupportedTableError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
@@ -296,8 +291,9 @@ def test_manifests_are_rewritten_when_they_are_many_and_then_rest(spark: Any, sc
     assert tomorrow(spark, table).maintain().done == ()
     append(spark, table, 1000, 10)
     before = checksum(spark, table)
-    assert tomorrow(spark, table).maintain(dry_run=True).done == (ManifestsRewritten(table, True, 10, 1),)
-    assert tomorrow(spark, table).maintain().done == (ManifestsRewritten(table, False, 10, 1),)
+    task = "rewrite_manifests"
+    assert tomorrow(spark, table).maintain(dry_run=True).done == (FilesRewritten(task, table, True, 10, 1),)
+    assert tomorrow(spark, table).maintain().done == (FilesRewritten(task, table, False, 10, 1),)
     assert tomorrow(spark, table).maintain().done == ()
     assert checksum(spark, table) == before
 
@@ -323,10 +319,10 @@ def test_position_deletes_are_joined_and_then_rest(spark: Any, schema: str, gran
     before = checksum(spark, table)
     spark.sql(f"alter table {table} set tblproperties ('write.delete.granularity' = '{granularity}')")
     (planned,) = tomorrow(spark, table).maintain(dry_run=True).done
-    assert isinstance(planned, PositionDeletesRewritten)
+    assert isinstance(planned, FilesRewritten)
     assert (planned.before, planned.after) == (6, None)
     (done,) = tomorrow(spark, table).maintain().done
-    assert isinstance(done, PositionDeletesRewritten)
+    assert isinstance(done, FilesRewritten)
     assert (done.before, done.after) == (6, 1 if granularity == "partition" else 6)
     assert tomorrow(spark, table).maintain().done == ()
     assert checksum(spark, table) == before

@@ -235,7 +235,7 @@ class CostModel:
         blocks, current = replay.unmerged(), table.metadata()
         without, _ = daily_wasted_bytes(table, blocks)
         now, _ = daily_wasted_bytes(table, current)
-        # Rows of merged blocks that a later commit replaced are among the unmerged ones; the rows tell how many.
+        # The unmerged blocks still hold rows that a later commit replaced in merged ones, in proportion to the rows.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
         saved = max(0.0, without - now) / 2 * replay.scale
         return Balance(week.rewritten_bytes_per_day, round(saved))

@@ -134,36 +134,27 @@ class Replay:
             rounds: Most rounds after each change.
             most: Most rounds before the first one.
         """
-        blocks, origin = self._waiting(key, items)
-        blocks, origin, _ = self._recluster(blocks, origin, most)
-        read = 0
-        for number, entry in enumerate(self.changes):
-            blocks, origin = self._without(blocks, origin, entry)
-            arrives = blocks.level == self._waiting_level(number)
-            blocks = replace(blocks, level=np.where(arrives, 0, blocks.level))
-            blocks, origin, step = self._recluster(blocks, origin, rounds)
-            read += step
-        return read
-
-    def _waiting_level(self, number: int) -> int:
-        """Return the level at which the blocks of a change wait.
-
-        The planner never touches a block of the greatest level or above. So a block that has not arrived yet waits at
-        such a level, and arrives by becoming level 0.
-        """
-        return self._policy.max_level + 1 + number
-
-    def _waiting(self, key: ClusteredTable, items: Sequence[int] | None) -> tuple[Blocks, IntArray]:
-        """Return the blocks of the start and of all changes on one axis, and their positions in ``_blocks``."""
         added = self._blocks if items is None else self._blocks.items(items)
         level, run = levels_and_runs(key.iceberg, added.take(self._starting), key.key)
         places, levels = [self._starting], [level]
-        for number, entry in enumerate(self.changes):
+        # The planner never touches a block of the greatest level or above. So a block that has not arrived yet waits at
+        # such a level, and arrives by becoming level 0.
+        waiting = [self._policy.max_level + 1 + number for number in range(len(self.changes))]
+        for entry, at in zip(self.changes, waiting, strict=True):
             places.append(np.flatnonzero(np.isin(added.added_by, entry.snapshot_ids)))
-            levels.append(np.full(len(places[-1]), self._waiting_level(number)))
+            levels.append(np.full(len(places[-1]), at))
+        # The position of each block in `_blocks`.
         origin = np.concatenate(places)
         run = np.pad(run, (0, len(origin) - len(run)))
-        return key.planner_blocks(added.take(origin), np.concatenate(levels), run), origin
+        blocks = key.planner_blocks(added.take(origin), np.concatenate(levels), run)
+        blocks, origin, _ = self._recluster(blocks, origin, most)
+        read = 0
+        for entry, at in zip(self.changes, waiting, strict=True):
+            blocks, origin = self._without(blocks, origin, entry)
+            blocks = replace(blocks, level=np.where(blocks.level == at, 0, blocks.level))
+            blocks, origin, step = self._recluster(blocks, origin, rounds)
+            read += step
+        return read
 
     def _recluster(self, blocks: Blocks, origin: IntArray, rounds: int) -> tuple[Blocks, IntArray, int]:
         """Simulate rounds until nothing is left to do; return the blocks, their origins, and the bytes read."""
