@@ -59,7 +59,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def predicate(table: Any, query: str) -> str:
     """Return what a query asks of the table's key: empty if it asks nothing."""
-    from dbt_recluster.iceberg.reads.predicates import Ranges
+    from dbt_recluster.iceberg.predicates import Ranges
 
     ranges = Ranges(table.iceberg, table.columns)
     _, alternatives = ranges.of_query(query)

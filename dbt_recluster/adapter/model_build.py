@@ -27,7 +27,7 @@ from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
-from dbt_recluster.iceberg.reads.predicates import check_predicate
+from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, misspelt
 
 # dbt does not check the values of an adapter's configs; ModelOptions does.

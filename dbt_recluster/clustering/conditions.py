@@ -22,7 +22,7 @@ from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.scan import file_paths
-from dbt_recluster.iceberg.reads.predicates import run_query, scan_predicates
+from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 
 NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
 

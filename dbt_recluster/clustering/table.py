@@ -31,7 +31,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
     read_blocks,
 )
 from dbt_recluster.iceberg.metadata.manifests import read_manifest_blocks
-from dbt_recluster.iceberg.reads.predicates import Predicate
+from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key

@@ -24,9 +24,9 @@ from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import DeclaredRead, digest
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg.event_logs import EventLogs, LoggedFilters
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.reads.event_logs import EventLogs, LoggedFilters
-from dbt_recluster.iceberg.reads.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
+from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
 from dbt_recluster.planner import Reads
 from dbt_recluster.table_names import name_parts
 

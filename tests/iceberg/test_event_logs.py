@@ -14,7 +14,7 @@ import pytest
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.recorded_reads import RecordedReads
-from dbt_recluster.iceberg.reads.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
+from dbt_recluster.iceberg.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
 

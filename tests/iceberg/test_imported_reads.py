@@ -14,8 +14,8 @@ from tables import checksum
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.recorded_reads import RecordedReads
 from dbt_recluster.exceptions import EventLogError, OptionError
-from dbt_recluster.iceberg.reads.event_logs import EventLogs
-from dbt_recluster.iceberg.reads.predicates import Ranges
+from dbt_recluster.iceberg.event_logs import EventLogs
+from dbt_recluster.iceberg.predicates import Ranges
 from dbt_recluster.maintenance import (
     ClusteredTable,
     ReclusterOptions,

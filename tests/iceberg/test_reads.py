@@ -13,8 +13,8 @@ from tables import checksum
 
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.iceberg.reads import predicates
-from dbt_recluster.iceberg.reads.predicates import MOST_RANGES, Ranges
+from dbt_recluster.iceberg import predicates
+from dbt_recluster.iceberg.predicates import MOST_RANGES, Ranges
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)
@@ -230,7 +230,7 @@ def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     (left_out,) = ClusteredTable(spark, wide, "d").reads.follow(
         ReclusterOptions(reads=[f"select d from {wide}"]).reads
     )
-    assert left_out == (
-        "reads: left out, this version of Iceberg does not give the filters of a query: SparkBatchQueryScan "
-        "has no method renamed"
+    assert left_out.startswith(
+        "reads: left out, this version of Iceberg does not give the filters of a query: "
     )
+    assert "SparkScan.renamed()" in left_out

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
-from dbt_recluster.iceberg.reads.predicates import LAST_CHARACTER, fold
+from dbt_recluster.iceberg.predicates import LAST_CHARACTER, fold
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.iceberg.value_types import ValueType, value_types

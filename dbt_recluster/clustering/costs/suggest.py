@@ -22,7 +22,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.reads.predicates import Ranges
+from dbt_recluster.iceberg.predicates import Ranges
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from dbt_recluster.exceptions import EventLogError
-from dbt_recluster.iceberg.reads.predicates import ColumnRanges, alternatives_of, both_alternatives
+from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import java_array, jvm
 from dbt_recluster.iceberg.value_types import ValueType

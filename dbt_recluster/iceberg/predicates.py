@@ -210,20 +210,11 @@ def _filters(table: IcebergTable, scan: Any) -> Any:
 
     Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan that opens no block.
     """
-    from py4j.protocol import Py4JError
-
-    expressions, kind = table.iceberg.expressions.Expressions, scan.getClass().getSimpleName()
-    if kind == "SparkLocalScan":
+    expressions = table.iceberg.expressions.Expressions
+    if scan.getClass().getSimpleName() == "SparkLocalScan":
         return expressions.alwaysFalse()
-    try:
-        method = JavaFunctions(table.spark).hidden_method(
-            "org.apache.iceberg.spark.source.SparkScan", _FILTERS
-        )
-        filters = method.invokeWithArguments(java_list(table.spark, [scan]))
-    except Py4JError as e:
-        raise PredicateError(
-            f"this version of Iceberg does not give the filters of a query: {kind} has no method {_FILTERS}"
-        ) from e
+    method = JavaFunctions(table.spark).hidden_method("org.apache.iceberg.spark.source.SparkScan", _FILTERS)
+    filters = method.invokeWithArguments(java_list(table.spark, [scan]))
     return reduce(getattr(expressions, "and"), java_items(filters), expressions.alwaysTrue())
 
 

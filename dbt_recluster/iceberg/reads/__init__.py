@@ -1,1 +1,0 @@
-"""What predicates, queries and logged scans ask of columns."""
