@@ -88,19 +88,12 @@ def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes since the last recluster.
+    """Changes since the last recluster."""
 
-    Attributes:
-        rows: Rows added and deleted.
-        commits: Commits of other writers that changed rows.
-        snapshot: The snapshot up to which they are counted; None if there is none.
-        total: The table's rows in it.
-    """
-
-    rows: int = 0
-    commits: int = 0
-    snapshot: int | None = None
-    total: int = 0
+    rows: int = 0  # rows added and deleted
+    commits: int = 0  # commits of other writers that changed rows
+    snapshot: int | None = None  # the snapshot up to which they are counted; None if there is none
+    total: int = 0  # the table's rows in it
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:

@@ -30,30 +30,18 @@ Parser = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of an option.
+    """The declaration of an option."""
 
-    Attributes:
-        parse: Reads a value.
-        meaning: A sentence for the reference and for help.
-        example: A value as YAML.
-        default: The value if none is given.
-        otherwise: The default in words, for people.
-        is_recorded: Whether the table records what its model says, as a property.
-        metavar: What stands for the value in help, empty for one that is true or false; None if it is no argument of
-            the operation ``recluster``.
-        config: The name of the model's config.
-        name: The name of the field, of the argument, and in a model's ``meta``.
-    """
-
-    parse: Parser
-    meaning: str
-    example: str
-    default: Any = None
-    otherwise: str = ""
-    is_recorded: bool = True
+    parse: Parser  # reads a value
+    meaning: str  # a sentence for the reference and for help
+    example: str  # a value as YAML
+    default: Any = None  # the value if none is given
+    otherwise: str = ""  # the default in words, for people
+    is_recorded: bool = True  # whether the table records what its model says, as a property
+    # What stands for the value in help, empty for one that is true or false; None if it is no argument of recluster.
     metavar: str | None = None
-    config: str = ""
-    name: str = ""
+    config: str = ""  # the name of the model's config
+    name: str = ""  # the name of the field, of the argument, and in a model's ``meta``
 
     @property
     def table_property(self) -> str:

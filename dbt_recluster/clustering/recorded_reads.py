@@ -35,16 +35,12 @@ _GREATEST_WEIGHT = 1e12
 
 @dataclass(frozen=True)
 class ReadRange:
-    """The ranges of columns that a read asks for.
+    """The ranges of columns that a read asks for."""
 
-    Attributes:
-        columns: The least and the greatest value of each column, as :func:`ranges_as_json` writes them.
-        weight: How often it is read.
-        imported_from: `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
-    """
-
+    # The least and the greatest value of each column, as :func:`ranges_as_json` writes them.
     columns: Mapping[str, Sequence[Any]]
-    weight: float
+    weight: float  # how often it is read
+    # `PROJECT` or `EVENT_LOG` for a read on record, None for a declared one.
     imported_from: str | None = None
 
     @classmethod
@@ -70,17 +66,13 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class RecordedReads:
-    """The reads on record.
+    """The reads on record."""
 
-    Attributes:
-        reads: The ranges.
-        at: The time of the last import, from the project and from event logs.
-        state: What the next import needs: a digest of the project's queries, for each log the time after its last
-            imported query, and under `EVENT_LOG` the time of the first query of any log.
-    """
-
-    reads: tuple[ReadRange, ...] = ()
+    reads: tuple[ReadRange, ...] = ()  # the ranges
+    # The time of the last import, from the project and from event logs.
     at: Mapping[str, datetime] = field(default_factory=dict)
+    # What the next import needs: a digest of the project's queries, for each log the time after its last imported
+    # query, and under `EVENT_LOG` the time of the first query of any log.
     state: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

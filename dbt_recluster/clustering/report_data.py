@@ -29,21 +29,14 @@ _LONG = 12
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Blocks along the cluster key at one moment.
+    """Blocks along the cluster key at one moment."""
 
-    Attributes:
-        lower, upper: Positions of each block's bounds on the axis, 0 to 1, float64 (n,).
-        level: Their levels, int64 (n,).
-        at: Positions where the depth changes, ascending, float64 (p,).
-        depth: How many blocks cover each of them, int64 (p,).
-        ends: How often a read ends at each of them or up to the next, float64 (p,), or None if none are known.
-    """
-
-    lower: Any
-    upper: Any
-    level: IntArray
-    at: Any
-    depth: IntArray
+    lower: Any  # positions of the blocks' lower bounds on the axis, 0 to 1, float64 (n,)
+    upper: Any  # and of their upper bounds
+    level: IntArray  # levels of the blocks, int64 (n,)
+    at: Any  # positions where the depth changes, ascending, float64 (p,)
+    depth: IntArray  # how many blocks cover each of them, int64 (p,)
+    # How often a read ends at each of them or up to the next, float64 (p,), or None if none are known.
     ends: Any = None
 
 

@@ -59,15 +59,11 @@ class ImportedReads(Figures):
 
 
 class Restricting(NamedTuple):
-    """The reads of a table that restrict its key.
+    """The reads of a table that restrict its key."""
 
-    Attributes:
-        ranges: The reads.
-        reads: The ranges of the key that they ask for, in this order; under a key with a curve, the range of each of
-            its columns by itself. None if there are none.
-    """
-
-    ranges: list[ReadRange]
+    ranges: list[ReadRange]  # the reads
+    # The ranges of the key that they ask for, in this order; under a key with a curve, the range of each of its
+    # columns by itself. None if there are none.
     reads: Reads | None
 
 

@@ -171,17 +171,12 @@ def is_query(text: str) -> bool:
 
 @dataclass(frozen=True)
 class DeclaredRead:
-    """A query, or a predicate of queries, and how often it runs.
+    """A query, or a predicate of queries, and how often it runs."""
 
-    Attributes:
-        text: A whole query, or a predicate on the table's columns.
-        weight: How often the query runs in a day. Only costs depend on more than the ratio of weights.
-        is_query: Whether the text is a whole query.
-    """
-
-    text: str
+    text: str  # a whole query, or a predicate on the table's columns
+    # How often the query runs in a day. Only costs depend on more than the ratio of weights.
     weight: float = 1.0
-    is_query: bool = False
+    is_query: bool = False  # whether the text is a whole query
 
 
 def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
@@ -258,19 +253,13 @@ class After:
 
 @dataclass(frozen=True)
 class When:
-    """A query that has become worse, or all known ones.
+    """A query that has become worse, or all known ones."""
 
-    Attributes:
-        query: An example query.
-        opens: Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
-        seconds: Time that it takes, more of which is too much. The query is run.
-        skipped: Share of the table's blocks that reads skip, less of which is too little.
-    """
-
-    query: str | None = None
+    query: str | None = None  # an example query
+    # Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
     opens: float | None = None
-    seconds: float | None = None
-    skipped: float | None = None
+    seconds: float | None = None  # time that it takes, for which it is run; more is too much
+    skipped: float | None = None  # share of the table's blocks that reads skip, less of which is too little
 
 
 def parse_after(name: str, value: Any) -> After:

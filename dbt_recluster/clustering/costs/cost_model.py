@@ -255,19 +255,12 @@ def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, f
 
 @dataclass(frozen=True)
 class AutoDepth:
-    """The threshold of a table with ``recluster_depth: auto``, where rewriting and reading cost least together.
+    """The threshold of a table with ``recluster_depth: auto``, where rewriting and reading cost least together."""
 
-    Attributes:
-        depth: The threshold.
-        since: When it became the threshold.
-        at: When it was last worked out.
-        rewriting: How much the table rewrites, relative to what was measured of the planner.
-    """
-
-    depth: float
-    since: datetime
-    at: datetime
-    rewriting: float = 1.0
+    depth: float  # the threshold
+    since: datetime  # when it became the threshold
+    at: datetime  # when it was last worked out
+    rewriting: float = 1.0  # how much the table rewrites, relative to what was measured of the planner
 
     def as_properties(self) -> dict[str, str]:
         """Return the property that records it."""

@@ -27,17 +27,11 @@ _JOINED = {"and": np.logical_and, "or": np.logical_or}
 
 
 class Query(NamedTuple):
-    """A query of the table.
+    """A query of the table."""
 
-    Attributes:
-        expression: Its predicate in Iceberg's JSON.
-        weight: How often it runs, relative to the others.
-        opened: Blocks that it opens today, bool (blocks,).
-    """
-
-    expression: Any
-    weight: float
-    opened: BoolArray
+    expression: Any  # its predicate in Iceberg's JSON
+    weight: float  # how often it runs, relative to the others
+    opened: BoolArray  # blocks that it opens today, bool (blocks,)
 
 
 class SampledRows:
