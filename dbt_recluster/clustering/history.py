@@ -29,7 +29,7 @@ PREFIX = "recluster."
 
 # The last snapshot that a warning was about, in the property that records the checkpoint.
 _WARNED = "warned"
-# The driver holds an object for each block that a rewrite removed in memory; of more, nothing is said.
+# A rewrite that removed more blocks is not examined: the driver would hold an object for each of them.
 _MOST_REMOVED = 100_000
 
 

@@ -20,9 +20,9 @@ PROJECT, EVENT_LOG = "project", "event log"
 _HALF_LIFE = timedelta(days=14)
 # More reads are replaced by a sample.
 MOST_READS = 300
-# How many different ones are added up before.
+# Different reads that are added up before they are sampled.
 _MOST_HELD = 5_000
-# Of one read on record. Longer ones hold a long text or conditions on many columns.
+# Of one read. Longer ones have a long text or conditions on many columns.
 _MOST_CHARACTERS_OF_READ = 400
 _MOST_CHARACTERS_OF_ORIGIN = 40
 # Of an entry of the state; longer ones are not ours.

@@ -253,7 +253,7 @@ class ReclusterResult:
 
     @classmethod
     def from_dict(cls, figures: Mapping[str, Any]) -> ReclusterResult:
-        """Read what :meth:`as_dict` wrote. Its rounds are known by their sum, which stands in the first.
+        """Read what :meth:`as_dict` wrote. Only the totals of its rounds are known, which the first one gets.
 
         Raises:
             ValueError: The table or the key is missing, or a value has the wrong type or range.

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 # Of one predicate. A longer list of values, or more alternatives, say little about where reads end.
 MOST_RANGES = 200
-# Beyond all text that starts alike.
+# A prefix followed by it is greater than any other text with the prefix.
 LAST_CHARACTER = "\U0010ffff"
 # The hidden method of Iceberg's scans.
 _FILTERS = "filterExpressions"

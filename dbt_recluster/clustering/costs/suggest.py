@@ -33,9 +33,8 @@ _MOST_PAIRED = 4
 # A query dissents if it opens more than this many times the blocks of its own best key.
 _DISSENT = 2
 _LONGEST_NAME = 60
-# Each of them costs a query of the table.
-_MOST_QUERIES = 20
 # Each of them is a scan that Iceberg plans.
+_MOST_QUERIES = 20
 _SINGLE_VALUES = 5
 
 
