@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from curve_boundaries import MOST_CHARACTERS, boundaries, encode, samples
+from curve_boundaries import samples
 from curve_boxes import boxes_depth
 from curve_layout import (
     FloatArray,
@@ -34,6 +34,8 @@ from curve_planning import (
 )
 from curve_workloads import WORKLOADS
 
+from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import Blocks, Policy, curve_information, plan
 from dbt_recluster.planner.curves import Boxes, CurveBlocks, renewed, unevenness
@@ -293,15 +295,20 @@ def table_stale(_: Scale) -> None:
 
 
 def table_boundaries(_: Scale) -> None:
-    """Characters that the boundaries of a column take, of a sample of 32,768 rows; a property may hold 3,900."""
-    rows = []
+    """Characters of the property that records a column's boundaries, and how uneven parts are by it and as drawn."""
+    rows, key = [], parse_cluster_key("hilbert(a, b)")
     for name, sample in samples(np.random.default_rng(0), 32_768).items():
-        lengths = [len(encode(boundaries(sample, parts))) for parts in (1_024, 512, 256)]
-        exact = len(encode([sample[part * len(sample) // 1_024] for part in range(1, 1_024)]))  # type: ignore[misc]
-        fits = "yes" if lengths[0] <= MOST_CHARACTERS else "no"
-        rows.append([name, *(f"{length:,}" for length in lengths), f"{exact:,}", fits])
-    headings = ["type", "1,024 parts", "512", "256", "1,024, values of the sample", "fits"]
-    markdown("characters", headings, rows)
+        drawn = Curve.of([sample, sample])
+        properties = as_properties(key, drawn)
+        recorded = recorded_curve(properties, key)
+        assert recorded is not None
+        uneven = [
+            unevenness(curve.ranks([sample, sample]), [np.ones(len(sample))] * 2, curve.bits, 1_024)[0]
+            for curve in (recorded, drawn)
+        ]
+        length = max(map(len, properties.values()))
+        rows.append([name, f"{length:,}", *(f"{ratio:.3f}" for ratio in uneven)])
+    markdown("boundaries", ["type", "characters", "unevenness as recorded", "as drawn"], rows)
 
 
 def table_report(scale: Scale) -> None:

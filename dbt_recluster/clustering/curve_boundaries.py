@@ -1,8 +1,8 @@
 """The curve of a table, whose boundaries are kept in a property for each column.
 
-Any value between two parts cuts there as well as another. So the shortest one is kept: the number with most trailing
-zero bits, the shortest prefix. What is lost, malformed or of another key or type counts as not recorded, which costs
-work and never rows.
+A boundary is kept as text: text as it is, binary and numbers as hexadecimal digits. Any value between two parts cuts
+there as well as another, so the start of a text is enough. What is lost, malformed or of another key or type counts as
+not recorded, which costs work and never rows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from io import BytesIO
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,8 +29,6 @@ from dbt_recluster.transforms import EXACT
 LONGEST = 3_900
 # Bytes of a property that was tampered with, unpacked.
 _MOST_UNPACKED = 1 << 22
-# Bits of a number in one: a decimal has 256, and one for its sign.
-_MOST_BITS = 260
 _COUNT = (1 << BITS) - 1
 _ALIASES = ("bool", "int32", "int64", "float", "double", "date32", "string", "binary")
 _TYPES = {str(kind): kind for kind in map(pa.type_for_alias, _ALIASES)}
@@ -86,14 +82,15 @@ def _name(field: KeyField) -> str:
 def _encoded(field: KeyField, boundaries: pa.Array) -> str:
     """Return the text of boundaries, as exactly as it fits into `LONGEST` characters."""
     facts = {"item": str(field), "type": str(boundaries.type)}
-    pack = _packed_texts if _is_text(boundaries.type) else _packed_numbers
+    texts = _as_texts(boundaries)
     for bits in range(BITS, 0, -1):
         # Boundaries that repeat take no room; then parts are fewer.
         step = 1 << (BITS - bits)
-        kept = np.maximum((np.arange(_COUNT) + 1) // step * step - 1, step - 1)
-        for extra in (2, 0):
-            data = zlib.compress(pack(boundaries.take(pa.array(kept)), extra), 9)
-            text = json.dumps({**facts, "boundaries": base64.b64encode(data).decode()})
+        kept = [texts[max(place // step, 1) * step - 1] for place in range(1, len(texts) + 1)]
+        for extra in (1, 0):
+            packed = json.dumps(_shortened(kept, extra), ensure_ascii=False, separators=(",", ":"))
+            data = base64.b64encode(zlib.compress(packed.encode(), 9)).decode()
+            text = json.dumps({**facts, "shortened": data})
             if len(text) <= LONGEST:
                 return text
     return json.dumps(facts)
@@ -104,19 +101,18 @@ def _decoded(field: KeyField, text: str) -> pa.Array | None:
         recorded = json.loads(text)
         if recorded["item"] != str(field):
             return None
-        compressed = base64.b64decode(recorded["boundaries"], validate=True)
-        data = BytesIO(zlib.decompressobj().decompress(compressed, _MOST_UNPACKED))
         kind = _TYPES.get(recorded["type"]) or _decimal_type(recorded["type"])
-        boundaries = _unpacked_texts(data, kind) if _is_text(kind) else _unpacked_numbers(data, kind)
+        compressed = base64.b64decode(recorded["shortened"], validate=True)
+        shared, added = json.loads(zlib.decompressobj().decompress(compressed, _MOST_UNPACKED))
+        texts, last = [], ""
+        for count, end in zip(shared, added, strict=True):
+            last = last[:count] + end
+            texts.append(last)
+        return _of_texts(texts, kind) if len(texts) == _COUNT else None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
     except (zlib.error, pa.ArrowException):
         return None
-    return None if data.read() else boundaries
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _decimal_type(text: str) -> pa.DataType:
@@ -126,69 +122,55 @@ def _decimal_type(text: str) -> pa.DataType:
     return (pa.decimal256 if kind == "decimal256" else pa.decimal128)(precision, scale)
 
 
-def _packed_numbers(boundaries: pa.Array, extra: int) -> bytes:
-    """Pack boundaries as whole numbers: the differences of the shortest, without the zero bits that all end in.
+def _shortened(texts: Sequence[str], extra: int) -> tuple[list[int], list[str]]:
+    """Return the start of each text, as how much of the one before it has and what it adds.
 
-    A number may move by an eighth of the parts beside it, by less with more `extra`.
+    It is long enough to lie above the text before, by ``extra`` characters longer.
     """
-    numbers = _as_integers(boundaries)
-    share = 8 << 2 * extra
-    ends = []
-    for before, number, after in zip(
-        [numbers[0], *numbers], numbers, [*numbers[1:], numbers[-1]], strict=False
-    ):
-        low, high = number - (number - before) // share, number + (after - number) // share
-        zeros = max((low ^ high).bit_length() - 1, 0)
-        ends.append((high >> zeros) << zeros if low < high else number)
-    common = 0
-    for end in ends:
-        common |= end
-    zeros = (common & -common).bit_length() - 1 if common else 0
-    steps = [ends[0] >> zeros, *((after - before) >> zeros for before, after in pairwise(ends))]
-    return bytes([zeros]) + b"".join(map(_varint, [abs(steps[0]) * 2 + (steps[0] < 0), *steps[1:]]))
+    shared: list[int] = []
+    added: list[str] = []
+    last, before = "", next((text for text in texts if text != texts[0]), "")
+    for text in texts:
+        end = last if text == before else text[: _shared(before, text) + 1 + extra]
+        shared.append(_shared(last, end))
+        added.append(end[shared[-1] :])
+        before, last = text, end
+    return shared, added
 
 
-def _unpacked_numbers(data: BytesIO, kind: pa.DataType) -> pa.Array:
-    (zeros,) = data.read(1)
-    first, *steps = (_read_varint(data) for _ in range(_COUNT))
-    first = -(first >> 1) if first & 1 else first >> 1
-    return _of_integers([number << zeros for number in accumulate([first, *steps])], kind)
-
-
-def _packed_texts(boundaries: pa.Array, extra: int) -> bytes:
-    """Pack boundaries as prefixes, each as what it adds to the start of the one before.
-
-    A prefix is long enough to lie above the boundary before, by `extra` characters longer.
-    """
-    ends: list[Any] = []
-    before: Any = None
-    for value in boundaries.to_pylist():
-        shared = -1 if before is None else _shared(before, value)
-        ends.append(value[: shared + 1 + extra] if value != before else ends[-1])
-        before = value
-    data, last = b"", b""
-    for end in (end.encode() if isinstance(end, str) else end for end in ends):
-        shared = _shared(last, end)
-        data += _varint(shared) + _varint(len(end) - shared) + end[shared:]
-        last = end
-    return data
-
-
-def _unpacked_texts(data: BytesIO, kind: pa.DataType) -> pa.Array:
-    ends, last = [], b""
-    for _ in range(_COUNT):
-        shared, length = _read_varint(data), _read_varint(data)
-        last = last[:shared] + data.read(length)
-        ends.append(last)
-    if sorted(ends) != ends:
-        raise ValueError("boundaries ascend")
-    return pa.array([end.decode() if pa.types.is_string(kind) else end for end in ends], kind)
-
-
-def _shared(left: Any, right: Any) -> int:
-    """Return how many characters, or bytes, two values have in common at their start."""
+def _shared(left: str, right: str) -> int:
+    """Return how many characters two texts have in common at their start."""
     differing = (n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     return next(differing, min(len(left), len(right)))
+
+
+def _as_texts(values: pa.Array) -> list[str]:
+    """Return values as text in the same order."""
+    kind = values.type
+    if pa.types.is_string(kind):
+        return list(values.to_pylist())
+    if pa.types.is_binary(kind):
+        return [value.hex() for value in values.to_pylist()]
+    digits = _digits(kind)
+    return [f"{number + 16**digits // 2:0{digits}x}" for number in _as_integers(values)]
+
+
+def _of_texts(texts: Sequence[str], kind: pa.DataType) -> pa.Array:
+    ends: list[Any] = list(texts)
+    is_number = not (pa.types.is_string(kind) or pa.types.is_binary(kind))
+    if is_number:
+        digits = _digits(kind)
+        ends = [int(text.ljust(digits, "0"), 16) - 16**digits // 2 for text in texts]
+    elif pa.types.is_binary(kind):
+        ends = [bytes.fromhex(text + "0" * (len(text) % 2)) for text in texts]
+    if sorted(ends) != ends:
+        raise ValueError("boundaries ascend")
+    return _of_integers(ends, kind) if is_number else pa.array(ends, kind)
+
+
+def _digits(kind: pa.DataType) -> int:
+    """Return how many hexadecimal digits a number of a type has."""
+    return int(_STORED.get(kind, kind).bit_width) // 4
 
 
 def _as_integers(values: pa.Array) -> list[int]:
@@ -204,7 +186,9 @@ def _as_integers(values: pa.Array) -> list[int]:
 
 def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(kind):
-        return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in numbers], kind)
+        # The start of its digits may be less than the least number of the type.
+        known = [max(number, 1 - 10**kind.precision) for number in numbers]
+        return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in known], kind)
     stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
         return pa.array(_in_order(np.array(numbers, stored.to_pandas_dtype()))).view(kind)
@@ -214,21 +198,3 @@ def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
 def _in_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the bits of numbers as whole numbers in their order, or these as the bits."""
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number > 127:
-        data.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*data, number])
-
-
-def _read_varint(data: BytesIO) -> int:
-    number = 0
-    for shift in range(0, _MOST_BITS, 7):
-        (byte,) = data.read(1)
-        number |= (byte & 127) << shift
-        if byte < 128:
-            return number
-    raise ValueError("no boundary is that large")

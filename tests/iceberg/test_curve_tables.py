@@ -104,7 +104,7 @@ TEXTS = as_properties(parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x
 
 @pytest.mark.parametrize(
     "damage",
-    [TEXTS["recluster.curve.a"], "{}", "", json.dumps({"item": "a", "type": "string", "boundaries": "eJw="})],
+    [TEXTS["recluster.curve.a"], "{}", "", json.dumps({"item": "a", "type": "string", "shortened": "eJw="})],
 )
 def test_lost_boundaries_cost_work_and_no_rows(spark: Any, schema: str, damage: str) -> None:
     name = make_table(spark, schema)
