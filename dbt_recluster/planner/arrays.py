@@ -1,4 +1,4 @@
-"""Array types of the planner, and operations on arrays: ranks, range maxima, sweeps over intervals."""
+"""Array types of the planner, and operations on arrays: ranks, orders, range maxima, intervals on an axis."""
 
 from __future__ import annotations
 
@@ -180,10 +180,14 @@ class Intervals:
         """Greatest value of a place of each block, given one for each place, (size,): of their type, (n,)."""
         return range_max(values, self.begin, self.end - 1)
 
-    def total(self, values: IntArray | BoolArray) -> IntArray:
-        """Sum of the values of each block's places, given one for each place, (size,): int64 (n,)."""
-        before = np.append(0, np.cumsum(values))
-        total: IntArray = before[self.end] - before[self.begin]
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sum of the values of each block's places, given one for each place, (size,): int64 or float64 (n,)."""
+        return self.total_between(np.append(0, np.cumsum(values)))
+
+    def total_between(self, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The same, given the sum of the values before each place, (size + 1,)."""
+        total = before[self.end]
+        total -= before[self.begin]
         return total
 
     def components(self) -> IntArray:
@@ -221,14 +225,3 @@ class Segments(NamedTuple):
         """The segments of these groups, given by rank, in which these places are: int64 (k,)."""
         size = int(self.begins.max()) + 1
         return np.searchsorted(self.group * size + self.begins, group * size + place, side="right") - 1
-
-    def first_and_last(self, where: BoolArray) -> tuple[IntArray, IntArray]:
-        """First and last segment of each block where ``where``, bool (segments,), is true: int64 (m,) each.
-
-        The first one lies behind the last one if there is none.
-        """
-        place = np.arange(len(where))
-        following = np.minimum.accumulate(np.where(where, place, len(where))[::-1])[::-1]
-        preceding = np.maximum.accumulate(np.where(where, place, -1))
-        first, last = following[self.covered.begin], preceding[self.covered.end - 1]
-        return first, np.where(first < self.covered.end, last, -1)

@@ -80,8 +80,7 @@ class Blocks:
         lower: Ranks of the lower bounds, int64 (n,).
         upper: Ranks of the upper bounds, int64 (n,), at least ``lower``.
         points: Number of ranks: distinct bounds, counted separately in each partition.
-        rows: Number of rows, int64 (n,), or None if unknown.
-        bytes: Size in bytes, int64 (n,), or None if unknown.
+        rows, bytes: int64 (n,), or None if unknown.
         level: How much merging is in a block, int64 (n,); 0 for new data.
         run: int64 (n,). Blocks with the same positive number were written together and are disjoint; 0 or less means
             unknown.
@@ -190,10 +189,16 @@ class Blocks:
         """
         n, masks, columns = ranked_columns(lower, upper, unbounded, reads)
         codes, partitions = number_partitions(partition, n)
-        zeros = np.zeros(n, np.int64)
-        runs = zeros if run is None else whole_numbers("run", run, n, _LEAST_RUN)
-        bounds = [(column[: 2 * n], size) for column, size in columns]
-        ranks, points = _bound_ranks(bounds, codes, partitions)
+        runs = whole_numbers("run", run, n, _LEAST_RUN)
+        # Lower and then upper bounds: partitions, and the codes of each key column.
+        bounds = [(np.tile(codes, 2), partitions), *((column[: 2 * n], size) for column, size in columns)]
+        ranks, points = combined_ranks(bounds[1:] if partitions == 1 else bounds)
+        inverted = np.flatnonzero(ranks[:n] > ranks[n:])
+        if len(inverted):
+            raise BoundsError(
+                f"lower bound above upper in {len(inverted)} of {n} blocks, first at position {inverted[0]}; "
+                "pass a block whose bounds are not known with lower None and unbounded True"
+            )
         row_counts = None if rows is None else whole_numbers("rows", rows, n)
         return cls(
             lower=ranks[:n],
@@ -201,12 +206,12 @@ class Blocks:
             points=points,
             rows=row_counts,
             bytes=None if bytes is None else whole_numbers("bytes", bytes, n),
-            level=whole_numbers("level", zeros if level is None else level, n),
+            level=whole_numbers("level", level, n),
             run=runs,
             partition=codes,
             unbounded=np.logical_or.reduce(masks),
-            fixed=whole_numbers("fixed", zeros if fixed is None else fixed, n).astype(np.bool_),
-            extents=_extents(*_first_differing_column(ranks, bounds, codes, partitions), runs),
+            fixed=whole_numbers("fixed", fixed, n).astype(np.bool_),
+            extents=_extents(*_first_differing_column(ranks, bounds), runs),
             # Two delete files may delete the same row.
             deleted=None
             if deleted is None or row_counts is None
@@ -215,38 +220,18 @@ class Blocks:
         )
 
 
-def _bound_ranks(
-    columns: list[tuple[IntArray, int]], partition: IntArray, partitions: int
-) -> tuple[IntArray, int]:
-    """Rank the lower and then the upper bounds of n blocks, partition by partition: int64 (2n,), and their number.
-
-    ``columns`` are the codes of each key column, (2n,), and a number greater than all (see `combined_ranks`).
-    """
-    n = len(partition)
-    ranks, points = combined_ranks(
-        columns if partitions == 1 else [(np.tile(partition, 2), partitions), *columns]
-    )
-    inverted = np.flatnonzero(ranks[:n] > ranks[n:])
-    if len(inverted):
-        raise BoundsError(
-            f"lower bound above upper in {len(inverted)} of {n} blocks, first at position {inverted[0]}; "
-            "pass a block whose bounds are not known with lower None and unbounded True"
-        )
-    return ranks, points
-
-
 def _first_differing_column(
-    ranks: IntArray, columns: list[tuple[IntArray, int]], partition: IntArray, partitions: int
+    ranks: IntArray, columns: list[tuple[IntArray, int]]
 ) -> tuple[IntArray, IntArray]:
-    """Move both ends of each block inwards, past all ranks that share the columns up to the first in which they differ.
+    """Move both ends of n blocks inwards, past all ranks that share the columns up to the first in which they differ.
 
-    Arguments are those of `_bound_ranks`, and its result.
+    ``ranks``, int64 (2n,), are those of the ``columns``, of which the first has partitions.
     """
-    n = len(partition)
+    n = len(ranks) // 2
     lower, upper = ranks[:n], ranks[n:]
-    shared, count = np.tile(partition, 2), partitions
+    shared, count = columns[0]
     undecided = np.ones(n, np.bool_)
-    for codes, size in columns[:-1]:
+    for codes, size in columns[1:-1]:
         shared, count = combined_ranks([(shared, count), (codes, size)])
         differs = undecided & (codes[:n] != codes[n:])
         undecided &= ~differs
@@ -263,11 +248,13 @@ def _extents(lower: IntArray, upper: IntArray, run: IntArray) -> Extents:
     unnarrowed = np.zeros(len(run), np.bool_)
     known = np.flatnonzero((run > 0) & (lower < upper))
     segments = Segments.of(lower[known], upper[known], run[known])
-    depth = segments.covered.depth()
+    depth, place = segments.covered.depth(), np.arange(len(segments.begins))
     if (depth <= 1).all():
         return Extents(lower, upper, lower, upper, unnarrowed)
-    first, last = segments.first_and_last(depth == 1)
-    alone = first <= last
+    # The first and the last segment where each block is alone.
+    first = -segments.covered.greatest(np.where(depth == 1, -place, -len(place)))
+    last = segments.covered.greatest(np.where(depth == 1, place, -1))
+    alone = last >= 0
     unnarrowed[known[~alone]] = True
     alone_lower, alone_upper = lower.copy(), upper.copy()
     alone_lower[known[alone]] = segments.begins[first[alone]]

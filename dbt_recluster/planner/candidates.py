@@ -220,11 +220,6 @@ class BlockSets:
         """The sets where ``kept``, bool (sets,), is true."""
         return self if kept.all() else self.in_order(np.flatnonzero(kept))
 
-    def of_members(self, kept: BoolArray) -> BlockSets:
-        """The sets with some of their members, bool (m,), at least one in each set."""
-        place = np.flatnonzero(kept)
-        return BlockSets(self.member[place], np.searchsorted(place, self.start))
-
     def in_order(self, order: IntArray) -> BlockSets:
         """The sets at these positions, int64 (k,), in their order."""
         return BlockSets.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)

@@ -6,7 +6,6 @@ A lower threshold rewrites more, and reads waste less. The curve of one against 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,20 +16,19 @@ from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.strategies import STRATEGIES
 
-# Of strategy `payback` over 100 sorted loads, by the workloads of benchmarks/results/frontier.json but the one without
-# overlap: thresholds, rows rewritten for each row loaded (geometric mean), and depth of a read of one key (mean).
+# Of strategy `payback` over 100 sorted loads: thresholds, rows rewritten for each row loaded (geometric mean of the
+# workloads), and blocks that a read opens (mean), by the number of columns on a curve. Those of a plain key, 0, are of
+# the workloads of benchmarks/results/frontier.json with overlap. Those of a curve are multiples of the blocks that the
+# read opens in a table sorted at once ("What a threshold means" in docs/design/curves.md).
 THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
-REWRITTEN = (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35)
-SCAN = (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23)
-# The same for a curve over 2, 3 and 4 columns, by the table "What a threshold means" in docs/design/curves.md. A point
-# opens so many times the blocks that it opens in a table sorted along the curve at once.
-CURVE_THRESHOLDS = THRESHOLDS[:6]
-CURVE_REWRITTEN = {
+REWRITTEN = {
+    0: (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
     2: (12.24, 5.05, 2.76, 2.12, 1.49, 1.16),
     3: (14.03, 5.95, 3.08, 2.43, 1.52, 1.37),
     4: (15.26, 5.71, 3.40, 2.58, 1.56, 1.37),
 }
-CURVE_SCAN = {
+SCAN = {
+    0: (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23),
     2: (1.09, 1.18, 1.29, 1.37, 1.55, 1.65),
     3: (1.07, 1.12, 1.20, 1.29, 1.38, 1.42),
     4: (1.07, 1.12, 1.18, 1.23, 1.30, 1.35),
@@ -108,23 +106,17 @@ class Policy:
             raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
         if not _is_finite(self.tolerance) or self.tolerance < 1:
             raise PolicyError(f"tolerance must be a number of at least 1, not {self.tolerance!r}")
-        _check_whole("block_rows", self.block_rows, 1)
-        _check_whole("max_level", self.max_level, 1)
-        if self.block_bytes is not None:
-            _check_whole("block_bytes", self.block_bytes, 1)
-        if self.max_bytes is not None:
-            _check_whole("max_bytes", self.max_bytes, 0)
-        if self.max_merge_bytes is not None:
-            _check_whole("max_merge_bytes", self.max_merge_bytes, 1)
+        optional = {"block_bytes": 1, "max_bytes": 0, "max_merge_bytes": 1}
+        for name, least in {"block_rows": 1, "max_level": 1, **optional}.items():
+            value = getattr(self, name)
+            if value is None and name in optional:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise PolicyError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise PolicyError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
 def relative_rewriting(loaded: float, rewritten: float, threshold: float, columns: int = 0) -> float:
@@ -136,8 +128,8 @@ def relative_rewriting(loaded: float, rewritten: float, threshold: float, column
         threshold: The threshold of that time.
         columns: Columns on a curve; 0 for a plain key.
     """
-    thresholds, work, _ = _measured(columns)
-    usual = loaded * float(np.interp(np.log(threshold), np.log(thresholds), work))
+    work = REWRITTEN[columns]
+    usual = loaded * float(np.interp(np.log(threshold), np.log(THRESHOLDS[: len(work)]), work))
     return float(np.clip(rewritten / usual, LEAST, MOST)) if usual else 1.0
 
 
@@ -154,19 +146,12 @@ def costs_by_threshold(
         columns: Columns on a curve; 0 for a plain key.
 
     Returns:
-        The cost of each of `THRESHOLDS`, or of `CURVE_THRESHOLDS`.
+        The cost of each of `THRESHOLDS` that was measured.
     """
     return {
         threshold: rewriting * loaded * work + wasted_per_depth * (scan - 1)
-        for threshold, work, scan in zip(*_measured(columns), strict=True)
+        for threshold, work, scan in zip(THRESHOLDS, REWRITTEN[columns], SCAN[columns], strict=False)
     }
-
-
-def _measured(columns: int) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-    """Thresholds, rows rewritten for each row loaded, and what a read opens."""
-    if columns:
-        return CURVE_THRESHOLDS, CURVE_REWRITTEN[columns], CURVE_SCAN[columns]
-    return THRESHOLDS, REWRITTEN, SCAN
 
 
 def best_threshold(costs: dict[float, float], current: float | None = None) -> float:

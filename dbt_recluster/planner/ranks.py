@@ -23,9 +23,6 @@ Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
 
 # A float64 holds every whole number up to this one.
 _EXACT_IN_FLOAT = 2**53
-# Maps uint64, read as int64, to int64 in the same order.
-_FLIP_SIGN = np.int64(-(2**63))
-
 
 # Keys of one column that are not NULL: numbers, byte strings or Python objects.
 _Values: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
@@ -156,8 +153,7 @@ def _sortable(parts: list[npt.NDArray[Any]]) -> IntArray | None:
     if kinds <= set("bi"):
         return np.concatenate(parts).astype(np.int64, copy=False)
     if kinds == {"u"}:
-        flipped: IntArray = np.concatenate(parts).astype(np.uint64).view(np.int64) ^ _FLIP_SIGN
-        return flipped
+        return (np.concatenate(parts).astype(np.uint64) ^ np.uint64(2**63)).view(np.int64)
     if kinds in ({"m"}, {"M"}):
         return np.concatenate(parts).view(np.int64)
     if kinds <= set("biuf") and all(
@@ -226,8 +222,10 @@ def number_partitions(partition: Keys | None, n: int) -> tuple[IntArray, int]:
     return np.fromiter(map(code_of.__getitem__, objects), np.int64, n), max(len(distinct), 1)
 
 
-def whole_numbers(name: str, values: Keys, n: int, least: int = 0) -> IntArray:
-    """Check one whole number of at least ``least`` for each block: int64 (n,)."""
+def whole_numbers(name: str, values: Keys | None, n: int, least: int = 0) -> IntArray:
+    """Check one whole number of at least ``least`` for each block; None is 0 for all: int64 (n,)."""
+    if values is None:
+        return np.zeros(n, np.int64)
     array = _as_numpy(values)
     if array.shape != (n,):
         raise BoundsError(f"{name} must have {n} values, not {array.shape}")

@@ -214,7 +214,7 @@ class Prices:
         cells: IntArray,
         reads: ReadEnds,
         partition: IntArray,
-        chosen: BoolArray | None = None,
+        priced: BoolArray | None = None,
     ) -> Prices:
         """Price the units that n blocks cover by where reads end; the mean unit in each partition costs 1.
 
@@ -225,7 +225,7 @@ class Prices:
             cells: The cell of each unit, (2n,), ascending (see `candidates`).
             reads: Where reads end.
             partition: Partitions of the blocks, (n,), ascending.
-            chosen: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units cost
+            priced: Partitions whose prices follow reads, bool (partitions,), or None for all. Elsewhere all units cost
                 the same.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
@@ -243,8 +243,8 @@ class Prices:
         even = np.array([1.0, 0.0])
         share = np.divide(ends, count[:, None], out=np.tile(even, (len(count), 1)), where=count[:, None] > 0)
         weight = rate[:, None] * share
-        if chosen is not None:
-            weight = np.where(chosen[of_unit, None], weight, even)
+        if priced is not None:
+            weight = np.where(priced[of_unit, None], weight, even)
         places = np.append(0.0, np.cumsum(weight))
         return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
 

@@ -20,7 +20,7 @@ from dbt_recluster.maintenance import (
     estimate_clustering_cost,
     recluster,
 )
-from dbt_recluster.planner.policy import CURVE_THRESHOLDS
+from dbt_recluster.planner.policy import SCAN, THRESHOLDS
 from dbt_recluster.report import html, operation_text
 
 ROWS, BLOCK_ROWS = 2_000, 100
@@ -132,7 +132,7 @@ def test_auto_goes_by_figures_of_a_curve(spark: Any, table: str) -> None:
         keyed = ClusteredTable(spark, table)
         keyed.reads.follow(reads)
         depths.append(auto_depth(keyed).depth)
-    assert depths == [CURVE_THRESHOLDS[-1], CURVE_THRESHOLDS[0]]
+    assert depths == [THRESHOLDS[len(SCAN[2]) - 1], THRESHOLDS[0]]
 
 
 def test_a_dry_run_names_the_corners_of_each_set(spark: Any, table: str) -> None:

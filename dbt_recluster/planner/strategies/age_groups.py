@@ -58,7 +58,10 @@ _LOADS = _loads_by_level()
 class AgeGroups:
     """n overlapping blocks in groups of one level and like width, each in one connected range of keys."""
 
-    intervals: Intervals
+    candidates: Candidates
+    member: IntArray  # positions of the blocks in the candidates, int32 (n,), ascending
+    part: IntArray  # part of each block, int32 (n,): twice its partition, or one more
+    intervals: Intervals  # the units that each block covers
     prices: Prices  # the intervals on an axis of prices
     rows: FloatArray  # float32 (n,), at least 1
     group: IntArray  # code of each block's group, int32 (n,)
@@ -81,7 +84,7 @@ class AgeGroups:
         Args:
             candidates: c candidates.
             member: Positions of the blocks in the candidates, int32 (n,), ascending, n at least 1.
-            part: Part of each block, int32 (n,): twice its partition, or one more. No group is in two parts.
+            part: Part of each block, int32 (n,). No group is in two parts.
             by_reads: Partitions in which overlap costs where reads end, bool (partitions,), or None for all of them;
                 in others, and if no reads are known, it costs the same everywhere.
         """
@@ -112,7 +115,8 @@ class AgeGroups:
             group = split_by_price(group, rate)
         benefit = np.bincount(group, younger * total)
         cost = np.bincount(group, rows * covered)
-        return cls(intervals, prices, rows, group, by_age, covered, benefit / np.maximum(cost, 1.0))
+        ratio = benefit / np.maximum(cost, 1.0)
+        return cls(candidates, member, part, intervals, prices, rows, group, by_age, covered, ratio)
 
     def with_younger(self, merged: BoolArray) -> BoolArray:
         """Add the blocks of the same age or younger over the merged ones: bool (n,)."""
@@ -131,47 +135,29 @@ class AgeGroups:
         return result
 
 
-class _Coverage:
-    """Sum over blocks of a value that a block has in each of its places."""
-
-    def __init__(self, size: int, weight: FloatArray | None = None) -> None:
-        """Make an axis of so many places; ``weight``, float64 (size,), is the price of each, or None if all cost 1."""
-        self._steps = np.zeros(size + 1)
-        self._weight = weight
-
-    def add(self, intervals: Intervals, value: FloatArray) -> None:
-        """Add n blocks with these values for each place, (n,)."""
-        # `np.add.at` is several times slower if it has to convert.
-        value = value.astype(np.float64, copy=False)
-        np.add.at(self._steps, intervals.begin, value)
-        np.subtract.at(self._steps, intervals.end, value)
-
-    def values(self) -> FloatArray:
-        """Sum over blocks in each place: float64 (size,)."""
-        return np.cumsum(self._steps[:-1])
-
-    def integral(self) -> FloatArray:
-        """Sum over all places before each, times their price: float64 (size + 1,)."""
-        integral = np.empty_like(self._steps)
-        integral[0] = 0.0
-        np.cumsum(self._steps[:-1], out=integral[1:])
-        if self._weight is not None:
-            integral[1:] *= self._weight
-        return np.cumsum(integral, out=integral)
+def _add(steps: FloatArray, intervals: Intervals, value: FloatArray) -> None:
+    """Add a value, (n,), to all places of each block. Steps are differences of places, float64 (size + 1,)."""
+    # `np.add.at` is several times slower if it has to convert.
+    value = value.astype(np.float64, copy=False)
+    np.add.at(steps, intervals.begin, value)
+    np.subtract.at(steps, intervals.end, value)
 
 
-def _total_over(integral: FloatArray, intervals: Intervals) -> FloatArray:
-    """Sum over each block's places, given a coverage's integral: float64 (n,)."""
-    total = integral[intervals.end]
-    total -= integral[intervals.begin]
-    return total
+def _total_before(steps: FloatArray, weight: FloatArray | None = None) -> FloatArray:
+    """Total of all places before each one, times their weight, float64 (size,), or 1: float64 (size + 1,)."""
+    total = np.empty_like(steps)
+    total[0] = 0.0
+    np.cumsum(steps[:-1], out=total[1:])
+    if weight is not None:
+        total[1:] *= weight
+    return np.cumsum(total, out=total)
 
 
 def rows_over(intervals: Intervals, rows: FloatArray) -> FloatArray:
     """Rows of all blocks within the interval of each block, spread evenly over intervals: float32 (n,)."""
-    coverage = _Coverage(intervals.size)
-    coverage.add(intervals, rows / intervals.length)
-    return _total_over(coverage.integral(), intervals).astype(np.float32)
+    steps = np.zeros(intervals.size + 1)
+    _add(steps, intervals, rows / intervals.length)
+    return intervals.total_between(_total_before(steps)).astype(np.float32)
 
 
 def form_groups(
@@ -218,17 +204,18 @@ def order_by_age(component: IntArray, width: FloatArray, group: IntArray) -> lis
 def younger_loads(prices: Prices, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Mean over each block, by price, of the loads in other blocks of its age or younger: float32 (n,)."""
     younger = np.zeros(len(loads), np.float32)
-    coverage = _Coverage(prices.steps.size, prices.weight)
+    steps = np.zeros(prices.steps.size + 1)
     for blocks in by_age:
-        for piece in _pieces(blocks):
-            coverage.add(prices.steps.take(piece), loads[piece])
-        integral = coverage.integral()
-        for piece in _pieces(blocks):
+        pieces = np.array_split(blocks, -(-len(blocks) // _PIECE))
+        for piece in pieces:
+            _add(steps, prices.steps.take(piece), loads[piece])
+        before = _total_before(steps, prices.weight)
+        for piece in pieces:
             own = prices.take(piece)
             # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.
-            others = _total_over(integral, own.steps) - loads[piece] * own.length
+            others = own.steps.total_between(before) - loads[piece] * own.length
             younger[piece] = np.divide(others, own.length, out=np.zeros(len(piece)), where=own.length > 0)
-        del integral
+        del before
     return younger
 
 
@@ -243,25 +230,19 @@ def split_by_price(group: IntArray, rate: FloatArray) -> IntArray:
     return parts.astype(np.int32)
 
 
-def _pieces(blocks: IntArray) -> list[IntArray]:
-    return np.array_split(blocks, -(-len(blocks) // _PIECE))
-
-
 def estimate_loads(intervals: Intervals, width: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Loads in each block if no level is known: float32 (n,), whole numbers of at least 1.
 
     It is how often the block would fit into the youngest blocks over its keys, by the widths of their groups, (n,).
     """
-    youngest = np.zeros(2 * len(intervals))
+    youngest = np.zeros(intervals.size)
     for blocks in by_age:
-        count, widths = _Coverage(len(youngest)), _Coverage(len(youngest))
-        count.add(intervals.take(blocks), np.ones(len(blocks)))
-        widths.add(intervals.take(blocks), width[blocks])
-        covers = count.values()
-        first = (youngest == 0) & (covers > 0)
-        youngest[first] = widths.values()[first] / covers[first]
-    integral = np.append(0.0, np.cumsum(youngest))
-    loads = _total_over(integral, intervals) / intervals.length / width
+        of_age, widths = intervals.take(blocks), np.zeros(intervals.size + 1)
+        _add(widths, of_age, width[blocks])
+        count = of_age.depth()
+        first = (youngest == 0) & (count > 0)
+        youngest[first] = np.cumsum(widths[:-1])[first] / count[first]
+    loads = intervals.total(youngest) / intervals.length / width
     return np.maximum(np.round(loads), 1.0).astype(np.float32)
 
 
@@ -321,9 +302,9 @@ def mean_levels(candidates: Candidates, sets: BlockSets) -> IntArray:
     length, rows = intervals.length, np.maximum(candidates.rows, 1)
     hull = sets.greatest(intervals.end) - sets.least(intervals.begin)
     loads = sets.total(loads_of_level(candidates.level) * length) / hull
-    least = sets.least(candidates.level)
-    youngest = sets.of_members(candidates.level[sets.member] == np.repeat(least, sets.size))
-    density = youngest.total(rows) / youngest.total(length)
+    least, is_youngest = sets.least(candidates.level), np.zeros(len(candidates), np.bool_)
+    is_youngest[sets.member] = candidates.level[sets.member] == np.repeat(least, sets.size)
+    density = sets.total(rows * is_youngest) / sets.total(length * is_youngest)
     loads_by_rows = loads_of_level(least) * sets.total(rows) / hull / density
     loads = np.where(loads_by_rows * LEVEL_GROWTH < loads, loads_by_rows, loads)
     # Multiples of the golden ratio are spread evenly, and depend on the blocks alone. The whole plan has one chance,

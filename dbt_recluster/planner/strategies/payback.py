@@ -77,34 +77,26 @@ class PartDepths:
     depth: FloatArray  # float64 (parts,)
     limit: FloatArray  # the greatest depth allowed, float64 (parts,)
     by_reads: BoolArray  # whether it is the read depth, (parts,)
-    read: tuple[FloatArray, FloatArray] | None = None  # read depths and their limits, if reads are known
+    worst: WorstDepth  # the read depth if it is known, unless the average depth alone exceeds its limit
 
     @property
     def is_deep(self) -> BoolArray:
         """Whether the depth exceeds its limit: bool (parts,)."""
         return self.depth > self.limit
 
-    @property
-    def worst(self) -> WorstDepth:
-        """The read depth if it is known, unless the average depth alone exceeds its limit."""
-        if self.read is not None and (self.by_reads.any() or not self.is_deep.any()):
-            return WorstDepth.of(*self.read, by_reads=True)
-        return WorstDepth.of(self.depth, self.limit)
-
     @classmethod
     def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray) -> PartDepths:
         """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
         average = average_depths(depth, part, len(allowed))
         if candidates.reads is None:
-            return cls(average, allowed, np.zeros(len(allowed), np.bool_))
+            return cls(average, allowed, np.zeros(len(allowed), np.bool_), WorstDepth.of(average, allowed))
         read = np.round(read_depths(candidates, part, len(allowed)), 4)
         by_reads = read > allowed
-        return cls(
-            np.where(by_reads, read, average),
-            np.where(by_reads, allowed, allowed / EVEN_SHARE),
-            by_reads,
-            (read, allowed),
-        )
+        compared, limit = np.where(by_reads, read, average), np.where(by_reads, allowed, allowed / EVEN_SHARE)
+        worst = WorstDepth.of(read, allowed, by_reads=True)
+        if (compared > limit).any() and not by_reads.any():
+            worst = WorstDepth.of(compared, limit)
+        return cls(compared, limit, by_reads, worst)
 
 
 def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArray:
@@ -170,13 +162,13 @@ def _sets_down_to(
     part = part[member]
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
-    merged = merge_to_cutoff(groups, part, surplus_overlap(depths.depth, depths.limit))
-    sets = rank_sets(candidates, groups, member, merged, max_bytes)
+    merged = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.limit))
+    sets = rank_sets(groups, merged, max_bytes)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
     rest = idle[part] & (groups.prices.length > 0)
-    return sets.then(rank_sets(candidates, groups, member, rest, max_bytes)) if rest.any() else sets
+    return sets.then(rank_sets(groups, rest, max_bytes)) if rest.any() else sets
 
 
 def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
@@ -188,20 +180,17 @@ def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
     return surplus
 
 
-def merge_to_cutoff(groups: AgeGroups, part: IntArray, surplus: FloatArray) -> BoolArray:
-    """Lower the cutoff of the benefit-cost ratio until merges remove enough coverage.
+def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> BoolArray:
+    """Lower the cutoff of the benefit-cost ratio until merges remove this share of the removable coverage.
 
-    Args:
-        groups: Of n blocks.
-        part: Part of each block, int32 (n,).
-        surplus: Share of each part's removable coverage to remove, float64 (parts,).
+    Shares are those of each part, float64 (parts,). Returns the blocks to merge, bool (n,).
     """
     parts = len(surplus)
-    wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), part, parts)
+    wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), parts)
     # Prices have rounding errors.
     wanted *= 1 - 1e-9
     part_of_group = np.zeros(len(groups.benefit_cost), np.int64)
-    part_of_group[groups.group] = part
+    part_of_group[groups.group] = groups.part
     # Binary search among the ratios of each part's groups. The lowest merges everything that overlaps.
     useful = np.flatnonzero(groups.benefit_cost > 0)
     order = useful[np.lexsort((groups.benefit_cost[useful], part_of_group[useful]))]
@@ -214,9 +203,9 @@ def merge_to_cutoff(groups: AgeGroups, part: IntArray, surplus: FloatArray) -> B
     while (low < high).any():
         middle = (low + high + 1) // 2
         trial = merge_at(groups, cutoffs[middle][part_of_group])
-        enough = removed_coverage(groups, trial, part, parts) >= wanted
+        enough = removed_coverage(groups, trial, parts) >= wanted
         low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
-        merged = np.where(enough[part], trial, merged)
+        merged = np.where(enough[groups.part], trial, merged)
     return merged
 
 
@@ -231,7 +220,7 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
     return groups.with_younger(pays[groups.group] & groups.covered)
 
 
-def removed_coverage(groups: AgeGroups, merged: BoolArray, part: IntArray, parts: int) -> FloatArray:
+def removed_coverage(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatArray:
     """Price of the coverage that merging these blocks removes: float64 (parts,)."""
     place = narrow(np.flatnonzero(merged))
     low, high = groups.prices.low[place], groups.prices.high[place]
@@ -239,12 +228,10 @@ def removed_coverage(groups: AgeGroups, merged: BoolArray, part: IntArray, parts
     # Blocks are in the order of their begins. What a block shares with those before it goes.
     shared = np.minimum(high[1:], reach)
     shared -= np.minimum(low[1:], reach)
-    return np.bincount(part[place[1:]], shared, parts).astype(np.float64)
+    return np.bincount(groups.part[place[1:]], shared, parts).astype(np.float64)
 
 
-def rank_sets(
-    candidates: Candidates, groups: AgeGroups, member: IntArray, merged: BoolArray, max_bytes: int | None
-) -> BlockSets:
+def rank_sets(groups: AgeGroups, merged: BoolArray, max_bytes: int | None) -> BlockSets:
     """Make one set of every connected range of blocks to merge, most coverage removed for each row first."""
     place = narrow(np.flatnonzero(merged))
     label = groups.intervals.take(place).components()
@@ -253,4 +240,4 @@ def rank_sets(
     removed = ranges.total(groups.prices.length) - hull
     rank = np.empty(len(ranges), np.int64)
     rank[np.argsort(-removed / ranges.total(groups.rows), kind="stable")] = np.arange(len(ranges))
-    return form_sets(candidates, member[place].astype(np.int64), rank[label], max_bytes)
+    return form_sets(groups.candidates, groups.member[place].astype(np.int64), rank[label], max_bytes)
