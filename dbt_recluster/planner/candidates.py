@@ -26,7 +26,7 @@ from dbt_recluster.planner.arrays import (
     places_within,
 )
 from dbt_recluster.planner.blocks import Blocks, FullBlock
-from dbt_recluster.planner.reads import Prices, ReadEnds
+from dbt_recluster.planner.reads import Prices
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +36,15 @@ class Candidates:
     Integers are int32 (c,); rows and bytes are int64 if one does not fit.
     """
 
-    position: IntArray  # positions in the `Blocks` they come from
+    blocks: Blocks  # all blocks
+    position: IntArray  # positions of the candidates among them
     first: IntArray  # first cells, ascending
     last: IntArray  # last cells, at least `first`
-    lower: IntArray  # ranks of the lower bounds
-    upper: IntArray  # ranks of the upper bounds
     level: IntArray
     rows: IntArray  # a full block's if unknown
     bytes: IntArray  # 0 if unknown
     deleted: IntArray  # rows that are deleted, 0 if unknown
     partition: IntArray
-    reads: ReadEnds | None  # where reads end, by the ranks that cells stand for; None if no reads are known
 
     @classmethod
     def of(cls, blocks: Blocks, full_block: FullBlock, max_level: int, deleted_share: float) -> Candidates:
@@ -69,17 +67,15 @@ class Candidates:
         del key
         position = position[order]
         return cls(
+            blocks,
             position,
             first[order],
             last[order],
-            narrow(blocks.lower[position]),
-            narrow(blocks.upper[position]),
             narrow(blocks.level[position]),
             _values(blocks.rows, position, full_block.rows),
             _values(blocks.bytes, position, 0),
             _values(blocks.deleted, position, 0),
             _values(blocks.partition if blocks.partition.any() else None, position, 0),
-            blocks.reads,
         )
 
     def __len__(self) -> int:
@@ -118,10 +114,10 @@ class Candidates:
 
         Prices are even without reads, and in partitions where ``by_reads``, bool (partitions,), is given and false.
         """
-        if self.reads is None or (by_reads is not None and not by_reads.any()):
+        if self.blocks.reads is None or (by_reads is not None and not by_reads.any()):
             return Prices.even(units)
         cells = np.sort(np.concatenate([self.first[member], self.last[member]]))
-        return Prices.by_reads(units, cells, self.reads, self.partition[member], by_reads)
+        return Prices.by_reads(units, cells, self.blocks.reads, self.partition[member], by_reads)
 
     def reducible_depths(self) -> IntArray:
         """Depth of each candidate as far as merges can reduce it, int32 (c,), at least 1.
@@ -129,9 +125,10 @@ class Candidates:
         It is the most candidates over any one key within the bounds. If everything were merged, one block that ends at
         a value, one that begins there and one over it would remain, so each of these kinds counts one less.
         """
-        if not self._some_meet():
+        lower, upper = (narrow(ends[self.position]) for ends in (self.blocks.lower, self.blocks.upper))
+        if not self._some_meet(lower, upper):
             return self.cells().depths()
-        begin, end = 2 * self.lower, 2 * self.upper + 1
+        begin, end = 2 * lower, 2 * upper + 1
         cells = int(end.max())
         depth = np.ones(cells, np.int32)
         for of_kind in ((begin, self.first), (self.first, self.last + 1), (self.last + 1, end)):
@@ -140,13 +137,13 @@ class Candidates:
             depth -= kind > 0
         return Intervals(begin, end, cells).greatest(depth)
 
-    def _some_meet(self) -> bool:
+    def _some_meet(self, lower: IntArray, upper: IntArray) -> bool:
         """Whether two candidates share a bound, or planning does not trust all of a candidate's bounds."""
-        wide = self.lower < self.upper
-        if (self.first != 2 * self.lower + wide).any() or (self.last != 2 * self.upper - wide).any():
+        wide = lower < upper
+        if (self.first != 2 * lower + wide).any() or (self.last != 2 * upper - wide).any():
             return True
-        ends = np.bincount(self.lower, minlength=1 + int(self.upper.max(initial=0)))
-        return bool((ends + np.bincount(self.upper[wide], minlength=len(ends)) > 1).any())
+        ends = np.bincount(lower, minlength=1 + int(upper.max(initial=0)))
+        return bool((ends + np.bincount(upper[wide], minlength=len(ends)) > 1).any())
 
 
 def cells_of(blocks: Blocks, position: IntArray | slice) -> tuple[IntArray, IntArray]:

@@ -6,12 +6,9 @@ of one partition and crosses only gaps that no block covers, so it makes no key 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dbt_recluster.planner.arrays import BoolArray, IntArray, places_within
-from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import BlockSets, Candidates, cells_of, cut_by_bytes, no_sets
 from dbt_recluster.planner.policy import Policy
 
@@ -32,12 +29,11 @@ _FILL = (3, 4)
 _NEARLY_FULL = (2, 3)
 
 
-def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
+def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) -> BlockSets:
     """Select sets of neighbours to merge, along the key.
 
     Args:
-        blocks: n blocks.
-        candidates: The c candidates among them.
+        candidates: c candidates.
         taken: Positions in the candidates of blocks that other sets merge, int64 (m,).
         policy: The size of a full block, and the limits on a set.
 
@@ -52,25 +48,24 @@ def select_compactions(blocks: Blocks, candidates: Candidates, taken: IntArray, 
     eligible = weight * _NEARLY_FULL[1] < policy.block_rows * _NEARLY_FULL[0]
     eligible[taken] = False
     # Only a merge by depth may give such a block a bound, and only once.
-    eligible &= ~blocks.unbounded[candidates.position]
+    eligible &= ~candidates.blocks.unbounded[candidates.position]
     member = np.flatnonzero(eligible)
     if len(member) < 2:
         return no_sets()
-    stretches, anchor = _stretches(blocks, candidates, member)
+    stretches, anchor = _stretches(candidates, member)
     if policy.max_set_bytes is not None:
         label = cut_by_bytes(BlockSets(member, stretches), candidates.bytes, policy.max_set_bytes)
         stretches = np.flatnonzero(np.diff(label, prepend=-1))
-    line = _Line.of(weight[member], small[member], anchor, policy.block_rows)
+    line = _Line(weight[member], small[member], anchor, policy.block_rows)
     start, end = line.compactions(stretches, np.append(stretches[1:], len(member)))
     return BlockSets.of_ranges(start, end, member)
 
 
-def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
+def _stretches(candidates: Candidates, member: IntArray) -> tuple[IntArray, IntArray]:
     """Split blocks, in the order of their first cells, where a set across would deepen a key.
 
     Args:
-        blocks: n blocks.
-        candidates: The c candidates among them.
+        candidates: c candidates.
         member: Positions of the blocks in the candidates, int64 (m,), ascending, m at least 2.
 
     Returns:
@@ -78,8 +73,8 @@ def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tupl
         latest block with which a set may begin that goes on to the next block, int64 (m - 1,).
     """
     first, last = candidates.first[member], candidates.last[member]
-    all_first, all_last = cells_of(blocks, slice(None))
-    reach_before = np.full(2 * blocks.points, -1)
+    all_first, all_last = cells_of(candidates.blocks, slice(None))
+    reach_before = np.full(2 * candidates.blocks.points, -1)
     np.maximum.at(reach_before, all_first + 1, all_last)
     # A set may go on to the next block if it reaches as far as every block that begins before the next one does.
     needed = np.minimum(np.maximum.accumulate(reach_before)[first[1:]], first[1:] - 1)
@@ -92,21 +87,15 @@ def _stretches(blocks: Blocks, candidates: Candidates, member: IntArray) -> tupl
     return np.append(0, np.flatnonzero(~linked) + 1), anchor
 
 
-@dataclass(frozen=True, eq=False)
 class _Line:
     """m blocks in the order of the key. A segment is a range of them, from ``start`` up to ``end``."""
 
-    weight: IntArray  # `FullBlock.equivalent_rows`, and 0 after the last block, int64 (m + 1,)
-    weight_before: IntArray  # sum of the weights of all blocks before each, int64 (m + 1,)
-    small_before: IntArray  # number of small blocks before each, int64 (m + 1,)
-    anchor: IntArray  # see `_stretches`, and 0 for the last block and after it, int64 (m + 1,)
-    full: int  # weight of a full block
-
-    @classmethod
-    def of(cls, weight: IntArray, small: BoolArray, anchor: IntArray, full: int) -> _Line:
-        before = np.append(0, np.cumsum(weight))
-        small_before = np.append(0, np.cumsum(small))
-        return cls(np.append(weight, 0), before, small_before, np.append(anchor, [0, 0]), full)
+    def __init__(self, weight: IntArray, small: BoolArray, anchor: IntArray, full: int) -> None:
+        """Line up blocks by `FullBlock.equivalent_rows`, int64 (m,), and `_stretches`; ``full`` is a full block's."""
+        self.weight, self.full = np.append(weight, 0), full
+        self.weight_before = np.append(0, np.cumsum(weight))
+        self.small_before = np.append(0, np.cumsum(small))
+        self.anchor = np.append(anchor, [0, 0])
 
     def compactions(self, start: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
         """Find segments worth a merge within these ones: int64 (compactions,) each, in the order of the key.

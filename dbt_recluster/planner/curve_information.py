@@ -31,8 +31,8 @@ _QUERIES, _SIDE = 256, 0.01
 # quasirandom sequences", 2018): powers of these, one for each number of columns.
 _STEPS = {2: 1 / 1.32471795724474602596, 3: 1 / 1.22074408460575947536, 4: 1 / 1.16730397826141868426}
 
-# Least and greatest values, (n,) each.
-Intervals = tuple[IntArray | FloatArray, IntArray | FloatArray]
+# Least and greatest values of n ranges, (n,) each.
+Ranges = tuple[IntArray | FloatArray, IntArray | FloatArray]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _mean_over(
     return mean
 
 
-def _opened(blocks: Sequence[Intervals], asked: Sequence[Intervals], read: int) -> BoolArray:
+def _opened(blocks: Sequence[Ranges], asked: Sequence[Ranges], read: int) -> BoolArray:
     """The blocks that meet what a read asks for in every column: bool (n,)."""
     opened: BoolArray = np.logical_and.reduce(
         [
@@ -120,7 +120,7 @@ def _opened(blocks: Sequence[Intervals], asked: Sequence[Intervals], read: int) 
     return opened
 
 
-def _mean_opened(blocks: Sequence[Intervals], asked: Sequence[Intervals]) -> float:
+def _mean_opened(blocks: Sequence[Ranges], asked: Sequence[Ranges]) -> float:
     """Mean number of blocks that reads open."""
     reads = len(asked[0][0])
     return sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads
@@ -158,7 +158,7 @@ class Points:
         weight = np.repeat(rows / count, count)
         return cls([column[order] for column in places], weight[order], of_point[order], bits)
 
-    def queries(self) -> list[Intervals]:
+    def queries(self) -> list[Ranges]:
         """Places that reads of `_SIDE` of the parts of each column around rows ask for: int64 (q,) each."""
         total = np.cumsum(self.weight)
         share = (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1]
@@ -170,7 +170,7 @@ class Points:
         """Blocks that the rows of each group would make: int64 (groups,)."""
         return np.ceil(np.bincount(self.group, self.weight) / block_rows - 1e-9).astype(np.int64)
 
-    def sorted_at_once(self, block_rows: int) -> list[Intervals]:
+    def sorted_at_once(self, block_rows: int) -> list[Ranges]:
         """Places that each block would have if each group were sorted and cut: float64 (blocks,) each."""
         rows, blocks = np.bincount(self.group, self.weight), self.full_blocks(block_rows)
         before = np.cumsum(rows) - rows
@@ -179,7 +179,7 @@ class Points:
         starts = np.searchsorted(np.cumsum(self.weight) - self.weight / 2, begin)
         starts = np.minimum(starts, len(self.weight) - 1)
         count = np.diff(starts, append=len(self.weight))
-        intervals: list[Intervals] = []
+        intervals: list[Ranges] = []
         for column in self.places:
             least, greatest = np.minimum.reduceat(column, starts), np.maximum.reduceat(column, starts)
             # A few points do not reach as far as all rows of a block do.
@@ -208,7 +208,7 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     n, _, columns = ranked_columns(blocks.lower, blocks.upper, blocks.unbounded, reads)
     placed = [place_reads([column], n) for column in columns]
     now = [(column.blocks[:n], column.blocks[n:]) for column in placed]
-    asked: list[Intervals] = [(column.lower, column.upper) for column in placed]
+    asked: list[Ranges] = [(column.lower, column.upper) for column in placed]
     group, leading = blocks.groups(blocks.rows.mean()), blocks.leading
     block_rows = -(-int(np.maximum(blocks.rows, 1).sum()) // n)
     points = Points.of(blocks, group)
@@ -229,7 +229,7 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     return ReadCosts(opened, wasted, size, wasted * mean_size, least * mean_size)
 
 
-def _repeated(columns: Sequence[Intervals], group: IntArray, count: IntArray) -> list[Intervals]:
+def _repeated(columns: Sequence[Ranges], group: IntArray, count: IntArray) -> list[Ranges]:
     """The hull of the intervals of each group, (n,) in each column, repeated ``count``, int64 (groups,), times."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
@@ -240,7 +240,7 @@ def _repeated(columns: Sequence[Intervals], group: IntArray, count: IntArray) ->
     return [(np.repeat(least, count), np.repeat(greatest, count)) for least, greatest in hulls]
 
 
-def _places_asked(blocks: CurveBlocks, reads: Reads) -> list[Intervals]:
+def _places_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
     """The first and the last place of each column of the curve that reads ask for, int64 (m,) each."""
     curve, leading = blocks.curve, blocks.leading
     lower, upper = (

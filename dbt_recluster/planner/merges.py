@@ -294,17 +294,12 @@ class _Distribution:
         following = self.at[np.minimum(place + 1, last)]
         beyond = np.where(slope > 0, np.maximum(inside - step, 0.0) / np.where(slope > 0, slope, 1.0), 0.0)
         before = np.minimum(at + beyond, following)
-        after = np.nextafter(before, np.inf)
-        filled = rows.copy()
         in_step = (inside < step) & (step > 0)
         split = in_step & (step > block_rows)
         left = in_step & ~split & (inside < step / 2)
-        right = in_step & ~split & ~left
-        before = np.where(split | right, at, np.where(left, np.nextafter(at, -np.inf), before))
-        after = np.where(split | left, at, np.where(right, np.nextafter(at, np.inf), after))
-        filled[left] = self.below[place][left]
-        filled[right] = (self.below[place] + step)[right]
-        return before, after, filled
+        filled = np.where(in_step & ~split, self.below[place] + np.where(left, 0, step), rows)
+        after = np.where(split | left, at, np.nextafter(before, np.inf))
+        return np.where(left, np.nextafter(at, -np.inf), before), after, filled
 
 
 def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:

@@ -49,7 +49,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
         return Plan((), 0, 0, "no blocks")
-    planner = _Planner(blocks, policy.candidates(blocks), policy)
+    planner = _Planner(policy.candidates(blocks), policy)
     selection = planner.select()
     reason, needed = planner.reason(selection), None
     if len(selection.sets) == 0 and limit is not None:
@@ -102,9 +102,8 @@ class _Selection:
 
 @dataclass(frozen=True, eq=False)
 class _Planner:
-    """Blocks, those that a plan may rewrite, and the policy that it follows."""
+    """The blocks that a plan may rewrite, and the policy that it follows."""
 
-    blocks: Blocks
     eligible: Candidates
     policy: Policy
 
@@ -114,16 +113,16 @@ class _Planner:
 
     def select(self) -> _Selection:
         """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
-        blocks, eligible, policy = self.blocks, self.eligible, self.policy
+        eligible, policy = self.eligible, self.policy
         strategy = BY_NAME[policy.strategy]
         sets, worst = no_sets(), WorstDepth()
         if len(eligible):
-            thresholds = policy.thresholds(np.bincount(blocks.partition))
+            thresholds = policy.thresholds(np.bincount(eligible.blocks.partition))
             sets, worst = strategy.select(eligible, thresholds, policy.max_set_bytes)
         sets = self._worthwhile(sets)
         kind = np.full(len(sets), _MERGE)
         if strategy.compacts:
-            compactions = select_compactions(blocks, eligible, sets.member, policy)
+            compactions = select_compactions(eligible, sets.member, policy)
             deleted = self._deleted(np.concatenate([sets.member, compactions.member]))
             kind = np.repeat([_MERGE, _COMPACTION, _DELETED], [len(sets), len(compactions), len(deleted)])
             sets = sets.then(compactions).then(deleted)
@@ -136,11 +135,11 @@ class _Planner:
 
     def _worthwhile(self, sets: BlockSets) -> BlockSets:
         """The sets that lower a depth, leave fewer blocks, or rewrite a block with many deleted rows."""
-        blocks, eligible, policy = self.blocks, self.eligible, self.policy
-        sets = sets.only(reveals_less(blocks, sets.at(eligible.position)))
+        eligible, policy = self.eligible, self.policy
+        sets = sets.only(reveals_less(eligible.blocks, sets.at(eligible.position)))
         if len(sets) == 0:
             return sets
-        gain, expected = Gain.of(blocks, sets.at(eligible.position)), self.expected_blocks(sets)
+        gain, expected = Gain.of(eligible.blocks, sets.at(eligible.position)), self.expected_blocks(sets)
         worth = (
             gain.lowers_average(expected, policy.block_rows) | gain.lowers_reads() | (expected < sets.size)
         )
@@ -153,7 +152,7 @@ class _Planner:
         block has no deleted rows, so it is not selected again. ``taken`` are the positions in the candidates of the
         blocks of other sets, int64 (m,).
         """
-        worth = self.blocks.deleted_at_least(self.policy.deleted_share)[self.eligible.position]
+        worth = self.eligible.blocks.deleted_at_least(self.policy.deleted_share)[self.eligible.position]
         worth[taken] = False
         if self.policy.max_merge_bytes is not None:
             worth &= self.eligible.bytes <= self.policy.max_merge_bytes
@@ -189,7 +188,7 @@ class _Planner:
 
     def reason(self, selection: _Selection) -> str:
         """Describe what is selected, or why nothing is."""
-        blocks, policy = self.blocks, self.policy
+        blocks, policy = self.eligible.blocks, self.policy
         depth, limit, by_reads = selection.worst
         where = " in the worst partition" if blocks.partition.any() else ""
         figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{where}"
@@ -227,14 +226,14 @@ class _Planner:
 
     def block_sets(self, selection: _Selection) -> tuple[BlockSet, ...]:
         """Describe the sets that are selected."""
-        blocks, eligible, sets = self.blocks, self.eligible, selection.sets
+        eligible, sets = self.eligible, selection.sets
         if len(sets) == 0:
             return ()
         merged_levels = BY_NAME[self.policy.strategy].written_levels
         level = np.empty(len(sets), np.int64)
         for kind, levels in enumerate((merged_levels, compacted_levels, compacted_levels)):
             level[selection.kind == kind] = levels(eligible, selection.of(kind))
-        in_blocks = sets.at(eligible.position)
+        blocks, in_blocks = eligible.blocks, sets.at(eligible.position)
         columns = zip(
             np.split(in_blocks.member, sets.start[1:]),
             level.tolist(),

@@ -88,7 +88,7 @@ class PartDepths:
     def of(cls, candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray) -> PartDepths:
         """Measure parts with these depths of blocks, int32 (c,), against what is allowed, float64 (parts,)."""
         average = average_depths(depth, part, len(allowed))
-        if candidates.reads is None:
+        if candidates.blocks.reads is None:
             return cls(average, allowed, np.zeros(len(allowed), np.bool_), WorstDepth.of(average, allowed))
         read = np.round(read_depths(candidates, part, len(allowed)), 4)
         by_reads = read > allowed
@@ -101,11 +101,12 @@ class PartDepths:
 
 def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArray:
     """Mean depth at the ends of reads in each part, 1 if no read ends there: float64 (parts,)."""
-    assert candidates.reads is not None
+    reads = candidates.blocks.reads
+    assert reads is not None
     order = np.argsort(part, kind="stable")
     first, last, part = candidates.first[order], candidates.last[order], part[order]
-    low = candidates.reads.below_cells(first)
-    high = candidates.reads.below_cells(last + 1)
+    low = reads.below_cells(first)
+    high = reads.below_cells(last + 1)
     weight = np.bincount(part, high - low, parts)
     # Each part gets a range of weights of its own, in the order of parts.
     offset = part * (1.0 + float(high.max()))
@@ -137,7 +138,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
     middle = candidates.first.astype(np.int64) + candidates.last
     weight: FloatArray = np.ones(len(partition))
     keys = [middle, partition]
-    if candidates.reads is not None:
+    if candidates.blocks.reads is not None:
         prices = candidates.prices(candidates.units())
         weight = prices.length.astype(np.float64)
         keys.insert(1, -prices.dearest_power)

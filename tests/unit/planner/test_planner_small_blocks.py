@@ -280,7 +280,7 @@ class TestLevels:
     def test_a_join_never_lowers_all_levels_nor_keeps_the_least_of_several(self, table, policy):
         blocks = block_tables.describe(table)
         eligible = policy.candidates(blocks)
-        sets = select_compactions(blocks, eligible, np.zeros(0, np.int64), policy)
+        sets = select_compactions(eligible, np.zeros(0, np.int64), policy)
         for members, level in zip(
             np.split(sets.member, sets.start[1:]), compacted_levels(eligible, sets).tolist(), strict=False
         ):
