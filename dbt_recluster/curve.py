@@ -230,11 +230,11 @@ def hilbert_boxes(first: int, end: int, dimensions: int, bits: int, most: int) -
         lower.append([int(column[0]) << level for column in corner])
         upper.append([(int(column[0] + 1) << level) - 1 for column in corner])
         first += 1 << (level * dimensions)
-    return _joined(np.array(lower), np.array(upper), most)
+    return _combined(np.array(lower), np.array(upper), most)
 
 
-def _joined(lower: IntArray, upper: IntArray, most: int) -> tuple[IntArray, IntArray]:
-    """Join neighbours where that adds the least volume, until there are at most so many boxes."""
+def _combined(lower: IntArray, upper: IntArray, most: int) -> tuple[IntArray, IntArray]:
+    """Combine neighbours where that adds the least volume, until there are at most ``most`` boxes."""
     while len(lower) > most:
         low, high = np.minimum(lower[:-1], lower[1:]), np.maximum(upper[:-1], upper[1:])
         volume = np.prod((upper - lower + 1).astype(np.float64), axis=1)

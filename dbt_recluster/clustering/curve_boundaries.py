@@ -123,9 +123,9 @@ def _decimal_type(text: str) -> pa.DataType:
 
 
 def _shortened(texts: Sequence[str], extra: int) -> tuple[list[int], list[str]]:
-    """Return the start of each text, as how much of the one before it has and what it adds.
+    """Return the start of each text, as the length that it shares with the start before, and the rest.
 
-    It is long enough to lie above the text before, by ``extra`` characters longer.
+    A start is long enough to lie above the text before, and longer by ``extra`` characters.
     """
     shared: list[int] = []
     added: list[str] = []

@@ -1,7 +1,7 @@
-"""What reads of a table on a curve open: now, and if the whole table were sorted at once.
+"""Blocks that reads of a table on a curve open: now, and if the whole table were sorted at once.
 
-A depth of intervals along the curve tells what a merge could remove, and not how many blocks a filter on one column
-opens. Both figures here are estimates by bounds and rows of blocks (docs/design/curves.md, "Reports and scale").
+The depth of intervals along the curve says how much overlap merges can remove, and not how many blocks a filter on one
+column opens. Both figures here are estimates by bounds and rows of blocks (docs/design/curves.md, "Reports and scale").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dbt_recluster.planner.metrics import ReadCosts, rounded
 from dbt_recluster.planner.ranks import rank_column
 from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
 
-# Points in the box of a block that stand for its rows; fewer where there are more than so many in all.
+# Points in the box of a block that stand for its rows, at most and at least; and most points in all.
 _POINTS, _LEAST_POINTS, _MOST_POINTS = 8, 3, 1 << 21
 # Places of a point within a part of a column.
 _PLACE_BITS = 4
@@ -63,7 +63,7 @@ class CurveInformation:
 
 
 def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:
-    """Estimate what reads of a table on a curve open; averages are rounded to 4 decimals.
+    """Estimate the blocks that reads of a table on a curve open; averages are rounded to 4 decimals.
 
     Args:
         blocks: n blocks.
@@ -189,9 +189,9 @@ class Points:
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
-    """Count the blocks that reads open if each asks for a range of every column by itself.
+    """Count the blocks that reads open, each of which asks for a range of every column.
 
-    Those beyond what it would open in a table of as many blocks that is sorted at once are wasted. That table is
+    A read wastes the blocks beyond those that it would open in a table of as many blocks, sorted at once. That table is
     estimated from the boxes of the blocks.
 
     Args:
@@ -255,7 +255,7 @@ def _places_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    """A type that holds what a read compares a column of this type with."""
+    """A type that also holds the values beyond this one with which a read may compare a column."""
     if pa.types.is_integer(kind):
         return pa.int64()
     return pa.float64() if pa.types.is_floating(kind) else kind

@@ -1,7 +1,7 @@
 """Blocks along a curve: the interval of the curve that each block stands for, and when a curve no longer fits its rows.
 
 Iceberg stores the bounds of each column, so a block is a box of ranks (see `dbt_recluster.curve`). Everything after
-this step takes it for an interval, as it takes a block of a plain key. docs/design/curves.md tells why.
+this step takes it for an interval, as it takes a block of a plain key. docs/design/curves.md says why.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_UNEVEN = 1.15
 CURVE_TOLERANCE = 1.05
 # Of a load that was sorted along the curve, blocks keep this share of the places of their boxes when made disjoint.
 _KEPT_BY_RUN = 0.45
-# New boundaries are drawn from about so many values of a column at most, and from the bounds of all blocks.
+# Most values between bounds from which the boundaries of a column are drawn.
 _MOST_VALUES = 1 << 21
 # Weights are whole numbers of rows times this, so that their sums do not depend on the order of blocks.
 _PARTS_OF_ROW = 1_024
@@ -278,8 +278,8 @@ def renewed(blocks: CurveBlocks, most: float = MOST_UNEVEN) -> Curve | None:
 class SpreadRows(NamedTuple):
     """Rows of blocks, spread evenly over the bounds of a column and the boundaries between them: whole numbers."""
 
-    bound: FloatArray  # what each of the two bounds of a block stands for, float64 (n,)
-    boundary: FloatArray  # what each boundary of the column stands for, float64 (2**bits - 1,)
+    bound: FloatArray  # rows at each of the two bounds of a block, float64 (n,)
+    boundary: FloatArray  # rows at each boundary of the column, float64 (2**bits - 1,)
 
     @classmethod
     def of(cls, column: CurveColumn, rows: IntArray) -> SpreadRows:
@@ -291,7 +291,7 @@ class SpreadRows(NamedTuple):
         return cls(weight, np.cumsum(steps)[:-1])
 
     def weight(self, number: int) -> FloatArray:
-        """What so many values for each lower bound, then for each upper bound, and the boundaries stand for."""
+        """Rows at ``number`` values for each lower bound, then for each upper bound, and at the boundaries."""
         bound = np.maximum(self.bound // number, 1)
         return np.concatenate([np.tile(bound, 2 * number), self.boundary])
 

@@ -1,8 +1,7 @@
-"""Merges: the block sets of a plan, what merging them writes, and whether that changes anything for a query.
+"""Merges: the block sets of a plan, the blocks that merging them writes, and whether that helps any query.
 
-What a merge writes is predicted from bounds and row counts alone.
-
-Rows are assumed to lie evenly between a block's bounds, measured in ranks, which exist for every type of key.
+The blocks that a merge writes are predicted from bounds and row counts alone. Rows are assumed to lie evenly between a
+block's bounds, measured in ranks, which exist for every type of key.
 
 Two kinds of sets are not worth a merge, although their blocks overlap.
 

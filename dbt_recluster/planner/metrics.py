@@ -93,8 +93,8 @@ def clustering_information(
         blocks: n blocks.
         block_rows: Rows in a full block, for the metrics of small blocks. Without it they are None.
         block_bytes: Bytes in a full block, or None if unknown.
-        row_group_bytes: Bytes in a row group, for what a read of one key opens. Without it that is None, as it is where
-            the blocks' bytes are unknown.
+        row_group_bytes: Bytes in a row group, for the metrics of a read of one key. Without it they are None, as they
+            are if the blocks' bytes are unknown.
         is_sorted: Whether new blocks, those of level 0, are sorted by the key. Merged ones are.
     """
     depth, constant = blocks.intervals.depth(), blocks.constant

@@ -187,7 +187,7 @@ class _Planner:
         return self.policy.full_block.count(rows_left, sets.total(bytes_left))
 
     def reason(self, selection: _Selection) -> str:
-        """Describe what is selected, or why nothing is."""
+        """Describe the selected sets, or say why there are none."""
         blocks, policy = self.eligible.blocks, self.policy
         depth, limit, by_reads = selection.worst
         where = " in the worst partition" if blocks.partition.any() else ""

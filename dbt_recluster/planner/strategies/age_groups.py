@@ -93,7 +93,7 @@ class AgeGroups:
         rows = np.maximum(candidates.rows[member], 1).astype(np.float32)
         level = candidates.level[member]
         total = rows_over(intervals, rows)
-        # A component lies in one partition, so the last bit of the part tells its two parts apart.
+        # A component lies in one partition, so the last bit of the part is enough to separate its two parts.
         component = 2 * intervals.components() + (part & 1)
         group, order, starts = form_groups(component, level, total / rows, intervals.length)
         width = np.add.reduceat(total[order], starts, dtype=np.float64)
