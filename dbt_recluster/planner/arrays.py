@@ -170,9 +170,9 @@ class Intervals:
         return self.greatest(self.depth())
 
     def overlaps(self) -> IntArray:
-        """Number of other blocks that share a place with each block: int64 (n,)."""
-        begun = np.cumsum(np.bincount(self.begin, minlength=self.size))
-        ended = np.cumsum(np.bincount(self.end, minlength=self.size + 1))
+        """Number of other blocks that share a place with each block: int32 (n,)."""
+        begun = np.cumsum(np.bincount(self.begin, minlength=self.size), dtype=np.int32)
+        ended = np.cumsum(np.bincount(self.end, minlength=self.size + 1), dtype=np.int32)
         others: IntArray = begun[self.end - 1] - ended[self.begin] - 1
         return others
 

@@ -97,16 +97,16 @@ def clustering_information(
             are if the blocks' bytes are unknown.
         is_sorted: Whether new blocks, those of level 0, are sorted by the key. Merged ones are.
     """
-    depth, constant = blocks.intervals.depth(), blocks.constant
-    depths = blocks.intervals.greatest(depth)
-    n = len(blocks)
+    intervals, constant, n = blocks.intervals, blocks.constant, len(blocks)
+    depth = intervals.depth()
+    depths = intervals.greatest(depth)
     counts = np.bincount(depths)
     shared = depth[depth >= 2]
     levels, of_level = np.unique(blocks.level, return_counts=True)
     return ClusteringInformation(
         total_block_count=n,
         constant_block_count=int(np.count_nonzero(constant)),
-        average_overlaps=_average(int(blocks.intervals.overlaps().sum()), n),
+        average_overlaps=_average(int(intervals.overlaps().sum()), n),
         average_depth=_average(int(depths.sum()), n),
         p95_depth=_percentile(counts, 95),
         p99_depth=_percentile(counts, 99),

@@ -229,8 +229,9 @@ class Prices:
                 the same.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
-        below = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
-        ends = np.maximum(np.diff(below, append=below[-1]), 0.0)
+        ends = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
+        ends[:-1] = np.maximum(np.diff(ends), 0.0)
+        ends[-1] = 0.0
         ends[2::2][cells[1:] == cells[:-1]] = 0.0
         ends[steps.depth() == 0] = 0.0
         ends = ends.reshape(-1, 2)
@@ -241,10 +242,12 @@ class Prices:
         rate = smooth(count, units_of) * scale[of_unit]
         # The share of the ends in the unit and in the gap after it. Without ends, all of it is the unit's.
         even = np.array([1.0, 0.0])
-        share = np.divide(ends, count[:, None], out=np.tile(even, (len(count), 1)), where=count[:, None] > 0)
-        weight = rate[:, None] * share
+        weight = np.tile(even, (len(count), 1))
+        np.divide(ends, count[:, None], out=weight, where=count[:, None] > 0)
+        del ends
+        weight *= rate[:, None]
         if priced is not None:
-            weight = np.where(priced[of_unit, None], weight, even)
+            weight[~priced[of_unit]] = even
         places = np.append(0.0, np.cumsum(weight))
         return cls(steps, weight.ravel(), places[steps.begin], places[steps.end])
 
