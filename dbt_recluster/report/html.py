@@ -222,7 +222,7 @@ def history(entries: Sequence[HistoryEntry], table: str) -> str:
     import matplotlib.dates
 
     if entries[-1].at - entries[0].at < _SHORTEST_SPAN:
-        below.set_xlim(entries[0].at - _SHORTEST_SPAN, entries[0].at + _SHORTEST_SPAN)
+        below.set_xlim(entries[0].at - _SHORTEST_SPAN / 20, entries[0].at + _SHORTEST_SPAN)
     dates: Any = matplotlib.dates
     locator = dates.AutoDateLocator(maxticks=5)
     below.xaxis.set_major_locator(locator)
