@@ -27,7 +27,7 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
@@ -265,18 +265,19 @@ class PlannedRound:
     def _key_texts(self) -> list[list[str]]:
         """Return the least and the greatest key of each set, with a curve those of each column; ``?`` is unknown."""
         metadata, blocks = self.blocks.metadata, self.blocks.blocks
-        none = np.zeros(len(metadata), np.bool_)
+        none, key_rank = np.zeros(len(metadata), np.bool_), np.zeros(len(metadata), np.int64)
         texts = []
         for is_upper, columns in enumerate((metadata.lower, metadata.upper)):
-            rank = np.zeros(len(metadata), np.int64)
-            rank[self.blocks.eligible] = blocks.upper if is_upper else blocks.lower
-            positions = _outermost(rank, self.sets, bool(is_upper))
+            outermost = np.argmax if is_upper else np.argmin
+            key_rank[self.blocks.eligible] = blocks.upper if is_upper else blocks.lower
             items = []
             for item, column in enumerate(columns):
-                unknown = metadata.unbounded[item] if is_upper else none
+                rank, unknown = key_rank, metadata.unbounded[item] if is_upper else none
                 if self.table.key.curve:
-                    positions = _outermost(_ranks(column, unknown), self.sets, bool(is_upper))
-                known = self.table.item_texts(item, [column[int(position)] for position in positions])
+                    rank = np.asarray(pc.rank(column)).astype(np.int64)
+                    rank[np.asarray(column.is_null())], rank[unknown] = 0, len(rank) + 1
+                positions = [int(members[outermost(rank[members])]) for members in self.sets]
+                known = self.table.item_texts(item, [column[position] for position in positions])
                 items.append(np.where(unknown[positions], "?", np.array(known, object)).tolist())
             texts.append([", ".join(key) for key in zip(*items, strict=True)])
         return texts
@@ -323,18 +324,3 @@ class PlannedRound:
             files = [group.source.files[0].task.file() for group in groups]
             checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
         return {**NO_CHANGES, **checkpoint, **self.rest.properties(self.plan, groups, after.properties)}
-
-
-def _ranks(column: pa.Array, unknown: BoolArray) -> IntArray:
-    """Return the ranks of the bounds of a column: int64 (n,)."""
-    rank = np.empty(len(column), np.int64)
-    rank[np.asarray(pc.sort_indices(column))] = np.arange(len(column))
-    rank[np.asarray(column.is_null())] = -1
-    rank[unknown] = len(column)
-    return rank
-
-
-def _outermost(rank: IntArray, sets: Sequence[IntArray], is_upper: bool) -> IntArray:
-    """Return the block of each set with the least, or the greatest, rank: int64 (sets,)."""
-    outermost = np.argmax if is_upper else np.argmin
-    return np.array([members[outermost(rank[members])] for members in sets], np.int64)
