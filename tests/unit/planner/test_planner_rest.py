@@ -133,5 +133,5 @@ def _ends_where_they_overlap(blocks, block_set):
     between = [np.count_nonzero((lower <= rank) & (rank < upper)) for rank in range(blocks.points)]
     return any(
         (at > 0 and here > 1) or (after > 0 and there > 1)
-        for at, after, here, there in zip(blocks.reads.at, blocks.reads.after, over, between, strict=True)
+        for (at, after), here, there in zip(blocks.reads.in_cells.reshape(-1, 2), over, between, strict=True)
     )
