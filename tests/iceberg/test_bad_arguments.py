@@ -20,8 +20,7 @@ from dbt_recluster.maintenance import (
     suggest_cluster_by,
 )
 
-QUERIES = "queries must be a SQL predicate, a query or a list of them, not "
-BY_NAME = "queries must be a mapping of names to SQL queries, not "
+QUERIES = "queries must be a SQL predicate, a query or a list of them, or queries by name, not "
 WHERE = "where must be a SQL predicate, such as .*, not "
 
 
@@ -31,8 +30,8 @@ def test_wrong_types_are_one_sentence(spark: Any, schema: str) -> None:
     queries = [
         (5, f"{QUERIES}5"),
         ([5], rf"{QUERIES}\[5\]"),
-        ({"a": 5}, f"{BY_NAME}{{'a': 5}}"),
-        ({"a": None}, f"{BY_NAME}{{'a': None}}"),
+        ({"a": 5}, f"{QUERIES}{{'a': 5}}"),
+        ({"a": None}, f"{QUERIES}{{'a': None}}"),
         ([None], rf"{QUERIES}\[None\]"),
         ("", f"{QUERIES}''"),
         (b"k = 1", f"{QUERIES}b'k = 1'"),
