@@ -104,7 +104,9 @@ def _depth(value: Any) -> Depth | None:
     return number if number is not None and number > 0 else None
 
 
-def _count(most: int) -> Callable[[str, Any], int]:
+def count_up_to(most: int) -> Callable[[str, Any], int]:
+    """Return a parser of a whole number from 1 on."""
+
     def read(value: Any) -> int | None:
         number = parse_number(value)
         return int(number) if number is not None and 1 <= number <= most and number.is_integer() else None
@@ -150,8 +152,8 @@ parse_depth = parser(
 parse_strategy = parser(
     f"one of {', '.join(STRATEGIES)}", lambda value: value if value in STRATEGIES else None
 )
-parse_row_count = _count(MAX_BLOCK_ROWS)
-parse_snapshot_count = _count(MAX_SNAPSHOTS)
+parse_row_count = count_up_to(MAX_BLOCK_ROWS)
+parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)
 parse_logged_as = parser(
