@@ -62,13 +62,12 @@ def test_the_arguments_of_recluster() -> None:
         "dry_run": True,
     }
     read = OPERATIONS["recluster"].read((*CHOICE, FORMAT), given)
-    assert read == {
+    assert {name: value for name, value in read.items() if value is not None} == {
         **given,
         "cluster_by": parse_cluster_key("days(ts)"),
         "final": True,
         "max_bytes": 2**20,
         "depth": 2.0,
-        **dict.fromkeys(("select", "exclude", "block_rows")),
         "format": "text",
     }
 
