@@ -78,10 +78,10 @@ class DbtRun:
         self._warned.add(subject)
         return True
 
-    def context(self, variables: Mapping[str, Any], *, is_run: bool = False) -> DbtContext:
+    def context(self, variables: Mapping[str, Any], trigger: str = "manual") -> DbtContext:
         """Return where operations run, under the budget of the vars."""
         self._budget.total = run_budget(variables)
-        return DbtContext(self._adapter, self._budget, is_run)
+        return DbtContext(self._adapter, self._budget, trigger)
 
     def end(self) -> None:
         """At the end of dbt's run, whether it went well or not: submit what it has built (``recluster_submit``)."""
@@ -123,7 +123,7 @@ class DbtRun:
         try:
             if self.submission is not None:
                 return self._submit(name, self.submission)
-            context = self.context(variables, is_run=True)
+            context = self.context(variables, "run")
             with self._adapter.cancellable():
                 target = Target(name, options, unique_id=macros["model"]["unique_id"])
                 result = recluster_target(Call(target, {}, context))

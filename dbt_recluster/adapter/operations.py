@@ -22,20 +22,15 @@ from dbt_recluster.operations.tables import Node, Target, check_selected, choose
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 
 
-@dataclass(frozen=True)
+@dataclass
 class DbtContext:
     """Where operations run in dbt (:class:`dbt_recluster.operations.declaration.Context`)."""
 
     adapter: SessionMethods
     budget: RunBudget
-    is_run: bool = False  # after a build
+    trigger: str = "manual"
     resume: str = RESUME_WITH_DBT
     absent: str = "not built yet"
-
-    @property
-    def trigger(self) -> str:
-        """What reclusters."""
-        return "run" if self.is_run else "manual"
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table."""
@@ -64,7 +59,8 @@ class DbtContext:
     def progress(self) -> ProgressCallback | None:
         """Return what shows the progress of one recluster."""
         # Lines of several threads would mix with one that is overwritten.
-        return ProgressLines(logger.debug) if self.is_run else ProgressLines(logger.info, sys.stderr)
+        is_run = self.trigger == "run"
+        return ProgressLines(logger.debug) if is_run else ProgressLines(logger.info, sys.stderr)
 
     def explain(self, error: Exception) -> str:
         """Return an error in one line; its traceback goes to dbt's log."""

@@ -139,15 +139,14 @@ class _Job:
     def exists(self, target: Target) -> bool:
         """Whether a table that nobody named has a key, and is reclustered without being named."""
         options = target.options
-        if self._manifest is not None:
-            try:
-                self.open(target.relation)
-            except NotAnIcebergTableError as e:
-                if target.unique_id in (self._built or ()) and not isinstance(e, OtherFormatError):
-                    raise
-                _note(f"{target.relation} is passed over: {e}")
-                return False
-        iceberg = self.open(target.relation).iceberg
+        try:
+            iceberg = self.open(target.relation).iceberg
+        except NotAnIcebergTableError as e:
+            is_built = target.unique_id in (self._built or ()) and not isinstance(e, OtherFormatError)
+            if self._manifest is None or is_built:
+                raise
+            _note(f"{target.relation} is passed over: {e}")
+            return False
         if options is None and recorded_key(iceberg.properties) is None:
             try:
                 if table_cluster_key(iceberg) is None:
@@ -157,9 +156,8 @@ class _Job:
         if not self._operation.is_rewrite:
             return True
         options = options or ModelOptions.of_table(iceberg.properties, but=self._given)
-        is_left_out = not options.automatic_clustering
-        self._left_out += is_left_out
-        return not is_left_out
+        self._left_out += not options.automatic_clustering
+        return options.automatic_clustering
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL of what reads a node's table, by name, as the manifest has it."""

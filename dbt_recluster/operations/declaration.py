@@ -61,14 +61,10 @@ class Context(Protocol):
         absent: Why :meth:`exists` is false, for the line of a rewrite; empty for no line.
     """
 
-    @property
-    def budget(self) -> RunBudget: ...  # noqa: D102
-    @property
-    def trigger(self) -> str: ...  # noqa: D102
-    @property
-    def resume(self) -> str: ...  # noqa: D102
-    @property
-    def absent(self) -> str: ...  # noqa: D102
+    budget: RunBudget
+    trigger: str
+    resume: str
+    absent: str
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
