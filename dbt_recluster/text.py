@@ -55,7 +55,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a question for the known name that is most like another; empty if none is like it."""
-    near = get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else ""
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a question for the known name that is most like another; if none is like it, ``otherwise`` and all."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"{otherwise} {', '.join(names)}" if otherwise else ""

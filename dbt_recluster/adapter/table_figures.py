@@ -12,7 +12,7 @@ from dbt.adapters.base.relation import BaseRelation
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_number
+from dbt_recluster.clustering.values import parse_number, parser
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import MEASURED_KEY, WHERE, Argument, read_arguments
 from dbt_recluster.report.operation_text import opened_on_curve
@@ -27,15 +27,12 @@ class Limit(Argument):
 
 
 def _limit(name: str, figure: str, meaning: str, least: float = 1.0, greatest: float = math.inf) -> Limit:
-    among = f"of at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
-
-    def parse(name: str, value: Any) -> float:
+    def read(value: Any) -> float | None:
         limit = parse_number(value)
-        if limit is None or not least <= limit <= greatest:
-            raise OptionError(f"{name} must be a number {among}, not {value!r}")
-        return limit
+        return limit if limit is not None and least <= limit <= greatest else None
 
-    return Limit(name, parse, meaning, figure=figure)
+    among = f"of at least {least:g}" if greatest == math.inf else f"from {least:g} to {greatest:g}"
+    return Limit(name, parser(f"a number {among}", read), meaning, figure=figure)
 
 
 TEST = (

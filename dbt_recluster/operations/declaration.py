@@ -13,7 +13,7 @@ from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate
+from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate, parser
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
@@ -205,7 +205,7 @@ def read_arguments(of: str, arguments: Iterable[Argument], given: Mapping[str, A
     known = {argument.name: argument for argument in arguments}
     for name, value in given.items():
         if name not in known and value is not None:
-            meant = did_you_mean(str(name), known) or f"it takes {', '.join(known)}"
+            meant = did_you_mean(str(name), known, "it takes")
             raise OptionError(f"{of} has no argument {name!r}; {meant}")
     return {name: argument.read(given.get(name)) for name, argument in known.items()}
 
@@ -222,28 +222,29 @@ def operation(
     return declare
 
 
-def parse_format(name: str, value: Any) -> str:
-    """Read ``text`` or ``json``, or raise OptionError."""
-    word = str(value).strip().lower()
-    if word not in ("text", "json"):
-        raise OptionError(f"{name} must be text or json, not {value!r}")
-    return word
-
-
-def parse_tables(name: str, value: Any) -> Any:
-    """Read the name of a table or a list of names, which are looked up later."""
+def _names(value: Any) -> list[str] | None:
+    """Return a text or a list of texts as a list, or None for anything else, an empty text included."""
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) and n.strip() for n in names):
-        raise OptionError(f"{name} must be a relation, the name of a model, or a list of them, not {value!r}")
-    return value
+    is_list = isinstance(names, list) and bool(names)
+    return names if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
 
 
-def parse_selector(name: str, value: Any) -> list[str]:
-    """Read the words of a selector, a string or a list of strings, or raise OptionError."""
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not words or not all(isinstance(w, str) and w.strip() for w in words):
-        raise OptionError(f"{name} must be a selector such as tag:hourly, or a list of them, not {value!r}")
-    return [word for text in words for word in text.split()]
+def _words(value: Any) -> list[str] | None:
+    names = _names(value)
+    return None if names is None else [word for name in names for word in name.split()]
+
+
+def _format(value: Any) -> str | None:
+    word = str(value).strip().lower()
+    return word if word in ("text", "json") else None
+
+
+parse_format = parser("text or json", _format)
+parse_selector = parser("a selector such as tag:hourly, or a list of them", _words)
+# The names are looked up once the tables are known.
+parse_tables = parser(
+    "a relation, the name of a model, or a list of them", lambda value: value if _names(value) else None
+)
 
 
 def key_argument(meaning: str, *, is_of_one_table: bool = False) -> Argument:

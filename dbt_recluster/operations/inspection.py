@@ -12,7 +12,7 @@ from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.table_reads import ImportedReads
-from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries
+from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
     MEASURED_KEY,
@@ -27,6 +27,13 @@ from dbt_recluster.operations.declaration import (
 from dbt_recluster.report import operation_text, recluster_text
 
 DEFAULT_REPORT = "target/clustering_report.html"
+
+
+def _html_path(value: Any) -> Path | None:
+    return Path(value) if isinstance(value, str) and value.lower().endswith((".html", ".htm")) else None
+
+
+parse_path = parser(f"the name of an HTML file, such as {DEFAULT_REPORT}", _html_path)
 
 
 @operation(lambda values, _: operation_text.information(values), MEASURED_KEY, WHERE, short="information")
@@ -83,13 +90,6 @@ def clustering_history(call: Call) -> dict[str, Any]:
         "since": since.isoformat() if since else None,
         "entries": [entry.as_dict() for entry in table_history(call.opened, since)],
     }
-
-
-def parse_path(name: str, value: Any) -> Path:
-    """Read the path of an HTML file, or raise OptionError."""
-    if not isinstance(value, str) or not value.lower().endswith((".html", ".htm")):
-        raise OptionError(f"{name} must be the name of an HTML file, such as {DEFAULT_REPORT}, not {value!r}")
-    return Path(value)
 
 
 def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> list[str]:

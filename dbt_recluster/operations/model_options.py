@@ -90,9 +90,8 @@ class ModelOptions:
 
         Those in ``meta`` win: they are for dbt-recluster alone, and a folder's ``+cluster_by`` may have exceptions.
         """
-        unknown = sorted(key for key in config if str(key).startswith(_PREFIX) and key not in CONFIGS)
-        if unknown:
-            raise OptionError(f"{unknown[0]} is not a config of dbt-recluster; {_meant(unknown[0], CONFIGS)}")
+        ours = [key for key in config if str(key).startswith(_PREFIX)]
+        _check_known(ours, CONFIGS, "{} is not a config of dbt-recluster")
         meta = _meta(config)
         values = {
             name: (declaration.config, config.get(declaration.config))
@@ -187,11 +186,10 @@ def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
         raise OptionError(
             f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {given!r:.40}"
         )
-    unknown = sorted(str(name) for name in given if name not in MODEL_OPTIONS)
-    if unknown:
-        raise OptionError(f"meta.{META} has no option {unknown[0]}; {_meant(unknown[0], MODEL_OPTIONS)}")
+    _check_known(given, MODEL_OPTIONS, f"meta.{META} has no option {{}}")
     return given
 
 
-def _meant(name: str, known: Collection[str]) -> str:
-    return did_you_mean(name, known) or f"there are {', '.join(known)}"
+def _check_known(names: Iterable[str], known: Collection[str], refusal: str) -> None:
+    if unknown := sorted(str(name) for name in names if name not in known):
+        raise OptionError(f"{refusal.format(unknown[0])}; {did_you_mean(unknown[0], known, 'there are')}")

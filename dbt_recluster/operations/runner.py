@@ -26,8 +26,7 @@ def operation_named(name: str) -> Operation:
     """Return an operation, or raise OptionError."""
     if name in OPERATIONS:
         return OPERATIONS[name]
-    meant = did_you_mean(name, OPERATIONS) or f"there are {', '.join(OPERATIONS)}"
-    raise OptionError(f"there is no operation {name}; {meant}")
+    raise OptionError(f"there is no operation {name}; {did_you_mean(name, OPERATIONS, 'there are')}")
 
 
 @dataclass(frozen=True)
