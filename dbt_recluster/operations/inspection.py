@@ -102,6 +102,7 @@ def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> li
     lambda *_: "",
     Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),
     short="report",
+    renamed={"tables": "table"},
     finish=_write_report,
 )
 def clustering_report(call: Call) -> ReportData:
