@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from curve_boundaries import samples
 from curve_boxes import boxes_depth
 from curve_layout import (
     FloatArray,
@@ -32,7 +31,7 @@ from curve_planning import (
     rank_boxes,
     recluster,
 )
-from curve_workloads import WORKLOADS
+from curve_workloads import WORKLOADS, samples
 
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
