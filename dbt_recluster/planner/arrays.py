@@ -14,6 +14,8 @@ IntArray: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 # float64, or float32 likewise.
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+# Codes of n keys that compare as they do, int64 (n,), from 0; and a number greater than all of them.
+Codes: TypeAlias = tuple[IntArray, int]
 
 # `dense_ranks` marks keys in a table of presence instead of sorting them, up to this many entries for each key. For a
 # million random keys both take the same time at 4: the table 18 ms at 1, 50 ms at 4 and 80 ms at 8, the sort 55 ms.
@@ -27,7 +29,7 @@ def narrow(values: IntArray) -> IntArray:
     return values.astype(np.int32 if fits else np.int64)
 
 
-def dense_ranks(keys: IntArray) -> tuple[IntArray, int]:
+def dense_ranks(keys: IntArray) -> Codes:
     """Return the rank from 0 of each key among the distinct keys, of the keys' type, and the number of distinct keys.
 
     Differences of any two keys must fit their type.
@@ -54,15 +56,8 @@ def dense_ranks(keys: IntArray) -> tuple[IntArray, int]:
     return ranks, int(rank_in_order[-1]) + 1
 
 
-def combined_ranks(columns: list[tuple[IntArray, int]]) -> tuple[IntArray, int]:
-    """Rank tuples, compared left to right.
-
-    Args:
-        columns: For each position in the tuple its codes, int64 (n,), values from 0, and a number greater than all.
-
-    Returns:
-        Dense ranks of the tuples, int64 (n,), and the number of distinct tuples.
-    """
+def combined_ranks(columns: Sequence[Codes]) -> Codes:
+    """Rank n tuples, compared left to right, by the codes of each position; dense, as of `dense_ranks`."""
     key, size = columns[0]
     for code, width in columns[1:]:
         if size * width >= 2**62:

@@ -17,13 +17,14 @@ that wrote it, and another merge would not narrow it either.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, IntArray, Intervals, Segments, combined_ranks
+from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, Intervals, Segments, combined_ranks
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns
 
@@ -220,9 +221,7 @@ class Blocks:
         )
 
 
-def _first_differing_column(
-    ranks: IntArray, columns: list[tuple[IntArray, int]]
-) -> tuple[IntArray, IntArray]:
+def _first_differing_column(ranks: IntArray, columns: Sequence[Codes]) -> tuple[IntArray, IntArray]:
     """Move both ends of n blocks inwards, past all ranks that share the columns up to the first in which they differ.
 
     ``ranks``, int64 (2n,), are those of the ``columns``, of which the first has partitions.

@@ -9,7 +9,7 @@ cell of its only key. So blocks that only share a boundary value have no cell in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -248,6 +248,10 @@ class WorstDepth(NamedTuple):
         """Choose among k partitions or levels, float64 (k,) each, k at least 1."""
         place = int(np.argmax(depth / limit))
         return cls(float(depth[place]), float(limit[place]), by_reads)
+
+
+# Sets of a strategy, best first, and the depth that it compared with a threshold.
+Selected: TypeAlias = tuple[BlockSets, WorstDepth]
 
 
 def average_depths(depth: IntArray, part: IntArray, parts: int) -> FloatArray:

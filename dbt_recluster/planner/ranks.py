@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.exceptions import BoundsError
-from dbt_recluster.planner.arrays import BoolArray, IntArray, dense_ranks
+from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, dense_ranks
 
 Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
 
@@ -30,7 +30,7 @@ _Values: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
 
 def rank_column(
     lower: Keys, upper: Keys, unbounded: BoolArray, reads: tuple[Keys, Keys] | None = None
-) -> tuple[IntArray, int]:
+) -> Codes:
     """Encode the bounds of one key column, and those of reads, as integers.
 
     Args:
@@ -40,9 +40,8 @@ def rank_column(
         reads: Lower and upper bounds of m reads; NULL where there is none.
 
     Returns:
-        Codes of the lower and then of the upper bounds of blocks, and likewise of reads, int64 (2n + 2m,), and a number
-        greater than all of them. Code 0 is below all values, 1 is NULL; the greatest code is above all values, and the
-        next an unknown upper bound.
+        Codes of the lower and then of the upper bounds of blocks, and likewise of reads, (2n + 2m,). Code 0 is below
+        all values, 1 is NULL; the greatest code is above all values, and the one before an unknown upper bound.
 
     Raises:
         BoundsError: The lengths differ, or the keys cannot be compared with each other.
@@ -128,7 +127,7 @@ def _typed(values: list[Any]) -> _Values:
     return objects
 
 
-def _rank_values(parts: list[_Values]) -> tuple[IntArray, int]:
+def _rank_values(parts: list[_Values]) -> Codes:
     """Dense ranks of the keys, in the order of the parts, and the number of distinct keys."""
     # An empty part has no type.
     parts = [part for part in parts if len(part)]
@@ -172,7 +171,7 @@ def _float_order(values: npt.NDArray[np.float64]) -> IntArray:
     return order
 
 
-def _rank_objects(values: list[Any]) -> tuple[IntArray, int]:
+def _rank_objects(values: list[Any]) -> Codes:
     # NaN equals nothing, itself included, and ranks above all values.
     nan = np.fromiter((value != value for value in values), np.bool_, len(values))
     try:
@@ -206,8 +205,8 @@ def unbounded_masks(unbounded: Keys | None, n: int, columns: int) -> list[BoolAr
     return masks if len(masks) == columns else masks * columns
 
 
-def number_partitions(partition: Keys | None, n: int) -> tuple[IntArray, int]:
-    """Number the partitions from 0, int64 (n,), whatever the order of the blocks, and return how many there are."""
+def number_partitions(partition: Keys | None, n: int) -> Codes:
+    """Number the partitions of n blocks, whatever the order of the blocks."""
     if partition is None:
         return np.zeros(n, np.int64), 1
     values = _as_numpy(partition)

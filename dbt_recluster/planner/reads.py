@@ -8,6 +8,7 @@ Source: Liu, Zhou, Yan and Zhang, "Workload-Aware Incremental Reclustering in Cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import (
     BoolArray,
+    Codes,
     FloatArray,
     IntArray,
     Intervals,
@@ -103,12 +105,12 @@ class ReadEnds:
 
 def ranked_columns(
     lower: Keys, upper: Keys, unbounded: Keys | None, reads: Reads | None
-) -> tuple[int, list[BoolArray], list[tuple[IntArray, int]]]:
+) -> tuple[int, list[BoolArray], list[Codes]]:
     """Rank the bounds of n blocks and of m reads, column by column. Arguments and errors are those of `Blocks.build`.
 
     Returns:
         The number n; the mask of unknown upper bounds of each key column, bool (n,); and for each key column the codes
-        of `rank_column`, int64 (2n + 2m,) or (2n,) where reads do not have it, and a number greater than all of them.
+        of `rank_column`, (2n + 2m,), or (2n,) where reads do not have it.
     """
     lowers, uppers = key_columns(lower, upper)
     n = length(lowers[0])
@@ -143,7 +145,7 @@ class PlacedReads:
     blocks: IntArray  # lower and then upper bounds of the blocks, int64 (2n,)
 
 
-def place_reads(columns: list[tuple[IntArray, int]], n: int) -> PlacedReads:
+def place_reads(columns: Sequence[Codes], n: int) -> PlacedReads:
     """Place the ends of m reads among the bounds of n blocks.
 
     ``columns`` are those of `ranked_columns`. A read without a value of a column leaves the later ones open too.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray
-from dbt_recluster.planner.candidates import BlockSets, Candidates, WorstDepth
+from dbt_recluster.planner.candidates import BlockSets, Candidates, Selected
 from dbt_recluster.planner.strategies.age_groups import written_levels
 from dbt_recluster.planner.strategies.payback import payback
 from dbt_recluster.planner.strategies.published import above_average, peak, width
@@ -19,13 +19,13 @@ class Strategy:
     """A way to select block sets.
 
     Attributes:
-        select: Takes candidates, the threshold of each partition's average depth, float64 (partitions,), and the most
-            bytes of a set, or None. Returns the sets, best first, and the depth that it compared with a threshold.
+        select: Selects among candidates, given the threshold of each partition's average depth, float64 (partitions,),
+            and the most bytes of a set, or None.
         written_levels: Returns the level of the blocks that merging each set writes, int64 (sets,).
         compacts: Whether the plan compacts small blocks too. The other strategies stay as published.
     """
 
-    select: Callable[[Candidates, FloatArray, int | None], tuple[BlockSets, WorstDepth]]
+    select: Callable[[Candidates, FloatArray, int | None], Selected]
     written_levels: Callable[[Candidates, BlockSets], IntArray]
     compacts: bool = False
 

@@ -14,6 +14,7 @@ from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, narrow
 from dbt_recluster.planner.candidates import (
     BlockSets,
     Candidates,
+    Selected,
     WorstDepth,
     average_depths,
     form_sets,
@@ -32,9 +33,7 @@ _TOLERANCE = 1.05
 _CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 
-def payback(
-    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
-) -> tuple[BlockSets, WorstDepth]:
+def payback(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
     """Select block sets that bring the average depth of every partition down to its threshold, for the fewest rows.
 
     A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and

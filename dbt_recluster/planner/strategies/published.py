@@ -10,8 +10,8 @@ import numpy as np
 
 from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, range_max, ranges_where
 from dbt_recluster.planner.candidates import (
-    BlockSets,
     Candidates,
+    Selected,
     WorstDepth,
     average_depths,
     form_sets,
@@ -25,9 +25,7 @@ _GIVE_UP_LEVEL = 2
 _FAN_OUT = 4
 
 
-def peak(
-    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
-) -> tuple[BlockSets, WorstDepth]:
+def peak(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
     """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
 
     Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
@@ -35,9 +33,7 @@ def peak(
     return _select_peaks(candidates, threshold, max_bytes, above_average=False)
 
 
-def above_average(
-    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
-) -> tuple[BlockSets, WorstDepth]:
+def above_average(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
     """Select the blocks over each range of points deeper than average, at each partition's lowest deep level.
 
     The average is that of the points where at least two blocks meet. These peaks are wider than those of `peak`, so a
@@ -48,9 +44,7 @@ def above_average(
     return _select_peaks(candidates, threshold, max_bytes, above_average=True)
 
 
-def width(
-    candidates: Candidates, threshold: FloatArray, max_bytes: int | None
-) -> tuple[BlockSets, WorstDepth]:
+def width(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
     """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
 
     A block's width is the number of blocks that it would become part of if the table were sorted: the number of
@@ -79,7 +73,7 @@ def width(
 
 def _select_peaks(
     candidates: Candidates, threshold: FloatArray, max_bytes: int | None, above_average: bool
-) -> tuple[BlockSets, WorstDepth]:
+) -> Selected:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
