@@ -18,6 +18,7 @@ from dbt_recluster.adapter.model_build import ModelBuild, ReclusterConfig, witho
 from dbt_recluster.adapter.operations import operate
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.adapter.table_figures import broken_limits, clustering_statistics
+from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.environment import check_environment
 from dbt_recluster.operations.model_options import file_format
@@ -109,6 +110,11 @@ class ReclusterAdapter(TableMethods):
     def as_subquery(self, query: str) -> str:
         """Return a model's query to be put between parentheses (see :func:`without_end`)."""
         return without_end(query)
+
+    @available
+    def literal(self, value: Any) -> str:
+        """Return a value as a text in SQL."""
+        return sql_literal(str(value))
 
     @available.parse_none
     def first_time(self, subject: str) -> bool:

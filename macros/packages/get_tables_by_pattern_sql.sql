@@ -7,7 +7,7 @@
   {%- set relations = recluster__get_relations_by_pattern(schema_pattern, table_pattern, exclude, database) -%}
   select table_schema, table_name, table_type from values
   {%- for relation in relations %}
-    ('{{ relation.schema }}', '{{ relation.identifier | replace("'", "\\'") }}', '{{ relation.type }}'){{ ',' if not loop.last }}
+    ({{ adapter.literal(relation.schema) }}, {{ adapter.literal(relation.identifier) }}, '{{ relation.type }}'){{ ',' if not loop.last }}
   {%- else %}
     ('', '', '')
   {%- endfor %}

@@ -14,7 +14,7 @@
     {%- call statement('unset_clustering_properties') -%}
       alter table {{ relation }} unset tblproperties if exists (
         {%- for name in change.unset_properties -%}
-          '{{ name | replace("\\", "\\\\") | replace("'", "\\'") }}'{{ ', ' if not loop.last }}
+          {{ adapter.literal(name) }}{{ ', ' if not loop.last }}
         {%- endfor -%}
       )
     {%- endcall -%}

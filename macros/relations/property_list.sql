@@ -1,7 +1,7 @@
-{#- Write properties as 'name' = 'value' pairs, quotes and backslashes escaped. -#}
+{#- Write properties as 'name' = 'value' pairs. -#}
 {% macro recluster_property_list(properties) -%}
   {%- for name, value in properties.items() -%}
-    '{{ name | string | replace("\\", "\\\\") | replace("'", "\\'") }}' = '{{ value | string | replace("\\", "\\\\") | replace("'", "\\'") }}'
+    {{ adapter.literal(name) }} = {{ adapter.literal(value) }}
     {{- ', ' if not loop.last -}}
   {%- endfor -%}
 {%- endmacro %}
