@@ -56,7 +56,7 @@ TEST_ARGUMENTS = (*LIMITS, MEASURED_KEY, replace(WHERE, name="predicate"))
 def broken_limits(
     model: Any, given: Mapping[str, Any], open_table: Callable[[str], ClusteredTable]
 ) -> list[dict[str, Any]]:
-    """Return the limits that a table exceeds, each with ``limit``, ``allowed``, ``found`` and a ``text`` of them."""
+    """Return the limits that a table exceeds, each with ``limit``, ``allowed``, ``measured`` and a ``text`` of them."""
     arguments = read_arguments("well_clustered", TEST_ARGUMENTS, given)
     if not isinstance(model, BaseRelation):
         raise OptionError(
@@ -74,7 +74,7 @@ def broken_limits(
             text = (
                 f"{table.name} by {information['cluster_key']}: {name} is {allowed:g}, and it has {value:g}"
             )
-            broken.append({"limit": name, "allowed": allowed, "found": value, "text": text})
+            broken.append({"limit": name, "allowed": allowed, "measured": value, "text": text})
     return broken
 
 

@@ -235,7 +235,7 @@ class TableMaintenance:
         """
         with self._step("rewrite_position_delete_files") as task:
             if dry_run:
-                most = self._actions.joinable_position_deletes()
+                most = self._actions.small_position_deletes()
                 return FilesRewritten(task, self._table.name, True, most, None)
             counts = self._actions.rewrite_position_deletes()
             self._table.refresh()
@@ -258,7 +258,7 @@ class TableMaintenance:
 
         steps: Mapping[Callable[..., MaintenanceResult], Callable[[], bool]] = {
             self.rewrite_position_delete_files: lambda: (
-                self._actions.joinable_position_deletes() >= _FEW_DELETE_FILES
+                self._actions.small_position_deletes() >= _FEW_DELETE_FILES
             ),
             self.rewrite_manifests: many_manifests,
             self.expire_snapshots: lambda: self._owns_files,

@@ -125,7 +125,7 @@ class IcebergActions:
         return int(_as_list(self._table, rewritten).size()), int(_as_list(self._table, added).size())
 
     def rewrite_position_deletes(self) -> tuple[int, int]:
-        """Join small position delete files; return how many were replaced and by how many."""
+        """Compact small position delete files; return how many were replaced and by how many."""
         result = self._execute(self._actions.rewritePositionDeletes(self._table.java))
         return int(result.rewrittenDeleteFilesCount()), int(result.addedDeleteFilesCount())
 
@@ -150,7 +150,7 @@ class IcebergActions:
             needed += -(-sum(int(m.length()) for m in of_spec) // target)
         return count, needed
 
-    def joinable_position_deletes(self) -> int:
+    def small_position_deletes(self) -> int:
         """Return the most position delete files in one partition that could be fewer.
 
         With ``write.delete.granularity`` ``file``, Iceberg's default, one for each block is as few as there can be, and

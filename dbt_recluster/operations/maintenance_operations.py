@@ -85,13 +85,13 @@ MANIFESTS = _declare(
 )
 DELETES = _declare(
     "rewrite_position_delete_files",
-    "Join the small position delete files of tables, and drop those whose rows are gone. Iceberg leaves fewer than "
+    "Compact the small position delete files of tables, and drop those whose rows are gone. Iceberg leaves fewer than "
     "five in a partition as they are, and deletion vectors.",
     flag("dry_run", "Say how many there are in one partition at most; change nothing."),
 )
 MAINTAIN = _declare(
     "maintain",
-    "Do what is due for tables, with one line for each: join position delete files (five or more in a partition), "
+    "Do what is due for tables, with one line for each: compact position delete files (five or more in a partition), "
     "rewrite manifests (ten or more, and four times as many as needed), expire snapshots by the tables' own settings "
     "and, with orphans, remove orphan files of more than three days.",
     flag(

@@ -13,11 +13,11 @@
     {%- endfor -%}
   {%- endif -%}
   {%- for limit in broken %}
-    select '{{ limit.limit }}' as broken_limit, cast({{ limit.allowed }} as double) as allowed, cast({{ limit.found }} as double) as found
+    select '{{ limit.limit }}' as broken_limit, cast({{ limit.allowed }} as double) as allowed, cast({{ limit.measured }} as double) as measured
     {%- if not loop.last %}
     union all
     {%- endif -%}
   {%- else %}
-    select '' as broken_limit, cast(0 as double) as allowed, cast(0 as double) as found where false
+    select '' as broken_limit, cast(0 as double) as allowed, cast(0 as double) as measured where false
   {%- endfor -%}
 {% endtest %}
