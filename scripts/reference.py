@@ -52,9 +52,15 @@ def configs() -> str:
     """Return the page of the model configs, from their declarations."""
     from dbt_recluster.adapter import dbt_run
     from dbt_recluster.cluster_key import ALLOWED
+    from dbt_recluster.clustering.options import OPTION_PREFIX
     from dbt_recluster.operations.model_options import CONFIGS, META
     from dbt_recluster.planner import STRATEGIES
 
+    not_recorded = [
+        f"`{name}`"
+        for name, option in CONFIGS.items()
+        if not option.is_recorded and option.name != "cluster_by"
+    ]
     rows = []
     for name, option in CONFIGS.items():
         text = markdown(option.meaning)
@@ -69,6 +75,8 @@ def configs() -> str:
             f"any data is written. `meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
             table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
+            f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "
+            f"but not {', '.join(not_recorded)}. Where there is no model, the command and Python go by them.\n",
             "## For a whole run\n",
             table(
                 ("where", "name", "what it is"),
