@@ -163,7 +163,3 @@ class BoundsError(PlannerError):
 
 class PolicyError(PlannerError):
     """A policy's value is out of range, or needs figures that the blocks lack."""
-
-
-# Its earlier name.
-HousekeepingError = MaintenanceError

@@ -353,7 +353,7 @@ def test_an_expiry_during_a_merge_loses_nothing(spark: Any, schema: str) -> None
     assert checksum(spark, table)[0] == before[0] + 500 - 10
 
 
-def test_the_table_has_its_housekeeping(spark: Any, schema: str) -> None:
+def test_the_table_has_its_maintenance(spark: Any, schema: str) -> None:
     table = make_table(spark, schema, files=1)
     done = table_maintenance(spark, table).expire_snapshots()
     assert isinstance(done, SnapshotsExpired)
