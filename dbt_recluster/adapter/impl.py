@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
@@ -23,6 +22,7 @@ from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.environment import check_environment
 from dbt_recluster.operations.model_options import file_format
 from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
@@ -151,10 +151,10 @@ class ReclusterAdapter(TableMethods):
             with interrupted_operation():
                 return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
-            near = get_close_matches(macro_name, OPERATIONS, n=1)
-            if not near or "could not find a macro" not in str(e.msg):
+            meant = did_you_mean(macro_name, OPERATIONS)
+            if not meant or "could not find a macro" not in str(e.msg):
                 raise
-            raise DbtRuntimeError(f"{e.msg}. Did you mean {near[0]}?") from e
+            raise DbtRuntimeError(f"{e.msg}; {meant}") from e
 
     @available.parse_none
     @as_dbt_errors()

@@ -99,7 +99,7 @@ class TestInformation(Operations):
             dbtRunner(callbacks=[lambda event, said=said: said.append(event.info.msg)]).invoke(
                 ["run-operation", wrong]
             )
-            assert (f"Did you mean {right}?" in "\n".join(said)) == bool(right)
+            assert (f"did you mean {right}?" in "\n".join(said)) == bool(right)
         log = operate("clustering_depth", "{table: a_view}", passes=False)
         assert "a_view is a view, which has no blocks of its own" in log
 
