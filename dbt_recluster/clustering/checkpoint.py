@@ -26,8 +26,12 @@ from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable, RecentlyUsed
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import ChangedPartitions
-from dbt_recluster.iceberg.metadata.manifests import PartitionText, changed_partitions, partition_of
+from dbt_recluster.iceberg.metadata.changed_partitions import (
+    ChangedPartitions,
+    PartitionText,
+    changed_partitions,
+    partition_of,
+)
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 

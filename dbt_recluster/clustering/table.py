@@ -26,11 +26,10 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_nu
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
     BoolArray,
-    ChangedPartitions,
     IntArray,
     read_blocks,
 )
-from dbt_recluster.iceberg.metadata.manifests import read_manifest_blocks
+from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
@@ -310,12 +309,7 @@ class ClusteredTable:
 
     def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
         """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""
-        metadata = None
-        if not self.iceberg.may_have_deletes(snapshot_id):
-            metadata = read_manifest_blocks(self.iceberg, self.key, snapshot_id, partitions)
-        if metadata is None:
-            metadata = read_blocks(self.iceberg, self.key, snapshot_id, partitions)
-        return self.planner_blocks(metadata)
+        return self.planner_blocks(read_blocks(self.iceberg, self.key, snapshot_id, partitions))
 
     def measure(self, blocks: Blocks, block_rows: int | None = None) -> ClusteringInformation:
         """Return the metrics of blocks of this table; ``block_rows`` as in :func:`clustering_information`."""

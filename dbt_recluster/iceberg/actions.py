@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
 from dbt_recluster.iceberg.locks import table_lock
-from dbt_recluster.iceberg.metadata.block_metadata import DELETED_BLOCK
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
@@ -20,6 +19,10 @@ if TYPE_CHECKING:
 
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
+# The block of a position delete file for a single one: recorded, or by the bounds of its column file_path, whose id
+# this is. Null for one of several blocks.
+_LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
+_DELETED_BLOCK = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
 _METADATA_FILE = ".metadata.json"
 # Iceberg's settings for an expiry: the default, the least and the greatest.
 _INT = 2**31 - 1
@@ -165,7 +168,7 @@ class IcebergActions:
         partition = [name for name in ("spec_id", "partition") if name in files.columns]
         count = "count(*)"
         if table.properties.get("write.delete.granularity", "file").lower() != "partition":
-            count = f"count(*) - count(distinct {DELETED_BLOCK})"
+            count = f"count(*) - count(distinct {_DELETED_BLOCK})"
         counts = files.groupBy(*partition).agg(F.expr(count).alias("files")).groupBy().max("files").collect()
         return int(counts[0][0] or 0)
 

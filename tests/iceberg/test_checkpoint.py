@@ -18,8 +18,8 @@ from dbt_recluster.clustering.checkpoint import PROPERTY, Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata import manifests
-from dbt_recluster.iceberg.metadata.manifests import changed_partitions
+from dbt_recluster.iceberg.metadata import changed_partitions as changed_partitions_module
+from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.planner import plan
 
@@ -347,9 +347,9 @@ def test_too_much_of_a_change_is_not_told(
     for partition in (1, 2, 3):
         load(spark, table, partition, range(10))
     iceberg.refresh()
-    monkeypatch.setattr(manifests, limit, 3)
+    monkeypatch.setattr(changed_partitions_module, limit, 3)
     assert len(changed_partitions(iceberg, first, iceberg.snapshot_id)) == 3
-    monkeypatch.setattr(manifests, limit, 2)
+    monkeypatch.setattr(changed_partitions_module, limit, 2)
     assert changed_partitions(iceberg, first, iceberg.snapshot_id) is None
 
 

@@ -9,7 +9,8 @@ import pytest
 from tables import append, checksum, list_again, make_table, rewrite_manifests
 
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.iceberg.metadata.manifests import changed_partitions, read_manifest_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
+from dbt_recluster.iceberg.metadata.changed_partitions import changed_partitions
 from dbt_recluster.maintenance import clustering_information, recluster
 
 
@@ -69,8 +70,7 @@ def test_it_is_seen_in_the_manifests_of_some_partitions(spark: Any, schema: str)
     snapshots = table.snapshots()
     changed = changed_partitions(table.iceberg, snapshots[0].id, snapshots[-1].id, ())
     assert changed is not None
-    blocks = read_manifest_blocks(table.iceberg, table.key, snapshots[-1].id, changed)
-    assert blocks is not None
+    blocks = read_blocks(table.iceberg, table.key, snapshots[-1].id, changed)
     assert blocks.repeated is not None
     assert set(blocks.take(blocks.repeated).path.to_pylist()) == twice
     for load in range(3):

@@ -7,6 +7,7 @@ describes the function with method handles and lets the JVM apply it to a whole 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.session.jvm import JavaNames, java_array, java_class, jvm
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 STRING = "java.lang.String"
 CONTENT_FILE = "org.apache.iceberg.ContentFile"
+STRUCT = "org.apache.iceberg.StructLike"
+_GUAVA = "org.apache.iceberg.relocated.com.google.common.base"
 _ICEBERG_TYPE = "org.apache.iceberg.types.Type"
 OBJECT = "java.lang.Object"
 _ARRAY = "[Ljava.lang.Object;"
@@ -42,6 +45,30 @@ class JavaFunctions:
             lambda: self._lookup.findVirtual(self._class(owner), name, self._type(returns, *takes)),
         )
 
+    def value_at(self, places: Sequence[int]) -> Any:
+        """Return a handle that takes an Iceberg struct to the value at a place, or within structs in it."""
+        get = self.method(STRUCT, "get", OBJECT, "int", "java.lang.Class")
+        get_at = [self._given(get, 1, place, self._class(OBJECT)) for place in places]
+        return reduce(lambda first, last: self.then(self.as_type(first, STRUCT, STRUCT), last), get_at)
+
+    def item_of(self, key: int) -> Any:
+        """Return a handle that takes a Java map, or null, to its value for a whole number, or null."""
+        get = self._given(self.method("java.util.Map", "get", OBJECT, OBJECT), 1, key)
+        is_null = self._static("java.util.Objects", "isNull", "boolean", OBJECT)
+        null = self._handles.empty(self._type(OBJECT, OBJECT))
+        return self._handles.guardWithTest(is_null, null, self.as_type(get, OBJECT, OBJECT))
+
+    def decoded(self, iceberg_type: Any) -> Any:
+        """Return a handle that decodes a bound of this Iceberg type, or null."""
+        conversions = "org.apache.iceberg.types.Conversions"
+        decode = self._static(conversions, "fromByteBuffer", OBJECT, _ICEBERG_TYPE, "java.nio.ByteBuffer")
+        return self.as_type(decode.bindTo(iceberg_type), OBJECT, OBJECT)
+
+    def to_json(self, iceberg_type: Any) -> Any:
+        """Return a handle that writes a value of this Iceberg type as JSON; fields of structs have their ids."""
+        parser = "org.apache.iceberg.SingleValueParser"
+        return self._static(parser, "toJson", STRING, _ICEBERG_TYPE, OBJECT).bindTo(iceberg_type)
+
     def hidden_method(self, owner: str, name: str) -> Any:
         """Return a handle of a method without arguments that Iceberg keeps to its own package."""
 
@@ -56,22 +83,6 @@ class JavaFunctions:
         """Return a handle that casts what another one takes and returns."""
         return handle.asType(self._type(returns, takes))
 
-    def item_of(self, key: int) -> Any:
-        """Return a handle that takes a Java map, or null, to its value for a whole number, or null."""
-        get = self.method("java.util.Map", "get", OBJECT, OBJECT)
-        java = self._jvm.java.lang
-        get = self._handles.insertArguments(get, 1, self._array(java.Object, [java.Integer.valueOf(key)]))
-        is_null = self._static("java.util.Objects", "isNull", "boolean", OBJECT)
-        is_null = self.as_type(is_null, "boolean", "java.util.Map")
-        null = self._handles.empty(self._type(OBJECT, "java.util.Map"))
-        return self._handles.guardWithTest(is_null, null, get)
-
-    def bound_as_json(self, iceberg_type: Any) -> Any:
-        """Return a handle that writes a bound of this Iceberg type, which may be null, as JSON."""
-        conversions = "org.apache.iceberg.types.Conversions"
-        read = self._static(conversions, "fromByteBuffer", OBJECT, _ICEBERG_TYPE, "java.nio.ByteBuffer")
-        return self.then(self.as_type(read.bindTo(iceberg_type), OBJECT, OBJECT), self._to_json(iceberg_type))
-
     def location_of_task(self) -> Any:
         """Return a handle that takes a scan task to the location of its file."""
         return self._jvm.remember(
@@ -83,19 +94,15 @@ class JavaFunctions:
         """Return a handle that takes a scan task to its file."""
         return self.method("org.apache.iceberg.ContentScanTask", "file", CONTENT_FILE)
 
-    def json_of(self, type_of_values: Any) -> Any:
-        """Return a handle that writes an Iceberg struct of this type as JSON, by the ids of its fields."""
-        return self.as_type(self._to_json(type_of_values), STRING, "org.apache.iceberg.StructLike")
-
     def then(self, first: Any, second: Any) -> Any:
         """Return a handle that applies ``first`` and then ``second``."""
         return self._handles.filterReturnValue(first, second)
 
     def fields(self, owner: str, handles: Sequence[Any]) -> Any:
         """Return a handle that writes an ``owner`` as the text of each handle's result (see :func:`split_fields`)."""
-        text = self._static(STRING, "format", STRING, STRING, _ARRAY)
-        text = text.bindTo(_FIELDS.join(["%s"] * len(handles)))
-        text = text.asCollector(self._class(_ARRAY), len(handles))
+        join = self.method(f"{_GUAVA}.Joiner", "join", STRING, _ARRAY)
+        join = join.bindTo(self._joiner(_FIELDS).useForNull("null"))
+        text = join.asCollector(self._class(_ARRAY), len(handles))
         as_objects = [self.as_type(handle, OBJECT, owner) for handle in handles]
         text = self._handles.filterArguments(text, 0, self._array(self._invoke.MethodHandle, as_objects))
         same_argument = self._array(self._jvm.int, [0] * len(handles))
@@ -139,15 +146,21 @@ class JavaFunctions:
 
     def lines_of(self, iterable: Any) -> str:
         """Collect a Java iterable of strings likewise."""
-        guava = self._jvm.org.apache.iceberg.relocated.com.google.common
-        return str(guava.base.Joiner.on(_LINES).join(iterable))
-
-    def _to_json(self, iceberg_type: Any) -> Any:
-        parser = "org.apache.iceberg.SingleValueParser"
-        return self._static(parser, "toJson", STRING, _ICEBERG_TYPE, OBJECT).bindTo(iceberg_type)
+        return str(self._joiner(_LINES).join(iterable))
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
-        return self._lookup.findStatic(self._class(owner), name, self._type(returns, *takes))
+        return self._jvm.remember(
+            ("static", owner, name, returns, *takes),
+            lambda: self._lookup.findStatic(self._class(owner), name, self._type(returns, *takes)),
+        )
+
+    def _given(self, handle: Any, place: int, *values: Any) -> Any:
+        """Return a handle that no longer takes the arguments from ``place`` on, which have these values."""
+        array = self._array(self._jvm.java.lang.Object, list(values))
+        return self._handles.insertArguments(handle, place, array)
+
+    def _joiner(self, separator: str) -> Any:
+        return self._jvm.org.apache.iceberg.relocated.com.google.common.base.Joiner.on(separator)
 
     def _interface(self, name: str, handle: Any) -> Any:
         return self._invoke.MethodHandleProxies.asInterfaceInstance(self._class(name), handle)
@@ -169,6 +182,12 @@ class JavaFunctions:
 def split_lines(text: str) -> list[str]:
     """Return the strings that :meth:`JavaFunctions.lines` collected."""
     return text.split(_LINES) if text else []
+
+
+def split_columns(text: str, count: int) -> list[list[str]]:
+    """Return each of ``count`` fields of all lines."""
+    fields = text.replace(_LINES, _FIELDS).split(_FIELDS) if text else []
+    return [fields[place::count] for place in range(count)]
 
 
 def split_fields(line: str) -> list[str]:

@@ -1,0 +1,250 @@
+"""Blocks that the driver reads are those that Spark reads from the `entries` table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.iceberg.metadata.block_metadata import (
+    BlockMetadata,
+    column_array,
+    key_bounds,
+    read_blocks,
+)
+from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions, changed_partitions
+from dbt_recluster.iceberg.session.jvm import collect_arrow
+
+TYPES = {
+    "l": ("bigint", "id - 3"),
+    "n": ("int", "cast(id as int) - 3"),
+    "d": ("date", "date_add(date'1969-12-30', cast(id as int))"),
+    "ts": ("timestamp", "timestamp'1969-12-31 12:00:00.000001' + make_interval(0, 0, 0, cast(id as int))"),
+    "tn": ("timestamp_ntz", "timestamp_ntz'2026-01-01 12:00:00' + make_interval(0, 0, 0, cast(id as int))"),
+    "u": ("string", "concat(char(1), 'ä', repeat('x', cast(id as int) * 5))"),
+    "x": ("decimal(10, 2)", "cast(id - 3.05 as decimal(10, 2))"),
+    "y": ("decimal(38, 10)", "cast(id as decimal(38, 10)) * 1000000000000"),
+    "f": ("double", "if(id = 4, double('nan'), if(id = 5, double('infinity'), id / 3))"),
+    "g": ("float", "if(id = 4, float('nan'), cast(id / 3 as float))"),
+    "b": ("binary", "cast(concat('k', id) as binary)"),
+    "o": ("boolean", "id > 3"),
+    "s": ("struct<n: int>", "named_struct('n', cast(id as int))"),
+    "z": ("string", "if(id < 6, null, 'z')"),
+    "e": ("string", "cast(null as string)"),
+}
+KEYS = [*(name for name in TYPES if name != "s"), "s.n", "to_date(ts)", "left(u, 2)", ["z", "n"]]
+
+
+Line = tuple[Any, ...]
+
+
+def described(blocks: BlockMetadata) -> dict[str, Line]:
+    """The blocks by their paths, bounds in text: a decimal may have another number of digits."""
+    figures = (
+        blocks.spec_id,
+        blocks.rows,
+        blocks.bytes,
+        blocks.added_by,
+        blocks.sequence,
+        blocks.sort_order_id,
+    )
+    paths = blocks.path.to_pylist()
+    return {
+        path: (
+            *(int(figure[place]) for figure in figures),
+            bounds(blocks.lower, blocks.upper, blocks.unbounded, place),
+        )
+        for place, path in enumerate(paths)
+    }
+
+
+def bounds(lower: Any, upper: Any, unbounded: Any, place: int) -> list[Any]:
+    return [
+        (str(low[place].as_py()), bool(mask[place]) or str(high[place].as_py()))
+        for low, high, mask in zip(lower, upper, unbounded, strict=True)
+    ]
+
+
+def read_by_spark(table: ClusteredTable, snapshot_id: int) -> tuple[dict[str, Line], dict[str, Any]]:
+    """What Spark reads of all blocks, and their partitions."""
+    entries = table.iceberg.metadata("entries", snapshot_id).where("status < 2 and data_file.content = 0")
+    names = ("spec_id", "record_count", "file_size_in_bytes")
+    columns = [
+        *(f"data_file.{name}" for name in names),
+        "snapshot_id",
+        "file_sequence_number",
+        "data_file.sort_order_id",
+    ]
+    columns = [f"cast(coalesce({column}, 0) as bigint) as figure_{n}" for n, column in enumerate(columns)]
+    metrics = [
+        F.col("readable_metrics").getField(field.column).alias(f"metrics_{n}")
+        for n, field in enumerate(table.key.fields)
+    ]
+    selected = entries.select("data_file.file_path", "data_file.partition", *map(F.expr, columns), *metrics)
+    rows = collect_arrow(selected)
+    counted = rows.column("figure_1").to_numpy()
+    columns_of_metrics = [column_array(rows, f"metrics_{n}") for n in range(len(metrics))]
+    lower, upper, unbounded = zip(
+        *(
+            key_bounds(counted, {f.name: column.field(f.name) for f in column.type}, field.transform)
+            for column, field in zip(columns_of_metrics, table.key.fields, strict=True)
+        ),
+        strict=True,
+    )
+    lines, partitions = {}, {}
+    for place, row in enumerate(rows.to_pylist()):
+        figures = [row[f"figure_{n}"] for n in range(len(columns))]
+        lines[row["file_path"]] = (*figures, bounds(lower, upper, unbounded, place))
+        partitions[row["file_path"]] = (figures[0], str(row["partition"]))
+    return lines, partitions
+
+
+def check(table: ClusteredTable, partitions: ChangedPartitions | None = None) -> dict[str, Line]:
+    """Compare blocks with those that Spark reads; return them by their paths."""
+    snapshot_id = table.iceberg.snapshot_id
+    assert snapshot_id is not None
+    blocks = read_blocks(table.iceberg, table.key, snapshot_id, partitions)
+    assert (
+        read_blocks(table.iceberg, table.key, snapshot_id, partitions).path == blocks.path
+    )  # in the same order
+    mine, (spark, partition) = described(blocks), read_by_spark(table, snapshot_id)
+    assert mine == {path: spark[path] for path in mine}
+    pairs = set(zip(blocks.partition.tolist(), (partition[path] for path in mine), strict=True))
+    assert len(pairs) == len({number for number, _ in pairs}) == len({values for _, values in pairs})
+    if partitions is None:
+        assert len(mine) == len(spark)
+    return mine
+
+
+@pytest.fixture(scope="module")
+def wide(spark: Any) -> Any:
+    spark.sql("create schema manifest_blocks")
+    name = "manifest_blocks.wide"
+    spark.sql(
+        f"create table {name} (p int, {', '.join(f'{c} {kind}' for c, (kind, _) in TYPES.items())}) using iceberg "
+        "partitioned by (p) tblproperties ('write.distribution-mode' = 'none', "
+        "'write.metadata.metrics.default' = 'full')"
+    )
+    values = ", ".join(f"{value} as {name}" for name, (_, value) in TYPES.items())
+    for part in range(3):
+        spark.sql(f"insert into {name} select /*+ coalesce(1) */ {part} as p, {values} from range(9)")
+    spark.sql(f"alter table {name} unset tblproperties ('write.metadata.metrics.default')")
+    spark.sql(
+        f"alter table {name} set tblproperties ('write.metadata.metrics.column.n' = 'none', "
+        "'write.metadata.metrics.column.u' = 'truncate(3)', 'write.metadata.metrics.column.d' = 'counts')"
+    )
+    spark.sql(f"insert into {name} select /*+ coalesce(1) */ 1 as p, {values} from range(2, 9)")
+    spark.sql(f"insert into {name} select /*+ coalesce(1) */ null as p, {values} from range(1)")
+    yield name
+    spark.sql("drop schema manifest_blocks cascade")
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_bounds_of_every_type(spark: Any, wide: str, key: Any) -> None:
+    table = ClusteredTable(spark, wide, key)
+    assert len(check(table)) == 5
+    partitions = ChangedPartitions(({"p": 1}, {"p": None}))
+    assert len(check(table, partitions)) == 3
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_specs_that_change_columns_that_widen_and_manifests_that_are_rewritten(
+    spark: Any, schema: str, version: int
+) -> None:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (k int, x decimal(4, 1), p string, q date) using iceberg partitioned by (p) "
+        f"tblproperties ('format-version' = '{version}')"
+    )
+    spark.sql(
+        f"insert into {name} values (1, 1.5, 'a', date'2026-01-01'), (2, 2.5, 'b''c', date'2026-01-02')"
+    )
+    spark.sql(f"alter table {name} alter column k type bigint")
+    spark.sql(f"alter table {name} alter column x type decimal(9, 1)")
+    since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
+    spark.sql(f"insert into {name} values (3000000000, 12345.5, 'a', date'2026-01-01'), (1, 1, null, null)")
+    spark.sql(f"alter table {name} add partition field q")
+    spark.sql(f"insert into {name} values (7, 7, 'a', date'2026-01-01'), (8, 8, 'b''c', null)")
+    spark.sql(f"call {spark.catalog.currentCatalog()}.system.rewrite_manifests('{name}')")
+    spark.sql(f"delete from {name} where k = 3000000000")
+    spark.sql(f"alter table {name} drop partition field p")
+    spark.sql(f"insert into {name} values (9, 9, 'a', date'2026-01-01')")
+    for key in ("k", "x", ["p", "k"]):
+        table = ClusteredTable(spark, name, key)
+        check(table)
+        assert since is not None
+        assert table.iceberg.snapshot_id is not None
+        partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
+        assert partitions is not None
+        # All of the changed partitions: those of today's and of older specs that have these very fields.
+        assert {"p=a/q=2026-01-01", "q=2026-01-01"} <= {
+            path.split("/data/")[1].rpartition("/")[0] for path in check(table, partitions)
+        } or version == 1
+
+
+def test_partition_fields_and_columns_that_are_renamed(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (k int, `Part` string, ts timestamp) using iceberg partitioned by (`Part`, days(ts))"
+    )
+    spark.sql(f"insert into {name} values (1, 'a', timestamp'2026-01-01 01:00:00'), (2, 'b', null)")
+    since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
+    spark.sql(f"insert into {name} values (3, 'a', timestamp'2026-01-01 02:00:00'), (4, 'c', null)")
+    spark.sql(f"alter table {name} rename column `Part` to other")
+    spark.sql(f"alter table {name} rename column k to key")
+    spark.sql(f"alter table {name} replace partition field ts_day with days(ts) as day_of_ts")
+    spark.sql(f"insert into {name} values (5, 'a', timestamp'2026-01-01 03:00:00')")
+    table = ClusteredTable(spark, name, "key")
+    assert since is not None
+    assert table.iceberg.snapshot_id is not None
+    partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
+    assert partitions is not None
+    # All but the one of partition b, which did not change.
+    assert len(check(table, partitions)) == len(check(table)) - 1 == 4
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("double", ["0.0", "double('nan')", "double('infinity')", "-0.5", "null"]),
+        ("decimal(9, 2)", ["1.50", "-0.01", "null"]),
+        ("timestamp", ["timestamp'2026-01-01 12:00:00.000001'", "timestamp'0001-01-01 00:00:00'", "null"]),
+        ("binary", ["X'00ff'", "X''", "null"]),
+        ("string", [r"'a\nb\t\"c\\\\'", "'\u00e9\U0001f600'", "'{\"1\":2}'", "null"]),
+    ],
+)
+def test_values_of_partitions(spark: Any, schema: str, kind: str, values: list[str]) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, p {kind}) using iceberg partitioned by (p)")
+    for value in values:
+        since = ClusteredTable(spark, name, "k").iceberg.snapshot_id
+        spark.sql(f"insert into {name} values (1, {value}), (2, {value})")
+        table = ClusteredTable(spark, name, ["p", "k"])
+        if since is not None and table.iceberg.snapshot_id is not None:
+            partitions = changed_partitions(table.iceberg, since, table.iceberg.snapshot_id)
+            assert (partitions is None) == (kind == "double")  # no literal writes NaN
+            assert partitions is None or len(check(table, partitions)) == 1
+    assert len(check(ClusteredTable(spark, name, ["p", "k"]))) == len(values)
+
+
+def test_partition_fields_that_differ_in_case_only(spark: Any, hadoop_catalog: str) -> None:
+    name = f"{hadoop_catalog}.s.t"
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        spark.sql(f"create table {name} (n int, k int, K int) using iceberg partitioned by (k, K)")
+        spark.sql(f"insert into {name} values (1, 1, 2), (2, 2, 1), (3, 1, 2)")
+        assert len(check(ClusteredTable(spark, name, ["K", "n"]))) == 2
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_partitions_without_blocks(spark: Any, wide: str) -> None:
+    table = ClusteredTable(spark, wide, ["l", "u"])
+    blocks = read_blocks(table.iceberg, table.key, partitions=ChangedPartitions(({"p": 77},)))
+    assert len(blocks) == 0
+    assert len(table.planner_blocks(blocks)) == 0
