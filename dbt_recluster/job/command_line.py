@@ -270,7 +270,7 @@ def spark_session(settings: Mapping[str, str], properties_file: Path | None = No
     if is_own and GATEWAY not in os.environ:
         given = {**DEFAULTS, **outside_settings(properties_file), **settings}
         settings = {**{name: given[name] for name in DEFAULTS}, **settings, **iceberg_settings(given)}
-    spark = start_spark(settings, properties_file=properties_file)
+    spark = start_spark(settings, properties_file=properties_file, report=_note)
     try:
         check_session(spark)
         yield spark

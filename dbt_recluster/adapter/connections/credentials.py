@@ -48,6 +48,8 @@ class ReclusterCredentials(SparkCredentials):
     Attributes:
         path: ``method: embedded`` only: the directory of the lake.
         spark_log_level: ``method: embedded`` only: a level of log4j, to see Spark's log on standard error.
+        class_archive: Whether a Spark in dbt's process may keep its classes in the user's cache directory, to start
+            faster.
         catalog: The catalog of models that name none; their relations have it as their database. Each connection starts
             by using it. None means the current catalog of the Spark that the method reaches.
         recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
@@ -62,6 +64,7 @@ class ReclusterCredentials(SparkCredentials):
     server_side_parameters: dict[str, Any] = field(default_factory=dict)
     path: str | None = None
     spark_log_level: str | None = None
+    class_archive: bool = True
     catalog: str | None = None
     recluster_session: dict[str, Any] | None = None
     recluster_submit: list[Any] | None = None

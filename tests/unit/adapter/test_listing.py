@@ -87,7 +87,7 @@ def test_tables_of_a_catalog_that_is_not_icebergs_are_described_one_by_one() -> 
 
 
 def test_the_session_catalog_has_a_name_of_its_own() -> None:
-    catalogs = Catalogs(Connection({"select current_catalog()": [("spark_catalog",)]}))
+    catalogs = Catalogs(Connection({"show current namespace": [("spark_catalog", "default")]}))
     assert catalogs.is_session_catalog(None)
     assert catalogs.is_session_catalog("Spark_Catalog")
     assert not catalogs.is_session_catalog("lake")
