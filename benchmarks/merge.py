@@ -3,9 +3,9 @@
     python benchmarks/merge.py                   # scale 1, 5 pairs: about 10 minutes on two cores
     python benchmarks/merge.py --quick           # scale 0.1, 3 pairs
 
-Every way reads the same files and writes the same number of blocks, in turn, in one Spark session; the table is taken
-back to the snapshot before each. Reported are medians of the wall time, of the processor time of Spark's JVM (which
-other work on the machine disturbs less) and of each pair's ratio. The case `call` is the whole call,
+Every way reads the same files and is asked for as many blocks, in turn, in one Spark session; the table is taken back
+to the last load before each. Reported are medians of the wall time, of the processor time of Spark's JVM (which other
+work on the machine disturbs less) and of each pair's ratio. The case `call` is the whole call,
 recluster(..., final=True, depth=1), and has a table of its phases. The cases `curve` and `curve-load` compare a merge
 and the sort of a load along hilbert(l_shipdate, l_partkey) with the same by the plain key of both columns.
 """
@@ -51,21 +51,24 @@ KEY = parse_cluster_key("l_shipdate")
 PLAIN = parse_cluster_key("l_shipdate, l_partkey")
 CURVE = parse_cluster_key("hilbert(l_shipdate, l_partkey)")
 LOADS = 8
+LOADED = "benchmark.loaded"  # a property of a table that has all loads
 Way = Callable[[], None]
+# What to do before each run of each way, and the ways.
+Case = tuple[Way, dict[str, Way]]
 
 
 def main() -> None:
     options = parse_arguments()
     lake = Path(options.lake or tempfile.mkdtemp(prefix="recluster-benchmark-"))
     source = make_source(options.scale)
-    spark = embedded.start(str(lake))
+    spark = embedded.start(str(lake), {"spark.driver.memory": options.memory})
     spark.sql("create schema if not exists benchmark")
     figures: dict[str, Any] = {"command": " ".join(sys.argv), "machine": machine(spark), "cases": {}}
     for case in options.cases:
         print(f"\n{case}: {DESCRIPTIONS[case]}", flush=True)
         options.timer = None
-        ways = CASES[case](spark, source, options)
-        measured = measure(spark, ways, options.pairs)
+        before, ways = CASES[case](spark, source, options)
+        measured = measure(spark, before, ways, options.pairs)
         figures["cases"][case] = measured
         show(measured)
         if options.timer is not None:
@@ -91,7 +94,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="scale 0.1 and 3 pairs")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--row-group-bytes", type=int, help="instead of what the cluster key sets")
-    parser.add_argument("--lake", help="directory of the tables; a temporary one by default")
+    parser.add_argument("--lake", help="directory of tables, made once; a temporary one by default")
+    parser.add_argument("--memory", default="4g", help="heap of Spark's JVM")
     parser.add_argument("--json", help="where the figures go; benchmarks/results by default")
     options = parser.parse_args()
     options.scale = options.scale or (0.1 if options.quick else 1)
@@ -112,39 +116,35 @@ def make_source(scale: float) -> Path:
     return path
 
 
-def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bool) -> dict[str, Way]:
+def rewrites(spark: Any, source: Path, options: argparse.Namespace, in_order: bool) -> Case:
     """Our merge of all files, Iceberg's sort and Iceberg's binpack."""
     name = f"benchmark.{'in_order' if in_order else 'as_they_came'}"
-    load(spark, name, source, options, in_order)
-    table = IcebergTable.load(spark, name)
-    rows = spark.table(name).count()
-    block_rows = -(-rows // LOADS) + rows // 100  # room for what a sample cannot tell
+    block_rows = load(spark, name, source, options, in_order)
 
     def ours() -> None:
         merge_and_commit(spark, name, [None], block_rows)
 
-    return beside_iceberg(spark, table, ours)
+    return beside_iceberg(spark, name, ours)
 
 
-def whole_call(spark: Any, source: Path, options: argparse.Namespace) -> dict[str, Way]:
+def whole_call(spark: Any, source: Path, options: argparse.Namespace) -> Case:
     """The whole call of recluster: load, key, check, plan, merge, commit, and the second check that ends `final`."""
     name = "benchmark.call"
-    load(spark, name, source, options, in_order=True)
-    table = IcebergTable.load(spark, name)
-    block_rows = -(-spark.table(name).count() // LOADS)
+    block_rows = load(spark, name, source, options, in_order=True)
     timer = options.timer = PhaseTimer(spark)
 
     def ours() -> None:
         with timer.call():
             result = recluster(spark, name, "l_shipdate", final=True, depth=1, block_rows=block_rows)
-        assert result.blocks_in == LOADS, result
+        assert (result.blocks_in, result.blocks_out) == (LOADS, LOADS), result
 
-    return beside_iceberg(spark, table, ours)
+    return beside_iceberg(spark, name, ours)
 
 
-def beside_iceberg(spark: Any, table: IcebergTable, ours: Way) -> dict[str, Way]:
-    """Return ``ours`` and Iceberg's sort and binpack of the same table, each from the snapshot that it has now."""
-    name, start = table.name, table.snapshot_id
+def beside_iceberg(spark: Any, name: str, ours: Way) -> Case:
+    """Return ``ours`` and Iceberg's sort and binpack of the same table, each from its last load."""
+    reset = from_last_load(spark, name)
+    reset()
     size = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0]
 
     def procedure(strategy: str) -> Way:
@@ -155,17 +155,22 @@ def beside_iceberg(spark: Any, table: IcebergTable, ours: Way) -> dict[str, Way]
         )
         return lambda: spark.sql(call).collect()
 
-    def again(way: Way) -> Way:
-        def run() -> None:
-            spark.sql(f"call system.set_current_snapshot('{name}', {start})")
-            way()
-
-        return run
-
-    return {"ours": again(ours), "sort": again(procedure("sort")), "binpack": again(procedure("binpack"))}
+    return reset, {"ours": ours, "sort": procedure("sort"), "binpack": procedure("binpack")}
 
 
-def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> dict[str, Way]:
+def from_last_load(spark: Any, *names: str) -> Way:
+    """Return what takes tables back to their last load."""
+    last_load = "select max_by(snapshot_id, committed_at) from {}.snapshots where operation = 'append'"
+    loads = {name: spark.sql(last_load.format(name)).first()[0] for name in names}
+
+    def reset() -> None:
+        for name, snapshot_id in loads.items():
+            spark.sql(f"call system.set_current_snapshot('{name}', {snapshot_id})")
+
+    return reset
+
+
+def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> Case:
     """50 sets of 4 blocks each: in one round, and one after the other."""
     name = "benchmark.many_sets"
     spark.sql(f"drop table if exists {name}")
@@ -180,21 +185,18 @@ def many_sets(spark: Any, source: Path, options: argparse.Namespace) -> dict[str
         frame.repartition(4, "part").sortWithinPartitions("part", "l_shipdate").writeTo(name).option(
             "use-table-distribution-and-ordering", "false"
         ).append()
-    start = IcebergTable.load(spark, name).snapshot_id
     block_rows = spark.table(name).count() // 200 + 100
 
     def one_round() -> None:
-        spark.sql(f"call system.set_current_snapshot('{name}', {start})")
         merge_and_commit(spark, name, [None], block_rows)
 
     def one_by_one() -> None:
-        spark.sql(f"call system.set_current_snapshot('{name}', {start})")
         merge_and_commit(spark, name, list(range(50)), block_rows)
 
-    return {"one round": one_round, "one by one": one_by_one}
+    return from_last_load(spark, name), {"one round": one_round, "one by one": one_by_one}
 
 
-def along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> dict[str, Way]:
+def along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> Case:
     """Our merge of loads sorted along a curve, and of loads sorted by the plain key of the same columns."""
     curve = make_curve(source)
     block_rows = -(-spark.read.parquet(str(source)).count() // LOADS)
@@ -212,17 +214,15 @@ def along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> dict[str, 
             frame.sortWithinPartitions(*order).select(*columns).writeTo(table).option(
                 "use-table-distribution-and-ordering", "false"
             ).append()
-        start = IcebergTable.load(spark, table).snapshot_id
 
-        def merge(table: str = table, key: ClusterKey = key, start: int | None = start) -> None:
-            spark.sql(f"call system.set_current_snapshot('{table}', {start})")
+        def merge(table: str = table, key: ClusterKey = key) -> None:
             merge_and_commit(spark, table, [None], block_rows, key, curve if key.curve else None)
 
         ways[name] = merge
-    return ways
+    return from_last_load(spark, *(f"benchmark.along_{name}" for name in ways)), ways
 
 
-def load_along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> dict[str, Way]:
+def load_along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> Case:
     """The sort of a load along a curve, and by the plain key of the same columns."""
     rows = f"select * from parquet.`{source}`"
     columns = ", ".join(spark.sql(rows).columns)
@@ -237,7 +237,7 @@ def load_along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> dict[
             f"create or replace table benchmark.load_{name} using iceberg as {query}"
         ).collect()
 
-    return {name: way(name, query) for name, query in queries.items()}
+    return lambda: None, {name: way(name, query) for name, query in queries.items()}
 
 
 TYPES = {"l_shipdate": "date", "l_partkey": "bigint"}
@@ -281,8 +281,12 @@ def merge_and_commit(
         RoundCommit(table, blocks.snapshot_id, merged, levels, lambda _: {}).run()
 
 
-def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> None:
-    """Make the table in 8 loads of one file, each over the whole range of the key."""
+def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_order: bool) -> int:
+    """Make the table in 8 loads of one file, each over the whole range of the key; return the rows of 8 blocks."""
+    rows: int = spark.read.parquet(str(source)).count()
+    block_rows = -(-rows // LOADS) + rows // 100  # room for what a sample cannot tell
+    if spark.catalog.tableExists(name) and LOADED in IcebergTable.load(spark, name).properties:
+        return block_rows
     spark.sql(f"drop table if exists {name}")
     spark.sql(f"create table {name} using iceberg as select * from parquet.`{source}` limit 0")
     if options.row_group_bytes:
@@ -295,14 +299,17 @@ def load(spark: Any, name: str, source: Path, options: argparse.Namespace, in_or
         ).repartition(1)
         frame = frame.sortWithinPartitions("l_shipdate" if in_order else "l_orderkey")
         frame.writeTo(name).option("use-table-distribution-and-ordering", "false").append()
+    spark.sql(f"alter table {name} set tblproperties ('{LOADED}' = 'true')")
+    return block_rows
 
 
-def measure(spark: Any, ways: dict[str, Way], pairs: int) -> dict[str, Any]:
-    """Run the ways in turn: once to warm up, then ``pairs`` times."""
+def measure(spark: Any, before: Way, ways: dict[str, Way], pairs: int) -> dict[str, Any]:
+    """Run the ways in turn, each after ``before``: once to warm up, then ``pairs`` times."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     processor: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(pairs + 1):
         for name, way in ways.items():
+            before()
             busy, started = processor_seconds(spark), time.monotonic()
             way()
             if number:
@@ -354,7 +361,7 @@ def show(measured: dict[str, Any]) -> None:
     print(text_table(("", "seconds", "processor", f"{first} / it", "by processor"), rows), flush=True)
 
 
-CASES: dict[str, Callable[[Any, Path, argparse.Namespace], dict[str, Way]]] = {
+CASES: dict[str, Callable[[Any, Path, argparse.Namespace], Case]] = {
     "call": whole_call,
     "sorted": lambda spark, source, options: rewrites(spark, source, options, in_order=True),
     "unsorted": lambda spark, source, options: rewrites(spark, source, options, in_order=False),
