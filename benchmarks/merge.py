@@ -61,7 +61,7 @@ def main() -> None:
     options = parse_arguments()
     lake = Path(options.lake or tempfile.mkdtemp(prefix="recluster-benchmark-"))
     source = make_source(options.scale)
-    spark = embedded.start(str(lake), {"spark.driver.memory": options.memory})
+    spark = embedded.start(str(lake), {"spark.driver.memory": options.memory} if options.memory else {})
     spark.sql("create schema if not exists benchmark")
     figures: dict[str, Any] = {"command": " ".join(sys.argv), "machine": machine(spark), "cases": {}}
     for case in options.cases:
@@ -95,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--row-group-bytes", type=int, help="instead of what the cluster key sets")
     parser.add_argument("--lake", help="directory of tables, made once; a temporary one by default")
-    parser.add_argument("--memory", default="4g", help="heap of Spark's JVM")
+    parser.add_argument("--memory", help="heap of Spark's JVM; that of `method: embedded` by default")
     parser.add_argument("--json", help="where the figures go; benchmarks/results by default")
     options = parser.parse_args()
     options.scale = options.scale or (0.1 if options.quick else 1)
