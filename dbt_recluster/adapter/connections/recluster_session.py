@@ -137,10 +137,10 @@ class ConnectionTables:
             self._opened.tables = []
 
     def check(self, schema: str) -> str:
-        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; return what was seen."""
+        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; return both in words."""
         spark = self.spark
         master = spark.sparkContext.master
-        seen = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
+        text = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"
         try:
             names = [f"{schema}.{row[1]}" for row in self._ask(f"show tables in {schema}")[:_TRIED]]
         except DbtRuntimeError:
@@ -150,8 +150,8 @@ class ConnectionTables:
                 self.open(name)
             except NotAnIcebergTableError:
                 continue
-            return f"{seen}; {name} is the same table over the connection"
-        return f"{seen}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
+            return f"{text}; {name} is the same table over the connection"
+        return f"{text}; {schema} has no Iceberg table yet by which to tell that the connection's catalog is the same"
 
     def _start_once(self) -> SparkSession:
         if self._error is not None:
@@ -235,8 +235,8 @@ def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
 
     It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
     """
-    if chosen := settings.get(_DEFAULT_CATALOG) or catalog:
-        return chosen
+    if default := settings.get(_DEFAULT_CATALOG) or catalog:
+        return default
     matches = (_CATALOG.fullmatch(name) for name in settings)
     configured = sorted({match.group(1) for match in matches if match})
     if len(configured) != 1:

@@ -198,14 +198,14 @@ class _Lines(threading.Thread):
 def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
     """Return the figures of each table, and the error of the job, from its last line, if that is a JSON object."""
     try:
-        outcome = json.loads(line)
+        answer = json.loads(line)
     except (ValueError, RecursionError):
         return [], None
-    if not isinstance(outcome, dict):
+    if not isinstance(answer, dict):
         return [], None
-    tables = outcome.get("tables")
+    tables = answer.get("tables")
     known = [figures for figures in tables if isinstance(figures, dict)] if isinstance(tables, list) else []
-    return known, str(outcome["error"]) if outcome.get("error") else None
+    return known, str(answer["error"]) if answer.get("error") else None
 
 
 def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:

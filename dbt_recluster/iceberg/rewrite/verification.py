@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import CommitFailedError, CommitMismatchError, MergeFailedError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
 from dbt_recluster.iceberg.metadata.scan import ColumnCounts, column_counts, written_counts
@@ -120,8 +121,9 @@ def _wrong_count(before: Snapshot | None, after: Snapshot, groups: Sequence[Rewr
 
 def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, difference: str) -> str:
     name = name_parts(table.identifier)
-    literal = join_parts(name).replace("\\", "\\\\").replace("'", "\\'")
-    rollback = f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot('{literal}', {parent})"
+    rollback = (
+        f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot({sql_literal(join_parts(name))}, {parent})"
+    )
     mismatch = (
         f"{table.name} was reclustered, but another writer committed at the same moment, and snapshot {after.id} has "
         f"{difference}. A file that the table lists more than once may be the reason. No file was deleted: snapshot "
