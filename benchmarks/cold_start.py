@@ -1,32 +1,28 @@
-"""How long a user waits for dbt's commands: `method: embedded` beside dbt-spark's own session.
+"""How long a user waits for the first answer: a cold `dbt debug` of `method: embedded` beside dbt-spark's own session.
 
-    python benchmarks/cold_start.py               # three rounds, alternating: four minutes on two cores
+    python benchmarks/cold_start.py               # three pairs, alternating
 
-Each command is a process of its own. The project of dbt-spark reaches the same Iceberg jar and a metastore in Derby, as
-`embedded` does. Printed are the medians of the wall time, and of an operation in a process that has run one before
-(dbtRunner). An archive of Spark's classes is made in a cache directory of the benchmark, before anything is measured.
+Each command is a process of its own, and starts Spark. The project of dbt-spark reaches the same Iceberg jar and a
+metastore in Derby, as `embedded` does. Printed are the medians of the wall time, and of an operation in a process that
+has run one before (dbtRunner).
 """
 
 from __future__ import annotations
 
 import json
-import os
+import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import command
 from dbt_command import Project
 
 from dbt_recluster.iceberg.session.local_spark import iceberg_jar
-from dbt_recluster.text import table as text_table
 
 MODEL = {"events.sql": "{{ config(materialized='table', cluster_by='k') }} select id as k from range(10)"}
-COMMANDS = ("debug", "run", "parse", "ls", "compile")
 WARM = """
 import json, time
 from dbt.cli.main import dbtRunner
@@ -46,62 +42,30 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     options = parser.parse_args()
     with command.own_directory("cold-start") as directory:
-        os.environ["XDG_CACHE_HOME"] = str(directory / "cache")
-        embedded = {"method": "embedded", "path": "lake"}
         projects = {
-            "embedded": Project(directory / "a", embedded, MODEL),
-            "without archive": Project(directory / "b", {**embedded, "class_archive": False}, MODEL),
-            "dbt-spark session": Project(directory / "c", dbt_spark_profile(directory), MODEL),
+            "embedded": Project(directory / "a", {"method": "embedded", "path": "lake"}, MODEL),
+            "dbt-spark session": Project(directory / "b", dbt_spark_profile(directory), MODEL),
         }
-        for project in projects.values():  # makes metastores and the archive
-            run(project, "run")
-        wait_for_archive(directory / "cache")
-        seconds: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in COMMANDS}
-        for _ in range(options.pairs):
-            for words in COMMANDS:
-                for name, project in projects.items():
-                    seconds[words][name].append(run(project, *words.split()))
-        medians = {words: {name: median(each) for name, each in of.items()} for words, of in seconds.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in projects}
+        for number in range(options.pairs + 1):
+            for name, project in projects.items():
+                started = time.monotonic()
+                code, out, _ = project.run("debug")
+                assert code == 0, out
+                if number:  # the first round makes the metastore
+                    seconds[name].append(time.monotonic() - started)
+        figures: dict[str, Any] = {name: statistics.median(each) for name, each in seconds.items()}
+        code, out, _ = projects["embedded"].run("run")
+        assert code == 0, out
+        root = projects["embedded"].root
         ran = subprocess.run(
-            [sys.executable, "-c", WARM],
-            cwd=projects["embedded"].root,
-            capture_output=True,
-            text=True,
-            check=True,
+            [sys.executable, "-c", WARM], cwd=root, capture_output=True, text=True, check=True
         )
-    show(medians, list(projects))
-    first, *later = json.loads(ran.stdout.splitlines()[-1])
-    operation = {"cold": first, "warm": median(later)}
-    print(
-        f"An operation in a process of its own: {first:.1f} s; in one that has run one: {operation['warm']:.1f} s"
-    )
-    command.save(options, {"seconds": medians, "operation": operation})
-
-
-def run(project: Project, *words: str) -> float:
-    """Run a command; return its seconds."""
-    started = time.monotonic()
-    code, out, error = project.run(*words)
-    assert code == 0, out + error
-    return time.monotonic() - started
-
-
-def wait_for_archive(directory: Path, seconds: float = 120) -> None:
-    """Wait until the process that makes the archive has made it."""
-    deadline = time.monotonic() + seconds
-    while not any(directory.rglob("*.jsa")):
-        assert time.monotonic() < deadline, "no archive was made"
-        time.sleep(0.5)
-    time.sleep(2)
-
-
-def show(medians: dict[str, dict[str, float]], projects: list[str]) -> None:
-    *_, theirs = projects
-    rows = [
-        [words, *(f"{of[name]:.2f}" for name in projects), f"{of['embedded'] / of[theirs]:.2f}"]
-        for words, of in medians.items()
-    ]
-    print(text_table(("dbt", *projects, "embedded / dbt-spark"), rows), flush=True)
+        first, *later = json.loads(ran.stdout.splitlines()[-1])
+        figures |= {"operation, cold": first, "operation, warm": statistics.median(later)}
+    for name, value in figures.items():
+        print(f"{name:>20}  {value:6.1f} s")
+    command.save(options, figures)
 
 
 def dbt_spark_profile(directory: Path) -> dict[str, Any]:
