@@ -81,9 +81,7 @@ def run(spark: Any, loads: str, rows: int) -> dict[str, Any]:
 
 def highest_mb(spark: Any) -> int:
     """Return the most memory that the JVM's process has held, heap and all."""
-    from dbt_recluster.iceberg.session import jvm
-
-    status = Path(f"/proc/{jvm.process_id(spark)}/status").read_text()
+    status = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 

@@ -18,7 +18,6 @@ from dbt_recluster.iceberg.commit import RoundCommit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge as merge_module
 from dbt_recluster.iceberg.rewrite.merge import Merger
-from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.sort_order import TableChange
 
 # What is called in a phase. Time within an inner phase counts there only, so `cut` is what a merge does beside.
@@ -40,7 +39,8 @@ REST = "rest"
 
 def processor_seconds(spark: Any) -> float:
     """Return the processor time that Spark's JVM has used so far."""
-    fields = Path(f"/proc/{jvm.process_id(spark)}/stat").read_text().rsplit(")", 1)[1].split()
+    process = spark.sparkContext._gateway.proc.pid
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,27 @@ def test_a_second_process_is_turned_away_and_a_killed_one_is_not_in_the_way(proj
     first.wait()
     code, out, _ = project.run("run", "--select", "events")
     assert code == 0, out
+
+
+# A Spark that does not start leaves a JVM, which has the lock of the lake.
+START_AGAIN = """
+from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.exceptions import SparkEnvironmentError
+
+try:
+    embedded.start("lake", {"spark.serializer": "no.such.Serializer"})
+except SparkEnvironmentError as e:
+    print(e)
+print(embedded.start("lake").sql("select 1").collect())
+"""
+
+
+def test_a_start_that_fails_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
+    started = subprocess.run(
+        [sys.executable, "-c", START_AGAIN], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "Spark does not start: ClassNotFoundException: no.such.Serializer" in started.stdout
+    assert "[Row(1=1)]" in started.stdout
 
 
 def start_slow_model(project: Project) -> subprocess.Popen[str]:

@@ -59,7 +59,10 @@ def main() -> None:
             spark.sql(statement).collect()
         recluster(spark, "s.t", "k", depth=1, block_rows=500)
         clustering_information(spark, "s.t")
-        jvm.stop(spark, seconds=600)
+        process = spark.sparkContext._gateway.proc
+        spark.stop()
+        jvm.end()
+        process.wait(timeout=600)
 
 
 if __name__ == "__main__":

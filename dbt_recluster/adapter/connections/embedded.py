@@ -51,7 +51,8 @@ class Lake:
     def stop(self) -> None:
         """Stop Spark. Its JVM holds the lock of the directory until it has ended, so nobody waits for that here."""
         global _running
-        jvm.stop(self.spark, seconds=0)
+        self.spark.stop()
+        jvm.end()
         os.close(self._lock)
         _running = None
 
@@ -142,6 +143,7 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class
             # pyspark sets WARN whatever log4j's settings say.
             spark.sparkContext.setLogLevel(log_level.upper())
     except BaseException:
+        jvm.end()  # it holds the lock too
         os.close(lock)
         raise
     return Lake(lake, spark, lock)

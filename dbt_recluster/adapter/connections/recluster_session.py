@@ -137,7 +137,7 @@ class ConnectionTables:
             self._opened.tables = []
 
     def check(self, schema: str) -> str:
-        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``; return both in words."""
+        """Check the session, and the first Iceberg table of ``schema``, for ``dbt debug``, and describe both."""
         spark = self.spark
         master = spark.sparkContext.master
         text = f"recluster_session: Spark {spark.version} on {master}, catalog {self._session_catalog}"

@@ -164,11 +164,8 @@ def _read(
     metrics = {field.column: columns[field.column] for field in key.fields}
     condition = combine("and", [_IS_LIVE, _IS_DATA, *conditions])
     entries = read_entries(table, _COLUMNS, condition, snapshot_id, metrics)
-    path, spec_id, rows = (
-        entries["data_file.file_path"],
-        _numbers(entries, "data_file.spec_id"),
-        _numbers(entries, "data_file.record_count"),
-    )
+    path = entries["data_file.file_path"]
+    spec_id, rows = _numbers(entries, "data_file.spec_id"), _numbers(entries, "data_file.record_count")
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
     partition = [values for name, values in entries.items() if name.startswith(_PARTITION)]
     return BlockMetadata(
@@ -233,8 +230,8 @@ def key_bounds(
 def _deleted_rows(table: IcebergTable, conditions: Sequence[Condition], blocks: BlockMetadata) -> IntArray:
     """Count the rows of each block that position deletes of this block alone delete: int64 (n,).
 
-    Delete files of several blocks do not record how many rows of which they delete, nor do equality deletes. Of which
-    block they are is recorded, or the bounds of the paths in them tell.
+    Delete files of several blocks do not record how many rows of which they delete, nor do equality deletes. A delete
+    file of one block records its path, or has it as both bounds of the paths in it.
     """
     condition = combine("and", [_IS_LIVE, compare("eq", "data_file.content", value=1), *conditions])
     names = ("data_file.referenced_data_file", "data_file.record_count")

@@ -1,4 +1,4 @@
-"""An archive of the classes that Spark loads: Java maps it, and need not read and verify each of them in each process.
+"""An archive of the classes that Spark loads, which Java maps instead of reading and verifying each class again.
 
 The first JVM of an environment writes down what it loads. When its process ends, another one of the lowest priority has
 Java make the archive, so that no command waits for it. Run as a program this file is that other process, which imports
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Older ones make other archives, without lambdas. Spark runs on 17 or later as well.
+# Earlier versions archive no lambdas.
 _FIRST_JAVA = 17
 # Options with which an archive is not used: those that name another one or none, and agents that look at classes.
 _OTHER_OPTIONS = re.compile(r"-Xshare|ArchiveFile|ArchiveClasses|LoadedClassList|agent|FlightRecord")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -92,7 +91,8 @@ def java_items(collection: Any) -> list[Any]:
 
 def java_array(spark: SparkSession, element: JavaNames, items: list[Any]) -> Any:
     """Return a Java array of ``items``; ``element`` is their class, reached through :func:`jvm`."""
-    array = _gateway(spark).new_array(element._java, len(items))
+    gateway: Any = spark.sparkContext._gateway
+    array = gateway.new_array(element._java, len(items))
     for position, item in enumerate(items):
         array[position] = item
     return array
@@ -172,35 +172,17 @@ def is_stopped(spark: SparkSession) -> bool:
     return context is None or bool(context.sc().isStopped())
 
 
-def process_id(spark: SparkSession) -> int | None:
-    """Return the process id of the JVM that pyspark started, or None if something else started it."""
-    process = _process(spark)
-    return process.pid if process else None
-
-
-def stop(spark: SparkSession, seconds: float = 15) -> None:
-    """Stop Spark and its JVM, and wait for so many seconds until that has released every file and lock; 0 is not to."""
+def end() -> None:
+    """End the JVM of this process, if there is one. A moment later it has exited, and released every file and lock."""
     from pyspark import SparkContext
 
-    gateway, process = _gateway(spark), _process(spark)
-    spark.stop()
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
     gateway.shutdown()
-    if process is not None:
-        if process.stdin:
-            process.stdin.close()  # the JVM exits when its standard input closes
-        try:
-            if seconds:
-                process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.stdin:
+        process.stdin.close()  # the JVM exits when its standard input closes
     # Otherwise pyspark keeps the dead gateway, and the next session of this process would use it.
     SparkContext._gateway = None
     SparkContext._jvm = None
-
-
-def _gateway(spark: SparkSession) -> Any:
-    return spark.sparkContext._gateway
-
-
-def _process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
-    return getattr(_gateway(spark), "proc", None)

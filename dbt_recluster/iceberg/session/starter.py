@@ -96,7 +96,7 @@ def start_spark(
     *,
     hive: bool = False,
     properties_file: Path | None = None,
-    report: Callable[[str], None] | None = None,
+    report: Callable[[str], None] = lambda _: None,
     class_archive: bool = False,
     keep_open: Sequence[int] = (),
 ) -> SparkSession:
@@ -106,7 +106,7 @@ def start_spark(
         settings: Spark settings. What is secret in them is hidden in logs and messages from now on.
         hive: Whether to use Hive's metastore.
         properties_file: A file of more settings, in place of spark-defaults.conf. What is secret in it is hidden too.
-        report: Receives a line before Spark starts, which takes seconds, and one if an archive is made, or None.
+        report: Receives a line before Spark starts, which takes seconds, and one if an archive is made.
         class_archive: Whether to use an archive of Spark's classes, and to have one made when this process ends.
         keep_open: Numbers of open files that the JVM keeps open until it ends.
 
@@ -116,9 +116,7 @@ def start_spark(
     """
     is_running()
     try:
-        return _session(
-            _start_jvm(settings, properties_file, report or _say_nothing, class_archive, keep_open), hive
-        )
+        return _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
     except ReclusterError:
         raise
     except Exception as e:
@@ -163,10 +161,6 @@ def _start_jvm(
     if starts:
         options.setdefault(_EXTRA_OPTIONS, "")
     return {**redaction, **options, **settings}
-
-
-def _say_nothing(line: str) -> None:
-    pass
 
 
 def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
@@ -232,9 +226,14 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 def _settings_in_files(
     settings: Mapping[str, str], java: int | None, java_options: Sequence[str]
 ) -> Iterator[None]:
-    """Have pyspark start a JVM of a version with settings, and options before theirs, from files of this user alone.
+    """Have pyspark start the JVM with settings from files of this user alone.
 
     It puts all others on the command line, which every user of the machine can read.
+
+    Args:
+        settings: The settings.
+        java: The version of Java, or None if it is unknown.
+        java_options: Options of Java that come before those in the settings.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     _, _, words = _submit_arguments()
