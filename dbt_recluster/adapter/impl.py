@@ -1,31 +1,34 @@
-"""The adapter: dbt-spark, its handling of Iceberg tables corrected, and the operations."""
+"""The adapter: dbt-spark, its handling of Iceberg tables corrected, and the operations.
+
+What works on tables is imported by the methods that need it: commands such as ``dbt parse`` do without.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import make_dataclass
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.capability import Capability, CapabilityDict, CapabilitySupport, Support
+from dbt.adapters.spark.impl import SparkConfig
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, interrupted_operation, logger
-from dbt_recluster.adapter.dbt_run import DbtRun, run_vars
-from dbt_recluster.adapter.model_build import ModelBuild, ReclusterConfig, without_end
-from dbt_recluster.adapter.operations import operate
 from dbt_recluster.adapter.relations.table_methods import TableMethods
-from dbt_recluster.adapter.table_figures import broken_limits, clustering_statistics
 from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.session.environment import check_environment
-from dbt_recluster.operations.model_options import file_format
-from dbt_recluster.operations.runner import OPERATIONS
+from dbt_recluster.operations.model_options import CONFIGS, file_format
 from dbt_recluster.text import did_you_mean
 
 if TYPE_CHECKING:
     from dbt.adapters.contracts.relation import RelationConfig
+
+    from dbt_recluster.adapter.dbt_run import DbtRun
+    from dbt_recluster.adapter.model_build import ModelBuild
 
 _CAPABILITIES = (
     Capability.TableLastModifiedMetadata,
@@ -33,6 +36,19 @@ _CAPABILITIES = (
     Capability.SchemaMetadataByRelations,
     Capability.CatalogsV2,
 )
+
+# dbt does not check the values of an adapter's configs; ModelOptions does.
+ReclusterConfig: type[SparkConfig] = make_dataclass(
+    "ReclusterConfig",
+    [(name, Any, None) for name in ("catalog", "catalog_name", *CONFIGS)],
+    bases=(SparkConfig,),
+)
+
+
+def _no_build(*_: Any) -> ModelBuild:
+    from dbt_recluster.adapter.model_build import ModelBuild
+
+    return ModelBuild(None, None)  # type: ignore[arg-type]
 
 
 class ReclusterAdapter(TableMethods):
@@ -46,7 +62,8 @@ class ReclusterAdapter(TableMethods):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._run = DbtRun(self)
+        self._begun: DbtRun | None = None
+        self._lock = threading.Lock()
         self._threads = threading.local()
 
     # --- dbt-spark's handling of Iceberg tables, corrected ---
@@ -55,6 +72,8 @@ class ReclusterAdapter(TableMethods):
         """Add a table's catalog and clustering to what ``dbt docs`` knows about it."""
         statistics: dict[str, Any] = {}
         if not self.cannot_recluster() and self.may_have_clustering(relation):
+            from dbt_recluster.adapter.table_figures import clustering_statistics
+
             try:
                 statistics = clustering_statistics(self.open_table(relation.render()))
             except ReclusterError as e:
@@ -79,6 +98,15 @@ class ReclusterAdapter(TableMethods):
 
     # --- builds ---
 
+    @property
+    def _run(self) -> DbtRun:
+        with self._lock:
+            if self._begun is None:
+                from dbt_recluster.adapter.dbt_run import DbtRun
+
+                self._begun = DbtRun(self)
+            return self._begun
+
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: nothing is known of it, and its file format is in lower case, by default Iceberg."""
         node_config = getattr(getattr(config, "model", None), "config", None)
@@ -92,9 +120,11 @@ class ReclusterAdapter(TableMethods):
         self._threads.build = None
         super().post_model_hook(config, context)
 
-    @available.parse(lambda *_: ModelBuild(None, None))  # type: ignore[arg-type]
+    @available.parse(_no_build)
     def current_build(self) -> ModelBuild:
         """Return the node that this thread builds, one thread from its first hook to its last."""
+        from dbt_recluster.adapter.model_build import ModelBuild
+
         build: ModelBuild | None = getattr(self._threads, "build", None)
         if build is None:
             build = self._threads.build = ModelBuild(self, self._run)
@@ -109,6 +139,8 @@ class ReclusterAdapter(TableMethods):
     @available
     def as_subquery(self, query: str) -> str:
         """Return a model's query to be put between parentheses (see :func:`without_end`)."""
+        from dbt_recluster.adapter.model_build import without_end
+
         return without_end(query)
 
     @available
@@ -131,13 +163,14 @@ class ReclusterAdapter(TableMethods):
 
     def cancel_open_connections(self) -> Any:
         """Ctrl-C: nothing more is submitted."""
-        if self._run.submission is not None:
-            self._run.submission.tables.clear()
+        if self._begun is not None and self._begun.submission is not None:
+            self._begun.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
     def cleanup_connections(self) -> None:
         """At the end of dbt's run, whether it went well or not."""
-        self._run.end()
+        if self._begun is not None:
+            self._begun.end()
         super().cleanup_connections()
 
     # --- operations ---
@@ -151,6 +184,8 @@ class ReclusterAdapter(TableMethods):
             with interrupted_operation():
                 return super().execute_macro(macro_name, *arguments, **named)
         except DbtRuntimeError as e:
+            from dbt_recluster.operations.runner import OPERATIONS
+
             meant = did_you_mean(macro_name, OPERATIONS)
             if not meant or "could not find a macro" not in str(e.msg):
                 raise
@@ -160,10 +195,15 @@ class ReclusterAdapter(TableMethods):
     @as_dbt_errors()
     def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
         """Run an operation and print what it answers; it fails if the operation failed for any table."""
+        from dbt_recluster.adapter.dbt_run import run_vars
+        from dbt_recluster.adapter.operations import operate
+
         operate(name, given, macros, self._run.context(run_vars(macros)))
 
     @available.parse_list
     @as_dbt_errors()
     def broken_clustering_limits(self, model: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the limits that the table ``model`` exceeds, for the generic test ``well_clustered``."""
+        from dbt_recluster.adapter.table_figures import broken_limits
+
         return broken_limits(model, arguments, self.open_table)

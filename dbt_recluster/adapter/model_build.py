@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields, make_dataclass
+from dataclasses import fields
 from typing import Any
 
 from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
-from dbt.adapters.spark.impl import SparkConfig
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, run_budget, run_vars
@@ -28,14 +27,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.iceberg.predicates import check_predicate
-from dbt_recluster.operations.model_options import CONFIGS, ModelOptions, misspelt
-
-# dbt does not check the values of an adapter's configs; ModelOptions does.
-ReclusterConfig: type[SparkConfig] = make_dataclass(
-    "ReclusterConfig",
-    [(name, Any, None) for name in ("catalog", "catalog_name", *CONFIGS)],
-    bases=(SparkConfig,),
-)
+from dbt_recluster.operations.model_options import ModelOptions, misspelt
 
 # Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
 _TOKENS = re.compile(
@@ -108,7 +100,11 @@ class ModelBuild:
         first_time = self._run.first_time
         if first_time(f"configs of {model['unique_id']}"):
             node_config = config.model.config
-            known = [f.name for kind in (type(node_config), ReclusterConfig) for f in fields(kind)]
+            known = [
+                f.name
+                for kind in (type(node_config), self._adapter.AdapterSpecificConfigs)
+                for f in fields(kind)
+            ]
             for key, meant in misspelt(node_config, known):
                 warn(f"{model['name']}: there is no config {key}; did you mean {meant}?")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")

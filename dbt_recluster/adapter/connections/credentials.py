@@ -11,8 +11,6 @@ from dbt.adapters.spark.connections import SparkCredentials
 from dbt_common.dataclass_schema import StrEnum, ValidationError
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.recluster_session import default_catalog
-from dbt_recluster.adapter.connections.submission import parse_submit
 from dbt_recluster.adapter.dbt_errors import hide_in_logs
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
@@ -82,6 +80,8 @@ class ReclusterCredentials(SparkCredentials):
                 meant = f"Did you mean `{near[0]}`?" if near else f"There are {listed}."
                 raise DbtRuntimeError(f"the profile has no key `{key}`. {meant}")
         if data.get("recluster_submit") is not None:
+            from dbt_recluster.adapter.connections.submission import parse_submit
+
             try:
                 parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
             except OptionError as e:
@@ -136,6 +136,8 @@ class ReclusterCredentials(SparkCredentials):
                 "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
             )
         if self.recluster_session is not None:
+            from dbt_recluster.adapter.connections.recluster_session import default_catalog
+
             given = self.recluster_session.items()
             self.recluster_session = {str(name): _text(value) for name, value in given if value is not None}
             try:

@@ -13,9 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
-from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
 from dbt_recluster.adapter.relations.catalogs import Catalogs
-from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
 from dbt_recluster.iceberg.session.interruption import Interruptible
@@ -23,6 +21,9 @@ from dbt_recluster.table_names import NameResolution, name_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
+    from dbt_recluster.clustering.table import ClusteredTable
 
 
 class SessionMethods(SparkAdapter):
@@ -80,6 +81,8 @@ class SessionMethods(SparkAdapter):
         credentials = self.credentials
         if credentials.recluster_session is None:
             return None
+        from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
+
         log_directory = Path(getattr(self.config, "log_path", None) or "logs")
         return ConnectionTables(
             credentials.recluster_session,
@@ -99,7 +102,11 @@ class SessionMethods(SparkAdapter):
 
     def open_table(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""
-        return ClusteredTable(self.spark, relation) if self._tables is None else self._tables.open(relation)
+        if self._tables is not None:
+            return self._tables.open(relation)
+        from dbt_recluster.clustering.table import ClusteredTable
+
+        return ClusteredTable(self.spark, relation)
 
     @property
     def names(self) -> NameResolution:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from dbt.adapters.base.impl import FreshnessResponse
@@ -25,10 +25,10 @@ from dbt_recluster.adapter.connections.credentials import ConnectionMethod
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.relations.catalog_methods import CatalogMethods
 from dbt_recluster.adapter.relations.catalogs import quoted
-from dbt_recluster.adapter.relations.relation_config import TableClustering
 from dbt_recluster.clustering.options import KEY_PROPERTY
-from dbt_recluster.iceberg.catalog_files import without_scheme
-from dbt_recluster.iceberg.sort_order import sort_order_text
+
+if TYPE_CHECKING:
+    from dbt_recluster.adapter.relations.relation_config import TableClustering
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # To Spark a union of twice as many tables is more than twice the work: 100 tables took 21 s by 25, and 44 s at once.
@@ -54,6 +54,9 @@ class TableMethods(CatalogMethods):
 
     def table_clustering(self, relation: BaseRelation) -> TableClustering:
         """Return the sort order and properties of a table, by SQL unless Spark hides what matters."""
+        from dbt_recluster.adapter.relations.relation_config import TableClustering
+        from dbt_recluster.iceberg.sort_order import sort_order_text
+
         rows = self.ask(f"show tblproperties {relation.render()}")
         shown = TableClustering.from_properties((row[0], row[1]) for row in rows)
         if not shown.is_redacted or self.cannot_recluster():
@@ -105,6 +108,8 @@ class TableMethods(CatalogMethods):
             self._check_neighbours(relation, directory)
             return
         place = f"{root.rstrip('/')}/{relation.identifier}" if root else self._location(relation)
+        from dbt_recluster.iceberg.catalog_files import without_scheme
+
         if not _is_in(without_scheme(place), information):
             return
         remedies = ["drop it and move them away", "change location_root" if root else "change the alias"]
