@@ -285,44 +285,34 @@ def _states(dimensions: int, bits: int) -> CurveStates:
 def curve_states(dimensions: int) -> CurveStates:
     """The states of the curve: 1, 4, 12 or 32 of them in one to four dimensions."""
     parts = range(1 << dimensions)
-    # A state is the part where the curve enters a cell, and the dimension in which it goes on.
+    # A state is the part where the curve enters a cell, and the dimension in which it goes on. It visits the parts in
+    # the order of a Gray code.
     states = [(0, 0)]
-    place, following = [], []
+    places, following = [], []
     for entry, direction in states:  # grows in the loop
-        visits = [_gray_rank(_rotate(part ^ entry, -direction - 1, dimensions)) for part in parts]
-        after = [_state_after(entry, direction, visit, dimensions) for visit in visits]
+        visited = [entry ^ _rotate(visit ^ (visit >> 1), direction + 1, dimensions) for visit in parts]
+        places.append([visited.index(part) for part in parts])
+        after = [_state_after(entry, direction, visit, dimensions) for visit in places[-1]]
         states += [state for state in dict.fromkeys(after) if state not in states]
-        place.append(visits)
         following.append([states.index(state) for state in after])
+    place = np.array(places)
     first = np.zeros((len(states), len(parts), len(parts)), np.int64)
     last = first.copy()
-    for state, visits in enumerate(place):
-        for low, high in product(parts, parts):
-            inside = [part for part in parts if low & ~part == 0 and part & ~high == 0]
-            if inside:
-                first[state, low, high] = min(inside, key=visits.__getitem__)
-                last[state, low, high] = max(inside, key=visits.__getitem__)
-    return CurveStates(np.array(place), np.array(following), first, last)
+    for low, high in product(parts, parts):
+        inside = np.array([part for part in parts if part & low == low and part | high == high])
+        if len(inside):
+            first[:, low, high] = inside[place[:, inside].argmin(axis=1)]
+            last[:, low, high] = inside[place[:, inside].argmax(axis=1)]
+    return CurveStates(place, np.array(following), first, last)
 
 
 def _state_after(entry: int, direction: int, visit: int, dimensions: int) -> tuple[int, int]:
     """The state within the part that a cell's curve visits at this turn."""
-    before = 0 if visit == 0 else 2 * ((visit - 1) // 2)
-    # Trailing ones of the visit, or of the one before it.
-    odd = visit if visit % 2 else max(visit - 1, 0)
-    ones = (odd ^ (odd + 1)).bit_length() - 1
-    return entry ^ _rotate(before ^ (before >> 1), direction + 1, dimensions), (
-        direction + ones % dimensions + 1
-    ) % dimensions
-
-
-def _gray_rank(code: int) -> int:
-    """The number with this Gray code."""
-    number = 0
-    while code:
-        number ^= code
-        code >>= 1
-    return number
+    before = max(visit - 1, 0)
+    even, odd = before & ~1, before | (visit & 1)
+    trailing_ones = (odd ^ (odd + 1)).bit_length() - 1
+    entry ^= _rotate(even ^ (even >> 1), direction + 1, dimensions)
+    return entry, (direction + trailing_ones + 1) % dimensions
 
 
 def _rotate(part: int, by: int, dimensions: int) -> int:

@@ -320,47 +320,43 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
         return blocks
     size = np.array([len(block_set.blocks) for block_set in sets])
     members = BlockSets(np.concatenate([block_set.blocks for block_set in sets]), np.cumsum(size) - size)
-    expected = np.array([block_set.expected_blocks for block_set in sets])
-    written = written_blocks(blocks, members, expected, policy.block_rows)
-    kept = np.ones(len(blocks), np.bool_)
-    kept[members.member] = False
-    lower, upper = np.append(blocks.lower[kept], written.lower), np.append(blocks.upper[kept], written.upper)
-    points = np.unique(np.append(lower, upper))
-
-    # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
-    def lower_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends[kept], written.lower), side="right") - 1
-
-    def upper_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(ends[kept], written.upper))
-
-    count = np.bincount(written.block_set, minlength=len(sets))
-    next_run = max(0, int(blocks.run.max())) + 1
     of_sets = {
-        "bytes": np.array([block_set.bytes for block_set in sets]) // np.maximum(count, 1),
-        "level": np.array([block_set.level for block_set in sets]),
-        "run": np.array([next_run + block_set.run for block_set in sets]),
-        "partition": np.array([block_set.partition for block_set in sets]),
-        **dict.fromkeys(("unbounded", "fixed", "deleted"), np.zeros(len(sets), np.int64)),
+        name: np.array([getattr(block_set, name) for block_set in sets])
+        for name in ("expected_blocks", "bytes", "level", "run", "partition")
     }
+    written = written_blocks(blocks, members, of_sets.pop("expected_blocks"), policy.block_rows)
+    of_sets["bytes"] //= np.maximum(np.bincount(written.block_set, minlength=len(sets)), 1)
+    of_sets["run"] += max(0, int(blocks.run.max())) + 1
+    of_sets |= dict.fromkeys(("unbounded", "fixed", "deleted"), np.zeros(len(sets), np.int64))
     values = {name: of_set[written.block_set] for name, of_set in of_sets.items()} | {"rows": written.rows}
     joined = {
-        name: np.append(before[kept], after.astype(before.dtype))
+        name: np.append(np.delete(before, members.member), after.astype(before.dtype))
         for name, after in values.items()
         if (before := getattr(blocks, name)) is not None
     }
-    extents = blocks.extents
+    lower, upper = (np.delete(ends, members.member) for ends in (blocks.lower, blocks.upper))
+    points = np.unique(np.concatenate([lower, upper, written.lower, written.upper]))
+
+    # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
+    def lower_ends(ends: IntArray) -> IntArray:
+        left = np.append(np.delete(ends, members.member), written.lower)
+        return np.searchsorted(points, left, side="right") - 1
+
+    def upper_ends(ends: IntArray) -> IntArray:
+        return np.searchsorted(points, np.append(np.delete(ends, members.member), written.upper))
+
+    lower, upper, shown_lower, shown_upper, unnarrowed = blocks.extents
     return replace(
         blocks,
-        lower=np.searchsorted(points, lower),
-        upper=np.searchsorted(points, upper),
+        lower=lower_ends(blocks.lower),
+        upper=upper_ends(blocks.upper),
         points=len(points),
         extents=Extents(
-            lower_ends(extents.lower),
-            upper_ends(extents.upper),
-            lower_ends(extents.shown_lower),
-            upper_ends(extents.shown_upper),
-            np.append(extents.unnarrowed[kept], np.zeros(len(written.rows), np.bool_)),
+            lower_ends(lower),
+            upper_ends(upper),
+            lower_ends(shown_lower),
+            upper_ends(shown_upper),
+            np.append(np.delete(unnarrowed, members.member), np.zeros(len(written.rows), np.bool_)),
         ),
         reads=None if blocks.reads is None else blocks.reads.moved(points),
         **joined,

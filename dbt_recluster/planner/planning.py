@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -279,39 +279,13 @@ def _runs(level: IntArray, lower: IntArray, upper: IntArray) -> list[int]:
     return runs
 
 
-@dataclass(frozen=True)
-class Simulation:
-    """Result of repeating plan and merge.
-
-    Attributes:
-        blocks: The blocks at the end.
-        plans: The plans in order, without empty ones.
-        rows: Rows rewritten in all of them.
-        bytes: Bytes read in all of them.
-    """
-
-    blocks: Blocks
-    plans: tuple[Plan, ...]
-    rows: int
-    bytes: int
-
-
-def simulate_final(blocks: Blocks, policy: Policy, rounds: int | None = None) -> Simulation:
-    """Repeat plan and merge until the plan is empty.
+def simulate_rounds(blocks: Blocks, policy: Policy) -> Iterator[tuple[Plan, Blocks]]:
+    """Repeat plan and merge until the plan is empty; yield each plan, and the blocks that it leaves.
 
     Args:
         blocks: n blocks.
-        policy: Its `max_bytes` limits all rounds together.
-        rounds: Most rounds, or None for no limit.
+        policy: Its `max_bytes` limits each round by itself.
     """
-    plans: list[Plan] = []
-    spent = 0
-    while rounds is None or len(plans) < rounds:
-        left = None if policy.max_bytes is None else policy.max_bytes - spent
-        planned = plan(blocks, replace(policy, max_bytes=left))
-        if not planned.block_sets:
-            break
-        plans.append(planned)
-        spent += planned.bytes
+    while (planned := plan(blocks, policy)).block_sets:
         blocks = simulate(blocks, planned, policy)
-    return Simulation(blocks, tuple(plans), sum(planned.rows for planned in plans), spent)
+        yield planned, blocks

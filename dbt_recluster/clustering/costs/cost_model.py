@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,14 @@ from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.planner import (
     Blocks,
+    Plan,
     Policy,
     best_threshold,
     clustering_information,
     costs_by_threshold,
     relative_rewriting,
 )
-from dbt_recluster.planner.planning import simulate_final
+from dbt_recluster.planner.planning import simulate_rounds
 
 # Reads and loads change little from one build to the next.
 _DEPTH_HOLDS = timedelta(days=1)
@@ -161,8 +163,12 @@ class CostModel:
         return self._recluster(self._table, snapshot.blocks, snapshot.planned)
 
     def _recluster(self, table: ClusteredTable, blocks: Blocks, planned: Blocks) -> ReclusterEstimate:
-        end, speed = simulate_final(planned, self._policy, rounds=MAX_ROUNDS), rewrite_speed(table)
-        eligible = end.blocks
+        plans: list[Plan] = []
+        eligible, speed = planned, rewrite_speed(table)
+        for step, after in islice(simulate_rounds(planned, self._policy), MAX_ROUNDS):
+            plans.append(step)
+            eligible = after
+        read = sum(step.bytes for step in plans)
         if planned is not blocks:
             eligible = eligible.take(np.flatnonzero(~eligible.fixed))
         return ReclusterEstimate(
@@ -171,10 +177,10 @@ class CostModel:
             blocks=len(blocks),
             depth=clustering_information(blocks).average_depth,
             expected_depth=clustering_information(eligible).average_depth,
-            rounds=len(end.plans),
-            bytes=end.bytes,
-            rows=end.rows,
-            estimated_seconds=None if speed is None else round(end.bytes / speed, 1),
+            rounds=len(plans),
+            bytes=read,
+            rows=sum(step.rows for step in plans),
+            estimated_seconds=None if speed is None else round(read / speed, 1),
         )
 
     def estimate(self, items: Sequence[int] | None = None, curve: Curve | None = None) -> CostEstimate:

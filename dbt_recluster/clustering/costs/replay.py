@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,8 +21,8 @@ from dbt_recluster.iceberg.metadata.block_metadata import (
     removed_paths,
 )
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
-from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.merges import simulate
+from dbt_recluster.planner import Blocks, Policy
+from dbt_recluster.planner.planning import simulate_rounds
 
 DAYS = 7
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
@@ -159,16 +160,10 @@ class Replay:
     def _recluster(self, blocks: Blocks, origin: IntArray, rounds: int) -> tuple[Blocks, IntArray, int]:
         """Simulate rounds until nothing is left to do; return the blocks, their origins, and the bytes read."""
         read = 0
-        for _ in range(rounds):
-            step = plan(blocks, self._policy)
-            if not step.block_sets:
-                break
+        for step, after in islice(simulate_rounds(blocks, self._policy), rounds):
             read += step.bytes
-            kept = np.ones(len(blocks), np.bool_)
-            kept[np.concatenate([block_set.blocks for block_set in step.block_sets])] = False
-            blocks = simulate(blocks, step, self._policy)
-            written = len(blocks) - np.count_nonzero(kept)
-            origin = np.concatenate([origin[kept], np.full(written, _MERGED)])
+            left = np.delete(origin, np.concatenate([block_set.blocks for block_set in step.block_sets]))
+            blocks, origin = after, np.append(left, np.full(len(after) - len(left), _MERGED))
         return blocks, origin, read
 
     def _without(self, blocks: Blocks, origin: IntArray, entry: HistoryEntry) -> tuple[Blocks, IntArray]:

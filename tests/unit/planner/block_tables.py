@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, Reads, plan
+from dbt_recluster.planner.planning import simulate_rounds
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,16 @@ def cut(keys, block_rows):
             blocks.append(tuple(keys[start:end]))
         start = end
     return blocks
+
+
+def simulate_final(blocks, policy):
+    """The plans until nothing is left to do, and the blocks after them, as predicted."""
+    plans = []
+    for planned, after in itertools.islice(simulate_rounds(blocks, policy), 500):
+        plans.append(planned)
+        blocks = after
+    assert len(plans) < 500
+    return plans, blocks
 
 
 def merge(blocks, planned, policy, run):

@@ -1,9 +1,9 @@
 """Blocks of which many rows are deleted are rewritten alone, in the order of what that saves for each byte."""
 
+import block_tables
 import pytest
 
 from dbt_recluster.planner import STRATEGIES, Blocks, BoundsError, Policy, PolicyError, plan
-from dbt_recluster.planner.planning import simulate_final
 
 POLICY = Policy(block_rows=100)
 
@@ -46,10 +46,10 @@ def test_the_more_is_deleted_the_sooner():
 def test_levels_stay_and_the_new_block_is_left_alone():
     (block_set,) = plan(in_order([50, 0], level=[7, 3]), POLICY).block_sets
     assert (block_set.level, block_set.expected_blocks, block_set.rows, block_set.depth) == (7, 1, 100, 1)
-    final = simulate_final(in_order([50, 100, 0]), POLICY)
-    assert len(final.plans) == 1
-    assert final.blocks.rows.tolist() == [100, 50]
-    assert final.blocks.deleted.tolist() == [0, 0]
+    plans, final = block_tables.simulate_final(in_order([50, 100, 0]), POLICY)
+    assert len(plans) == 1
+    assert final.rows.tolist() == [100, 50]
+    assert final.deleted.tolist() == [0, 0]
 
 
 def test_what_the_planner_may_not_touch_stays():

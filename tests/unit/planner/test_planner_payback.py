@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import Blocks, Policy, plan
-from dbt_recluster.planner.planning import simulate_final
 from dbt_recluster.planner.strategies.age_groups import AgeGroups, level_of_loads, loads_of_level
 from dbt_recluster.planner.strategies.payback import removed_coverage, split_keys
 
@@ -206,9 +205,9 @@ class TestSelection:
         lower = np.array([blocks.lower[place] for place in members])
         assert lower.max() <= np.quantile(blocks.lower, share) + 2
         policy = Policy(depth=depth, block_rows=100)
-        final = simulate_final(blocks, policy)
-        assert final.rows == pytest.approx(80_000 * share, rel=0.2)
-        assert "is at most" in plan(final.blocks, policy).reason
+        plans, final = block_tables.simulate_final(blocks, policy)
+        assert sum(planned.rows for planned in plans) == pytest.approx(80_000 * share, rel=0.2)
+        assert "is at most" in plan(final, policy).reason
 
     @given(block_tables.TABLES, st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
     def test_the_lower_part_has_its_share_of_the_blocks(self, table, share):
@@ -228,7 +227,8 @@ class TestSelection:
         """One block over all keys is not over a half of them."""
         blocks = build([*run(8, 3), (0.5, 99.5, 0)])
         policy = Policy(depth=1.5, block_rows=100)
-        assert "is at most" in plan(simulate_final(blocks, policy).blocks, policy).reason
+        _, final = block_tables.simulate_final(blocks, policy)
+        assert "is at most" in plan(final, policy).reason
 
     def test_the_level_written_stands_for_the_loads_merged(self):
         three = [(a + 0.01 * nth, b + 0.01 * nth, 0) for nth in range(3) for a, b, _ in run(8, 0)]
@@ -250,7 +250,8 @@ class TestSelection:
             block_tables.Block((2 * place, 2 * place + 60 + len(block.keys)), partition=block.partition)
             for place, block in enumerate(table)
         ]
-        final = simulate_final(block_tables.describe(distinct), Policy(depth=depth, block_rows=2)).blocks
+        policy = Policy(depth=depth, block_rows=2)
+        _, final = block_tables.simulate_final(block_tables.describe(distinct), policy)
         for partition in np.unique(final.partition):
             assert final.intervals.depths()[final.partition == partition].mean() <= max(depth, 2.0)
 
@@ -261,7 +262,8 @@ class TestSelection:
         top = ["z"] * 30
         blocks = Blocks.build([text, number], [top, [nan] * 30], rows=[100] * 30)
         assert plan(blocks, Policy(depth=2, block_rows=100)).block_sets
-        assert simulate_final(blocks, Policy(depth=2, block_rows=100)).plans
+        plans, _ = block_tables.simulate_final(blocks, Policy(depth=2, block_rows=100))
+        assert plans
 
 
 def test_the_default_strategy():

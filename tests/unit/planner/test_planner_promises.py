@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Policy, PolicyError, plan
 from dbt_recluster.planner.merges import simulate
-from dbt_recluster.planner.planning import simulate_final
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
@@ -135,16 +134,12 @@ def test_plan_and_merge_reach_an_empty_plan(strategy, table, policy, reads, leve
 @example(table=ENDS_WITH_A_CUT, policy=Policy(depth=1, block_rows=1), reads=None)
 def test_predicted_merges_reach_an_empty_plan_and_keep_every_row(strategy, table, policy, reads):
     blocks = block_tables.describe(table, reads=reads)
-    final = simulate_final(blocks, replace(policy, strategy=strategy), rounds=500)
-    assert len(final.plans) < 500
-    left = np.sum(final.blocks.rows - final.blocks.deleted)
-    assert left == np.sum(blocks.rows - blocks.deleted)
-    assert final.rows == sum(planned.rows for planned in final.plans)
-    assert final.bytes == sum(planned.bytes for planned in final.plans)
-    if policy.max_bytes is None:
-        assert not plan(final.blocks, replace(policy, strategy=strategy)).block_sets
-    else:
-        assert final.bytes <= policy.max_bytes
+    policy = replace(policy, strategy=strategy)
+    plans, final = block_tables.simulate_final(blocks, policy)
+    assert np.sum(final.rows - final.deleted) == np.sum(blocks.rows - blocks.deleted)
+    assert not plan(final, policy).block_sets
+    if policy.max_bytes is not None:
+        assert all(planned.bytes <= policy.max_bytes for planned in plans)
 
 
 @every_strategy

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dbt_recluster.planner import Blocks, Policy, PolicyError, clustering_information, plan
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.merges import simulate
-from dbt_recluster.planner.planning import simulate_final
 from dbt_recluster.planner.strategies.age_groups import compacted_levels
 
 # Blocks of `block_tables` hold 1 to 9 rows of 10 bytes each, so many of them are small here.
@@ -222,7 +221,7 @@ class TestSelection:
         )
 
     def test_a_partner_is_taken_along_once(self):
-        blocks = simulate_final(in_order([60, 40]), Policy(block_rows=100)).blocks
+        _, blocks = block_tables.simulate_final(in_order([60, 40]), Policy(block_rows=100))
         assert blocks.rows.tolist() == [100]
         assert sets_of(in_order([70, 10, 10])) == []
         assert sets_of(in_order([60, 10])) == []
