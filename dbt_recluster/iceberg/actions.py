@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
+import pyarrow.compute as pc
+
+from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, Transaction
 from dbt_recluster.iceberg.locks import table_lock
+from dbt_recluster.iceberg.metadata.block_metadata import position_deletes
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
-# The block of a position delete file for a single one: recorded, or by the bounds of its column file_path, whose id
-# this is. Null for one of several blocks.
-_LOWER, _UPPER = "cast(lower_bounds[2147483546] as string)", "cast(upper_bounds[2147483546] as string)"
-_DELETED_BLOCK = f"coalesce(referenced_data_file, if({_LOWER} = {_UPPER}, {_LOWER}, null))"
 _METADATA_FILE = ".metadata.json"
 # Iceberg's settings for an expiry: the default, the least and the greatest.
 _INT = 2**31 - 1
@@ -42,14 +35,14 @@ class ExpirableSnapshots:
         kept: How many stay, those of tags and branches included.
         kept_since: When the oldest ancestor of the current snapshot that stays was committed.
         refs: Tags and branches that go.
-        java: The Java list of them.
+        rest: The table without them.
     """
 
     count: int
     kept: int
     kept_since: datetime | None
     refs: tuple[str, ...]
-    java: Any
+    rest: IcebergTable
 
 
 class IcebergActions:
@@ -67,37 +60,26 @@ class IcebergActions:
         """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
-        java = self._configured(self._table.java.expireSnapshots(), older_than, retain_last).apply()
-        gone = {int(snapshot.snapshotId()) for snapshot in java_items(java)}
-        # Older ancestors than the newest that goes are kept by tags and branches only.
-        history = list(takewhile(lambda snapshot: snapshot.id not in gone, self._table.snapshots()[::-1]))
-        kept = int(self._table.java.operations().current().snapshots().size()) - len(gone)
+        # An expiry in a transaction that nobody sends.
+        transaction = Transaction.begin(self._table)
+        expiry = transaction.java.expireSnapshots().cleanExpiredFiles(False)
+        self._configured(expiry, older_than, retain_last).commit()
+        rest = transaction.table
+        before, after = (table.java.operations().current() for table in (self._table, rest))
+        kept, history = int(after.snapshots().size()), rest.snapshots()
+        refs = _names(before.refs()) - _names(after.refs())
         return ExpirableSnapshots(
-            len(gone), kept, history[-1].at if history else None, self._expirable_refs(), java
+            count=int(before.snapshots().size()) - kept,
+            kept=kept,
+            kept_since=history[0].at if history else None,
+            refs=tuple(sorted(refs)),
+            rest=rest,
         )
-
-    def _expirable_refs(self) -> tuple[str, ...]:
-        """Return the tags and branches that an expiry drops for their age."""
-        table, now = self._table, time.time() * 1000
-        longest = table.properties.get("history.expire.max-ref-age-ms")
-        refs: list[str] = []
-        for entry in java_items(table.java.refs().entrySet()):
-            name, ref = str(entry.getKey()), entry.getValue()
-            age = ref.maxRefAgeMs() or longest
-            if name == "main" or age is None:
-                continue
-            snapshot = table.java.snapshot(ref.snapshotId())
-            if snapshot is None or now - snapshot.timestampMillis() > int(age):
-                refs.append(name)
-        return tuple(sorted(refs))
 
     def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
         """Return how many data and delete files no other snapshot has, and their bytes."""
-        current = self._table.java.operations().current()
-        then = self._table.iceberg.TableMetadata.buildFrom(current).removeSnapshots(snapshots.java)
-        count, size = self._all_files(current)
-        count_then, size_then = self._all_files(then.discardChanges().build())
-        return count - count_then, size - size_then
+        (count, size), (kept, kept_size) = map(_all_files, (self._table, snapshots.rest))
+        return count - kept, size - kept_size
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
         """Expire snapshots and delete the files that no other snapshot has; return how many data and delete files."""
@@ -113,7 +95,7 @@ class IcebergActions:
         for directory in filter(self._exists, directories):
             action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
             result = action.olderThan(_millis(older_than)).deleteWith(keep).execute()
-            files |= set(map(str, java_items(_as_list(self._table, result.orphanFileLocations()))))
+            files |= set(map(str, java_items(java_list(self._table.spark, result.orphanFileLocations()))))
         return files
 
     def delete_files(self, files: Sequence[str]) -> None:
@@ -125,7 +107,9 @@ class IcebergActions:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
         result = self._execute(self._actions.rewriteManifests(self._table.java))
         rewritten, added = result.rewrittenManifests(), result.addedManifests()
-        return int(_as_list(self._table, rewritten).size()), int(_as_list(self._table, added).size())
+        return int(java_list(self._table.spark, rewritten).size()), int(
+            java_list(self._table.spark, added).size()
+        )
 
     def rewrite_position_deletes(self) -> tuple[int, int]:
         """Compact small position delete files; return how many were replaced and by how many."""
@@ -162,15 +146,15 @@ class IcebergActions:
         table = self._table
         if table.snapshot_id is None or not table.may_have_deletes(table.snapshot_id):
             return 0
-        from pyspark.sql import functions as F
-
-        files = table.metadata("delete_files").where("content = 1 and file_format != 'PUFFIN'")
-        partition = [name for name in ("spec_id", "partition") if name in files.columns]
-        count = "count(*)"
+        files = position_deletes(table, table.snapshot_id)
+        by_partition = files.filter(pc.field("format") != "PUFFIN").group_by("partition")
+        counts = by_partition.aggregate(
+            [("block", "count", pc.CountOptions("all")), ("block", "count_distinct")]
+        )
+        more = counts["block_count"]
         if table.properties.get("write.delete.granularity", "file").lower() != "partition":
-            count = f"count(*) - count(distinct {_DELETED_BLOCK})"
-        counts = files.groupBy(*partition).agg(F.expr(count).alias("files")).groupBy().max("files").collect()
-        return int(counts[0][0] or 0)
+            more = pc.subtract(more, counts["block_count_distinct"])
+        return pc.max(more).as_py() or 0
 
     def foreign_metadata(self, files: Sequence[str], listed: Collection[str]) -> str | None:
         """Return a metadata file among these of a table that the catalog does not list, or None.
@@ -210,22 +194,21 @@ class IcebergActions:
             action = action.expireOlderThan(_millis(older_than))
         return action if retain_last is None else action.retainLast(retain_last)
 
-    def _all_files(self, metadata: Any) -> tuple[int, int]:
-        """Return the number and the bytes of all data and delete files of all snapshots."""
-        from pyspark.sql import DataFrame
 
-        table = self._table
-        operations = table.iceberg.StaticTableOperations(metadata, table.java.io())
-        static = table.iceberg.BaseTable(operations, table.name)
-        kind = table.iceberg.MetadataTableType.ALL_FILES
-        rows = table.iceberg.spark.SparkTableUtil.loadMetadataTable(table.spark._jsparkSession, static, kind)
-        files: DataFrame = DataFrame(rows, table.spark).select("file_path", "file_size_in_bytes").distinct()
-        count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
-        return int(count), int(size or 0)
+def _all_files(table: IcebergTable) -> tuple[int, int]:
+    """Return the number and the bytes of all data and delete files of all snapshots."""
+    operations = table.iceberg.StaticTableOperations(table.java.operations().current(), table.java.io())
+    static = IcebergTable(
+        table.spark, table.name, table.identifier, table.iceberg.BaseTable(operations, table.name)
+    )
+    files = static.metadata("ALL_FILES").select("file_path", "file_size_in_bytes").distinct()
+    count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
+    return int(count), int(size or 0)
 
 
-def _as_list(table: IcebergTable, iterable: Any) -> Any:
-    return table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(iterable)
+def _names(refs: Any) -> set[str]:
+    """Return the names in a Java map of tags and branches."""
+    return set(map(str, java_items(refs.keySet())))
 
 
 def _millis(moment: datetime) -> int:

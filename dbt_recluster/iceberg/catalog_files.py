@@ -21,7 +21,7 @@ from dbt_recluster.iceberg.catalog_tables import tables_of_catalog
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_lines
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.table_names import Parts, folded, join_parts, name_parts
 
@@ -141,24 +141,17 @@ def _read(spark: SparkSession, name: str) -> _ListedTable:
 
 
 def _file_hashes(table: IcebergTable) -> IntArray:
-    from pyspark.sql import DataFrame
-
-    iceberg, session = table.iceberg, table.spark._jsparkSession
-    kinds = iceberg.MetadataTableType
-    files, manifests = (
-        DataFrame(iceberg.spark.SparkTableUtil.loadMetadataTable(session, table.java, kind), table.spark)
-        for kind in (kinds.ALL_FILES, kinds.ALL_MANIFESTS)
-    )
+    files, manifests = table.metadata("ALL_FILES"), table.metadata("ALL_MANIFESTS")
     paths = files.selectExpr("file_path as path").unionAll(manifests.select("path"))
     in_manifests = collect_arrow(paths.selectExpr(f"{_HASH} as hash"))["hash"].to_numpy()
-    reachable, java = iceberg.ReachableFileUtil, table.java
+    reachable, java = table.iceberg.ReachableFileUtil, table.java
     metadata = [str(reachable.versionHintLocation(java))]
     for locations in (
         reachable.metadataFileLocations(java, True),
         reachable.manifestListLocations(java),
         reachable.statisticsFilesLocations(java),
     ):
-        metadata += split_lines(JavaFunctions(table.spark).lines_of(locations))
+        metadata += JavaFunctions(table.spark).strings(locations)
     return np.unique(
         np.concatenate([in_manifests, np.array([_hash(path) for path in metadata], dtype=np.int64)])
     )

@@ -15,13 +15,7 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import (
-    OBJECT,
-    STRING,
-    JavaFunctions,
-    split_fields,
-    split_lines,
-)
+from dbt_recluster.iceberg.session.java_functions import OBJECT, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -164,9 +158,8 @@ class IcebergTable:
 
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
-        lists = self.iceberg.relocated.com.google.common.collect.Lists
-        ancestors = lists.newArrayList(self.iceberg.util.SnapshotUtil.currentAncestors(self.java))
-        return self._read(ancestors)[::-1]
+        ancestors = self.iceberg.util.SnapshotUtil.currentAncestors(self.java)
+        return self._read(java_list(self.spark, ancestors))[::-1]
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot, or None if the table's metadata does not contain it."""
@@ -260,12 +253,13 @@ class IcebergTable:
                 "reclustered. Publish the branch and unset spark.wap.branch first."
             )
 
-    def metadata(self, which: str, snapshot_id: int | None = None) -> DataFrame:
-        """Return a metadata table (``entries``, ``files``, ``snapshots``...), as of ``snapshot_id`` if given."""
-        reader = self.spark.read.format("iceberg")
-        if snapshot_id is not None:
-            reader = reader.option("snapshot-id", snapshot_id)
-        return reader.load(f"{self.identifier}.{which}")
+    def metadata(self, which: str) -> DataFrame:
+        """Return one of Iceberg's metadata tables, such as ``ALL_FILES``."""
+        from pyspark.sql import DataFrame
+
+        kind = getattr(self.iceberg.MetadataTableType, which)
+        load = self.iceberg.spark.SparkTableUtil.loadMetadataTable
+        return DataFrame(load(self.spark._jsparkSession, self.java, kind), self.spark)
 
     def sample(self, columns: Sequence[str], rows: int, limit: int) -> pa.Table:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
@@ -287,7 +281,7 @@ class IcebergTable:
     def _read(self, snapshots: Any) -> list[Snapshot]:
         """Return the snapshots of a Java list, by one call into the JVM for all."""
         text = jvm(self.spark).remember(("snapshot as text",), self._snapshot_as_text)
-        lines = split_lines(JavaFunctions(self.spark).lines(snapshots.stream().map(text)))
+        records = JavaFunctions(self.spark).records(snapshots.stream().map(text).iterator())
         return [
             Snapshot(
                 id=int(snapshot),
@@ -297,7 +291,7 @@ class IcebergTable:
                 operation=operation,
                 summary=json.loads(summary) or {},
             )
-            for snapshot, parent, sequence, millis, operation, summary in map(split_fields, lines)
+            for snapshot, parent, sequence, millis, operation, summary in records
         ]
 
     def _snapshot_as_text(self) -> Any:
@@ -308,15 +302,15 @@ class IcebergTable:
         functions, mapper = JavaFunctions(self.spark), self.iceberg.util.JsonUtil.mapper()
         write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
         summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
-        handles = [
-            functions.method(_SNAPSHOT, "snapshotId", "long"),
-            functions.method(_SNAPSHOT, "parentId", "java.lang.Long"),
-            functions.method(_SNAPSHOT, "sequenceNumber", "long"),
-            functions.method(_SNAPSHOT, "timestampMillis", "long"),
-            functions.method(_SNAPSHOT, "operation", STRING),
+        values = [
+            ("snapshotId", "long"),
+            ("parentId", "java.lang.Long"),
+            ("sequenceNumber", "long"),
+            ("timestampMillis", "long"),
+            ("operation", STRING),
             functions.then(summary, functions.as_type(write, STRING, "java.util.Map")),
         ]
-        return functions.function(functions.fields(_SNAPSHOT, handles))
+        return functions.function(functions.fields(_SNAPSHOT, values))
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,8 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
-from dbt_recluster.iceberg.session.java_functions import (
-    CONTENT_FILE,
-    JavaFunctions,
-    split_fields,
-    split_lines,
-)
+from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, JavaFunctions
+from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.iceberg.sort_order import is_cluster_key, table_cluster_key
 
 if TYPE_CHECKING:
@@ -232,16 +228,15 @@ def reclustered_rows_removed(
     records the sequence numbers of some ``rounds``; others are given.
     """
     functions = JavaFunctions(table.spark)
-    handles = [
-        functions.method(CONTENT_FILE, "fileSequenceNumber", "java.lang.Long"),
-        functions.method(CONTENT_FILE, "sortOrderId", "java.lang.Integer"),
-        functions.method(CONTENT_FILE, "recordCount", "long"),
+    getters = [
+        ("fileSequenceNumber", "java.lang.Long"),
+        ("sortOrderId", "java.lang.Integer"),
+        ("recordCount", "long"),
     ]
-    lists = table.iceberg.relocated.com.google.common.collect.Lists
-    removed = lists.newArrayList(table.java.snapshot(snapshot_id).removedDataFiles(table.java.io()))
-    texts = removed.stream().map(functions.function(functions.fields(CONTENT_FILE, handles)))
-    fields = map(split_fields, split_lines(functions.lines(texts)))
-    numbers = [[whole_number(text) or 0 for text in line] for line in fields]
+    as_text = functions.function(functions.fields(CONTENT_FILE, getters))
+    removed = java_list(table.spark, table.java.snapshot(snapshot_id).removedDataFiles(table.java.io()))
+    records = functions.records(removed.stream().map(as_text).iterator())
+    numbers = [[whole_number(text) or 0 for text in record] for record in records]
     sequence, order, rows = np.array(numbers, np.int64).reshape(-1, 3).T
     is_sorted = (order == int(table.java.sortOrder().orderId())) & (order > 0)
     known = RecordedLevels.of(table.properties).look_up(sequence) >= 0

@@ -167,11 +167,10 @@ def _read(
     path = entries["data_file.file_path"]
     spec_id, rows = _numbers(entries, "data_file.spec_id"), _numbers(entries, "data_file.record_count")
     bounds = [key_bounds(rows, metrics_of(entries, field.column), field.transform) for field in key.fields]
-    partition = [values for name, values in entries.items() if name.startswith(_PARTITION)]
     return BlockMetadata(
         snapshot_id=snapshot_id,
         path=path,
-        partition=_partition_codes(spec_id, partition),
+        partition=_partition_codes(entries),
         spec_id=spec_id,
         rows=rows,
         bytes=_numbers(entries, "data_file.file_size_in_bytes"),
@@ -227,21 +226,42 @@ def key_bounds(
     return lower, upper, unbounded
 
 
+def position_deletes(table: IcebergTable, snapshot_id: int, conditions: Sequence[Condition] = ()) -> pa.Table:
+    """Return the position delete files of a snapshot, deletion vectors included.
+
+    Returns:
+        Columns ``block``, ``rows``, ``partition`` and ``format`` of shape (n,). The block is the path of the only one
+        that a file deletes rows of, which it records, or has as both bounds of the paths in it; else null.
+    """
+    condition = combine("and", [_IS_LIVE, compare("eq", "data_file.content", value=1), *conditions])
+    names = [
+        f"data_file.{name}" for name in ("referenced_data_file", "record_count", "file_format", "spec_id")
+    ]
+    columns = [*names, "data_file.partition"]
+    entries = read_entries(table, columns, condition, snapshot_id, {"path": (_PATH_ID, "string")})
+    lower, upper = entries["path.lower_bound"], entries["path.upper_bound"]
+    of_one = pc.if_else(pc.equal(lower, upper), lower, None)
+    return pa.table(
+        {
+            "block": pc.coalesce(entries[names[0]], of_one),
+            "rows": entries[names[1]],
+            "partition": _partition_codes(entries),
+            "format": entries[names[2]],
+        }
+    )
+
+
 def _deleted_rows(table: IcebergTable, conditions: Sequence[Condition], blocks: BlockMetadata) -> IntArray:
     """Count the rows of each block that position deletes of this block alone delete: int64 (n,).
 
-    Delete files of several blocks do not record how many rows of which they delete, nor do equality deletes. A delete
-    file of one block records its path, or has it as both bounds of the paths in it.
+    Delete files of several blocks do not record how many rows of which they delete, nor do equality deletes.
     """
-    condition = combine("and", [_IS_LIVE, compare("eq", "data_file.content", value=1), *conditions])
-    names = ("data_file.referenced_data_file", "data_file.record_count")
-    entries = read_entries(table, names, condition, blocks.snapshot_id, {"path": (_PATH_ID, "string")})
-    lower, upper = entries["path.lower_bound"], entries["path.upper_bound"]
-    of_one = pc.if_else(pc.equal(lower, upper), lower, None)
-    place = pc.index_in(pc.coalesce(entries[names[0]], of_one), value_set=blocks.path)
+    assert blocks.snapshot_id is not None
+    deletes = position_deletes(table, blocks.snapshot_id, conditions)
+    place = pc.index_in(column_array(deletes, "block"), value_set=blocks.path)
     known = np.asarray(place.is_valid().to_numpy(zero_copy_only=False))
     deleted = np.zeros(len(blocks), np.int64)
-    np.add.at(deleted, place.drop_null().to_numpy(), _numbers(entries, names[1])[known])
+    np.add.at(deleted, place.drop_null().to_numpy(), deletes["rows"].to_numpy()[known])
     return deleted
 
 
@@ -273,15 +293,10 @@ def _repeated(paths: pa.Array) -> BoolArray | None:
     return repeated
 
 
-def _partition_codes(spec_id: IntArray, partition: Sequence[pa.Array]) -> IntArray:
-    """Number the partitions; blocks of different specs never share one, even if their values look alike.
-
-    Args:
-        spec_id: The spec of each block, int64 (n,).
-        partition: The values of each partition field, each of shape (n,).
-    """
-    codes = spec_id
-    for values in partition:
+def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
+    """Number the partitions of entries; those of different specs never share one, even if their values look alike."""
+    codes = _numbers(entries, "data_file.spec_id")
+    for values in (values for name, values in entries.items() if name.startswith(_PARTITION)):
         encoded = values.dictionary_encode(null_encoding="encode")
         numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
         pairs = pa.array(codes * max(1, len(encoded.dictionary)) + numbers).dictionary_encode()

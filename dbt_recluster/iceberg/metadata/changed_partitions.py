@@ -14,14 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
-from dbt_recluster.iceberg.session.java_functions import (
-    CONTENT_FILE,
-    STRING,
-    STRUCT,
-    JavaFunctions,
-    split_fields,
-    split_lines,
-)
+from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, STRUCT, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
 if TYPE_CHECKING:
@@ -104,8 +97,8 @@ def changed_partitions(
         files.removeAll(both)
         earlier.removeAll(both)
     files.addAll(earlier)
-    lines = map(split_fields, split_lines(JavaFunctions(table.spark).lines_of(files)))
-    partitions = {*also, *((int(spec_id), values) for *_, spec_id, values in lines)}
+    records = JavaFunctions(table.spark).records(files)
+    partitions = {*also, *((int(spec_id), values) for *_, spec_id, values in records)}
     if len(partitions) > MOST_PARTITIONS:
         return None
     names = _field_names(table, {spec_id for spec_id, _ in partitions})
@@ -142,7 +135,7 @@ def _files(table: IcebergTable, manifests: Iterable[Any]) -> Any:
     A file that was removed and added again has another number, and belongs to no run any more.
     """
     iceberg, io, specs = table.iceberg, table.java.io(), table.java.specs()
-    lists, files = iceberg.relocated.com.google.common.collect.Lists, jvm(table.spark).java.util.HashSet()
+    files = jvm(table.spark).java.util.HashSet()
     for manifest in manifests:
         partition_type = specs.get(manifest.partitionSpecId()).partitionType()
         text = jvm(table.spark).remember(
@@ -153,7 +146,7 @@ def _files(table: IcebergTable, manifests: Iterable[Any]) -> Any:
         columns = java_list(table.spark, ["file_path", "partition"])
         with closing(read(manifest, io, specs).select(columns)) as reader:
             texts = iceberg.io.CloseableIterable.transform(reader, text)
-            files.addAll(lists.newArrayList(texts))
+            files.addAll(java_list(table.spark, texts))
     return files
 
 
@@ -161,13 +154,13 @@ def _file_text(table: IcebergTable, partition_type: Any) -> Any:
     functions = JavaFunctions(table.spark)
     partition = functions.method(CONTENT_FILE, "partition", STRUCT)
     to_json = functions.to_json(partition_type)
-    handles = [
-        functions.method(CONTENT_FILE, "location", STRING),
-        functions.method(CONTENT_FILE, "fileSequenceNumber", "java.lang.Long"),
-        functions.method(CONTENT_FILE, "specId", "int"),
+    values = [
+        ("location", STRING),
+        ("fileSequenceNumber", "java.lang.Long"),
+        ("specId", "int"),
         functions.then(partition, functions.as_type(to_json, STRING, STRUCT)),
     ]
-    return functions.function(functions.fields(CONTENT_FILE, handles))
+    return functions.function(functions.fields(CONTENT_FILE, values))
 
 
 def _field_names(table: IcebergTable, spec_ids: Iterable[int]) -> dict[int, dict[str, str]] | None:

@@ -194,7 +194,7 @@ def _read(
             return _parse(functions.lines_of(texts), fields)
 
     with closing(scan.planFiles()) as planned:
-        tasks = java_items(iceberg.relocated.com.google.common.collect.Lists.newArrayList(planned))
+        tasks = java_items(java_list(table.spark, planned))
     with ThreadPoolExecutor(_THREADS) as threads:
         yield from threads.map(read, tasks)
 

@@ -7,14 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.iceberg.session.java_functions import (
-    CONTENT_FILE,
-    STRING,
-    JavaFunctions,
-    parse_counts,
-    split_fields,
-    split_lines,
-)
+from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions, parse_counts
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_set
 
 if TYPE_CHECKING:
@@ -35,7 +28,7 @@ def file_paths(table: IcebergTable, snapshot_id: int, expression: Any) -> list[s
     scan = _scan(table, snapshot_id).caseSensitive(table.case_sensitive).filter(expression)
     with closing(scan.planFiles()) as tasks:
         location = functions.function(functions.location_of_task())
-        return split_lines(functions.lines_of(table.iceberg.io.CloseableIterable.transform(tasks, location)))
+        return functions.strings(table.iceberg.io.CloseableIterable.transform(tasks, location))
 
 
 def scan_tasks(
@@ -49,10 +42,8 @@ def scan_tasks(
     if bounds_of:
         scan = scan.includeColumnStats(list(bounds_of))
     with closing(scan.planFiles()) as tasks:
-        selected = table.iceberg.relocated.com.google.common.collect.Lists.newArrayList(
-            _at(table, tasks, paths)
-        )
-    return {str(task.file().location()): task for task in java_items(selected)}
+        selected = java_items(java_list(table.spark, _at(table, tasks, paths)))
+    return {str(task.file().location()): task for task in selected}
 
 
 def changed_tasks(table: IcebergTable, snapshot_id: int | None, tasks: Mapping[str, Any]) -> set[str]:
@@ -74,14 +65,14 @@ def column_counts(table: IcebergTable, snapshot_id: int, paths: Sequence[str]) -
     with closing(_scan(table, snapshot_id).includeColumnStats().planFiles()) as tasks:
         text = functions.function(functions.then(functions.file_of_task(), _counts_as_text(functions)))
         texts = table.iceberg.io.CloseableIterable.transform(_at(table, tasks, paths), text)
-        return _parse(functions.lines_of(texts))
+        return _parse(functions.records(texts))
 
 
 def written_counts(table: IcebergTable, files: Sequence[Any]) -> dict[str, ColumnCounts]:
     """Return the column counts of Java data files that are not part of the table yet, by path."""
     functions = JavaFunctions(table.spark)
     text = functions.function(_counts_as_text(functions))
-    return _parse(functions.lines(java_list(table.spark, files).stream().map(text)))
+    return _parse(functions.records(java_list(table.spark, files).stream().map(text).iterator()))
 
 
 def _scan(table: IcebergTable, snapshot_id: int) -> Any:
@@ -102,10 +93,8 @@ def _deletes(task: Any) -> set[tuple[str, Any]]:
 
 def _counts_as_text(functions: JavaFunctions) -> Any:
     getters = (("location", STRING), ("valueCounts", "java.util.Map"), ("nullValueCounts", "java.util.Map"))
-    handles = [functions.method(CONTENT_FILE, name, returns) for name, returns in getters]
-    return functions.fields(CONTENT_FILE, handles)
+    return functions.fields(CONTENT_FILE, getters)
 
 
-def _parse(text: str) -> dict[str, ColumnCounts]:
-    lines = map(split_fields, split_lines(text))
-    return {path: ColumnCounts(parse_counts(values), parse_counts(nulls)) for path, values, nulls in lines}
+def _parse(records: Sequence[Sequence[str]]) -> dict[str, ColumnCounts]:
+    return {path: ColumnCounts(parse_counts(values), parse_counts(nulls)) for path, values, nulls in records}

@@ -20,7 +20,7 @@ from dbt_recluster.curve import Curve, hilbert_boxes
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_constant
-from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions, split_lines
+from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.transforms import Transform
 
@@ -53,10 +53,8 @@ def block_ranges(
         return [BlockRange(ScanPartition(group.files, group.spec_id))]
     by_path = {file.path: file for file in group.files}
     expressions = _RangeExpressions(table, key, curve)
-    functions, files = (
-        JavaFunctions(table.spark),
-        java_list(table.spark, [f.task.file() for f in group.files]),
-    )
+    functions = JavaFunctions(table.spark)
+    files = java_list(table.spark, [file.task.file() for file in group.files])
     location = functions.function(functions.method(CONTENT_FILE, "location", STRING))
     evaluate = functions.method(_METRICS_EVALUATOR, "eval", "boolean", CONTENT_FILE)
     ranges = []
@@ -64,7 +62,7 @@ def block_ranges(
         wanted = expressions.between(lower, upper)
         evaluator = table.iceberg.expressions.InclusiveMetricsEvaluator(table.java.schema(), wanted, True)
         may_match = functions.predicate(evaluate.bindTo(evaluator))
-        paths = split_lines(functions.lines(files.stream().filter(may_match).map(location)))
+        paths = functions.strings(files.stream().filter(may_match).map(location).iterator())
         if paths:
             partition = ScanPartition(tuple(by_path[path] for path in paths), group.spec_id, wanted)
             ranges.append(BlockRange(partition, lower, upper))

@@ -98,8 +98,12 @@ class JavaFunctions:
         """Return a handle that applies ``first`` and then ``second``."""
         return self._handles.filterReturnValue(first, second)
 
-    def fields(self, owner: str, handles: Sequence[Any]) -> Any:
-        """Return a handle that writes an ``owner`` as the text of each handle's result (see :func:`split_fields`)."""
+    def fields(self, owner: str, values: Sequence[Any]) -> Any:
+        """Return a handle that writes an ``owner`` as text, for :meth:`records`.
+
+        A value is a handle, or the name of a getter and what that returns.
+        """
+        handles = [self.method(owner, *value) if isinstance(value, tuple) else value for value in values]
         join = self.method(f"{_GUAVA}.Joiner", "join", STRING, _ARRAY)
         join = join.bindTo(self._joiner(_FIELDS).useForNull("null"))
         text = join.asCollector(self._class(_ARRAY), len(handles))
@@ -145,8 +149,16 @@ class JavaFunctions:
         return str(stream.collect(self._jvm.java.util.stream.Collectors.joining(_LINES)))
 
     def lines_of(self, iterable: Any) -> str:
-        """Collect a Java iterable of strings likewise."""
+        """Collect a Java iterable, or iterator, of strings likewise."""
         return str(self._joiner(_LINES).join(iterable))
+
+    def strings(self, iterable: Any) -> list[str]:
+        """Return the strings of a Java iterable or iterator."""
+        return split_lines(self.lines_of(iterable))
+
+    def records(self, iterable: Any) -> list[list[str]]:
+        """Return the fields in each text of a Java iterable or iterator, as :meth:`fields` wrote it."""
+        return [split_fields(line) for line in self.strings(iterable)]
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
         return self._jvm.remember(

@@ -99,7 +99,11 @@ def java_array(spark: SparkSession, element: JavaNames, items: list[Any]) -> Any
 
 
 def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
-    """Return a Java list of ``items``."""
+    """Return a Java list of ``items``, which may be any iterable of Java too."""
+    from py4j.java_gateway import JavaObject
+
+    if isinstance(items, JavaObject):
+        return jvm(spark).org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(items)
     result = jvm(spark).java.util.ArrayList()
     for item in items:
         result.add(item)
