@@ -242,7 +242,8 @@ class IcebergTable:
 
     def primitive_fields(self) -> list[tuple[str, str, int]]:
         """Return the path, the Iceberg type and the field id of each column and struct field of a primitive type."""
-        return list(_primitive_fields(json.loads(self.schema_json), ""))
+        leaves = leaf_fields(json.loads(self.schema_json))
+        return [(path, kind, field_id) for path, kind, field_id, _ in leaves if isinstance(kind, str)]
 
     def check_writes_reach_main(self) -> None:
         """Refuse a session whose ``spark.wap.branch`` sends writes to another branch: only main is reclustered."""
@@ -367,10 +368,13 @@ def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:
             yield from ((f"{name}.{path}", inner) for path, inner in _paths(field.name, field.dataType))
 
 
-def _primitive_fields(struct: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, int]]:
-    for field in struct["fields"]:
-        path = f"{prefix}{field['name']}"
-        if isinstance(field["type"], str):
-            yield path, field["type"], field["id"]
-        elif field["type"]["type"] == "struct":
-            yield from _primitive_fields(field["type"], f"{path}.")
+def leaf_fields(
+    struct: Mapping[str, Any], prefix: str = "", above: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Any, int, tuple[int, ...]]]:
+    """Yield the path, type and id of each field of a schema's JSON that is no struct, and its place in each struct."""
+    for place, field in enumerate(struct["fields"]):
+        path, kind, places = f"{prefix}{field['name']}", field["type"], (*above, place)
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            yield from leaf_fields(kind, f"{path}.", places)
+        else:
+            yield path, kind, field["id"], places

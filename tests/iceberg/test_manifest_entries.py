@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
-    column_array,
     key_bounds,
     read_blocks,
 )
@@ -86,7 +85,7 @@ def read_by_spark(table: ClusteredTable, snapshot_id: int) -> tuple[dict[str, Li
     selected = entries.select("data_file.file_path", "data_file.partition", *map(F.expr, columns), *metrics)
     rows = collect_arrow(selected)
     counted = rows.column("figure_1").to_numpy()
-    columns_of_metrics = [column_array(rows, f"metrics_{n}") for n in range(len(metrics))]
+    columns_of_metrics = [rows[f"metrics_{n}"].combine_chunks() for n in range(len(metrics))]
     lower, upper, unbounded = zip(
         *(
             key_bounds(counted, {f.name: column.field(f.name) for f in column.type}, field.transform)

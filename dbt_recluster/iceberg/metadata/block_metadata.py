@@ -258,7 +258,7 @@ def _deleted_rows(table: IcebergTable, conditions: Sequence[Condition], blocks: 
     """
     assert blocks.snapshot_id is not None
     deletes = position_deletes(table, blocks.snapshot_id, conditions)
-    place = pc.index_in(column_array(deletes, "block"), value_set=blocks.path)
+    place = pc.index_in(deletes["block"].combine_chunks(), value_set=blocks.path)
     known = np.asarray(place.is_valid().to_numpy(zero_copy_only=False))
     deleted = np.zeros(len(blocks), np.int64)
     np.add.at(deleted, place.drop_null().to_numpy(), deletes["rows"].to_numpy()[known])
@@ -271,12 +271,6 @@ def _empty(key: ClusterKey) -> BlockMetadata:
     unbounded: list[BoolArray] = [np.zeros(0, np.bool_) for _ in key.fields]
     paths = pa.array([], pa.string())
     return BlockMetadata(None, paths, none, none, none, none, none, none, none, bounds, bounds, unbounded)
-
-
-def column_array(rows: pa.Table, name: str) -> pa.Array:
-    """Return a column in one piece."""
-    column = rows.column(name).combine_chunks()
-    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _numbers(entries: Mapping[str, pa.Array], name: str, missing: int = 0) -> IntArray:

@@ -11,17 +11,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from dbt_recluster.exceptions import UnsupportedTableError
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.java_functions import STRUCT, JavaFunctions, split_columns
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
-
-if TYPE_CHECKING:
-    from dbt_recluster.iceberg.iceberg_table import IcebergTable
 
 _EVALUATOR = "org.apache.iceberg.expressions.Evaluator"
 _DROPPED_SOURCE = "Cannot find source column for partition field"
@@ -154,7 +152,7 @@ class _Field(NamedTuple):
 def _fields(
     schema: Mapping[str, Any], columns: Sequence[str], metrics: Mapping[str, tuple[int, str]]
 ) -> Iterator[_Field]:
-    leaves = {name: (places, kind) for name, places, kind in _leaves(schema)}
+    leaves = {name: (places, kind) for name, kind, _, places in leaf_fields(schema)}
     for name, (places, kind) in leaves.items():
         if any(name == column or name.startswith(f"{column}.") for column in columns):
             yield _Field(name, places, kind)
@@ -163,18 +161,6 @@ def _fields(
             is_bound = metric.endswith("_bound")
             stored = kind if is_bound else "long"
             yield _Field(f"{column}.{metric}", leaves[name][0], stored, field_id, is_bound)
-
-
-def _leaves(
-    struct: Mapping[str, Any], path: str = "", above: tuple[int, ...] = ()
-) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """Yield the path, the places and the type of each field that is no struct."""
-    for place, field in enumerate(struct["fields"]):
-        name, kind = f"{path}{field['name']}", field["type"]
-        if isinstance(kind, dict) and kind["type"] == "struct":
-            yield from _leaves(kind, f"{name}.", (*above, place))
-        else:
-            yield name, (*above, place), kind
 
 
 def _read(

@@ -14,7 +14,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray, column_array
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, SplitPoint, choose_split_points
@@ -105,7 +105,7 @@ def take_samples(
     if curve is not None:
         changes = _is_new_value(keys, [_GROUP, *names[: len(key.leading)]])
         cells = CellBorders.of(_numbers(keys, _PLACE), changes, len(curve.boundaries), curve.bits)
-    values, group_number = [column_array(keys, name) for name in names], _numbers(keys, _GROUP)
+    values, group_number = [keys[name].combine_chunks() for name in names], _numbers(keys, _GROUP)
     samples = []
     for number, group in enumerate(groups):
         start, stop = map(int, np.searchsorted(group_number, [number, number + 1]))
@@ -185,7 +185,7 @@ def _with_place(
     leading, on_curve = names[: len(key.leading)], names[len(key.leading) :]
     columns = []
     for field, name in zip(key.on_curve, on_curve, strict=True):
-        values = column_array(rows, name)
+        values = rows[name].combine_chunks()
         # Bounds have truncated decimals as whole numbers; all other types compare as Spark returns them.
         is_unscaled = isinstance(field.transform, Truncate) and pa.types.is_decimal(values.type)
         columns.append(field.transform.values(values) if is_unscaled else values)
@@ -210,7 +210,7 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
     new = np.zeros(len(rows), dtype=bool)
     new[:1] = True
     for name in names:
-        column = column_array(rows, name)
+        column = rows[name].combine_chunks()
         if pa.types.is_floating(column.type):
             column = pc.add(column, pa.scalar(0, column.type))  # 0.0 for -0.0
         codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import uuid
+import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,17 +129,15 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
 
 
 def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
-    """Return a Java map of strings, fetched in one call.
+    """Return a Java map of strings, fetched in one call as JSON.
 
     Iterating over it would cost several calls per entry, and the iteration ends with a Java exception that takes a
     tenth of a second.
     """
-    guava = jvm(spark).org.apache.iceberg.relocated.com.google.common
-    # Random separators, which no value contains.
-    between, within = f"\0{uuid.uuid4().hex}", f"\1{uuid.uuid4().hex}"
-    joined = str(guava.base.Joiner.on(between).withKeyValueSeparator(within).join(entries))
-    pairs = (entry.partition(within) for entry in joined.split(between)) if joined else ()
-    return {name: value for name, _, value in pairs}
+    iceberg = jvm(spark).org.apache.iceberg
+    mapper = jvm(spark).remember(("json mapper",), iceberg.util.JsonUtil.mapper)
+    result: dict[str, str] = json.loads(mapper.writeValueAsString(entries))
+    return result
 
 
 class JavaStandardError(io.TextIOBase):
