@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dbt_recluster.curve import hilbert_index
 from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, numbers_within
-from dbt_recluster.planner.curves import CurveBlocks, CurveColumn, SpreadRows
+from dbt_recluster.planner.curves import CurveBlocks, CurveColumn
 from dbt_recluster.planner.metrics import ReadCosts, rounded
 from dbt_recluster.planner.ranks import rank_column
 from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
@@ -94,8 +94,7 @@ def _point_blocks(column: CurveColumn, rows: IntArray) -> float:
     """Mean blocks over a value of a column, at the places where blocks seem to have rows."""
     n, ends = len(rows), column.ends.cast(column.lower.type)
     codes, _ = rank_column(column.lower, column.upper, column.unknown, reads=(ends, ends))
-    weight = SpreadRows.of(column, rows).weight(1)
-    return _mean_over(codes[:n], codes[n : 2 * n], codes[: 2 * n + len(ends)], weight)
+    return _mean_over(codes[:n], codes[n : 2 * n], codes[: 2 * n + len(ends)], column.spread(rows))
 
 
 def _mean_over(

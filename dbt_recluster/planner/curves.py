@@ -122,6 +122,18 @@ class CurveColumn(NamedTuple):
     low: IntArray  # ranks of the lower bounds; NULL is in the first part
     high: IntArray  # ranks of the upper bounds; NaN and unknown ones are in the last part
 
+    def spread(self, rows: IntArray, number: int = 1) -> FloatArray:
+        """Spread the rows of each block, int64 (n,), evenly over its bounds and the boundaries between them.
+
+        Returns:
+            Whole numbers: rows at ``number`` values for each lower bound, then for each upper bound, and at each of the
+            2**bits - 1 boundaries of the column.
+        """
+        parts = np.maximum(rows, 1) * _PARTS_OF_ROW // (self.high - self.low + 2)
+        weight, size = np.maximum(parts, 1).astype(np.float64), len(self.ends) + 1
+        steps = np.bincount(self.low, weight, size) - np.bincount(self.high, weight, size)
+        return np.concatenate([np.tile(np.maximum(weight // number, 1), 2 * number), np.cumsum(steps)[:-1]])
+
 
 @dataclass(frozen=True, eq=False)
 class CurveBlocks:
@@ -260,44 +272,24 @@ def renewed(blocks: CurveBlocks, most: float = MOST_UNEVEN) -> Curve | None:
     curve, columns = blocks.curve, blocks.columns
     if len(blocks.rows) == 0:
         return None
-    spread = [SpreadRows.of(column, blocks.rows) for column in columns]
     ends = curve.ranks(curve.boundaries)
     ranks = [np.concatenate([column.low, column.high, of]) for column, of in zip(columns, ends, strict=True)]
-    now = unevenness(ranks, [column.weight(1) for column in spread], curve.bits, len(blocks.rows))
+    now = unevenness(ranks, [column.spread(blocks.rows) for column in columns], curve.bits, len(blocks.rows))
     # Nothing is more even than equal shares.
     if (now <= most).all():
         return None
     samples = [_values_in_parts(column) for column in columns]
-    weights = [column.weight(number) for column, (_, number) in zip(spread, samples, strict=True)]
+    weights = [
+        column.spread(blocks.rows, number) for column, (_, number) in zip(columns, samples, strict=True)
+    ]
     fresh = Curve.of([values for values, _ in samples], weights, curve.bits)
     ranks = fresh.ranks([values for values, _ in samples])
     then = unevenness(ranks, weights, curve.bits, len(blocks.rows))
     return fresh if (now > most * then).any() else None
 
 
-class SpreadRows(NamedTuple):
-    """Rows of blocks, spread evenly over the bounds of a column and the boundaries between them: whole numbers."""
-
-    bound: FloatArray  # rows at each of the two bounds of a block, float64 (n,)
-    boundary: FloatArray  # rows at each boundary of the column, float64 (2**bits - 1,)
-
-    @classmethod
-    def of(cls, column: CurveColumn, rows: IntArray) -> SpreadRows:
-        """Spread the rows of each block, int64 (n,), between the ranks of its bounds."""
-        parts = np.maximum(rows, 1) * _PARTS_OF_ROW // (column.high - column.low + 2)
-        weight = np.maximum(parts, 1).astype(np.float64)
-        size = len(column.ends) + 1
-        steps = np.bincount(column.low, weight, size) - np.bincount(column.high, weight, size)
-        return cls(weight, np.cumsum(steps)[:-1])
-
-    def weight(self, number: int) -> FloatArray:
-        """Rows at ``number`` values for each lower bound, then for each upper bound, and at the boundaries."""
-        bound = np.maximum(self.bound // number, 1)
-        return np.concatenate([np.tile(bound, 2 * number), self.boundary])
-
-
 def _values_in_parts(column: CurveColumn) -> tuple[pa.Array, int]:
-    """Values that stand for the rows of blocks in a column, as `SpreadRows.weight` has them, and how many for a bound.
+    """Values that stand for the rows of blocks in a column, as `CurveColumn.spread` has them, and how many for a bound.
 
     A bound stands for the rows between it and the next boundary, or the other bound if that is nearer. Of numbers and
     times there are further values in between, or else a part that many rows have come into would not be cut by them.

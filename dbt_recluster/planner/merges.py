@@ -16,6 +16,7 @@ Limits on bytes make such sets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +86,13 @@ class Plan:
     reducible_depth: float = 0.0
     by_reads: bool = False
     needed: int | None = None
+
+    @property
+    def members(self) -> BlockSets:
+        """Positions in the planned blocks of the members of the sets, of which there is at least one."""
+        size = np.array([len(block_set.blocks) for block_set in self.block_sets])
+        positions = [block_set.blocks for block_set in self.block_sets]
+        return BlockSets(np.concatenate(positions), np.cumsum(size) - size)
 
 
 def reveals_less(blocks: Blocks, sets: BlockSets) -> BoolArray:
@@ -315,49 +323,52 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
     Returns:
         The blocks in no set, in their order, then the new blocks of each set, in the order of the key.
     """
-    sets = plan.block_sets
-    if not sets:
+    if not plan.block_sets:
         return blocks
-    size = np.array([len(block_set.blocks) for block_set in sets])
-    members = BlockSets(np.concatenate([block_set.blocks for block_set in sets]), np.cumsum(size) - size)
-    of_sets = {
-        name: np.array([getattr(block_set, name) for block_set in sets])
-        for name in ("expected_blocks", "bytes", "level", "run", "partition")
-    }
-    written = written_blocks(blocks, members, of_sets.pop("expected_blocks"), policy.block_rows)
-    of_sets["bytes"] //= np.maximum(np.bincount(written.block_set, minlength=len(sets)), 1)
-    of_sets["run"] += max(0, int(blocks.run.max())) + 1
-    of_sets |= dict.fromkeys(("unbounded", "fixed", "deleted"), np.zeros(len(sets), np.int64))
-    values = {name: of_set[written.block_set] for name, of_set in of_sets.items()} | {"rows": written.rows}
-    joined = {
-        name: np.append(np.delete(before, members.member), after.astype(before.dtype))
-        for name, after in values.items()
-        if (before := getattr(blocks, name)) is not None
-    }
-    lower, upper = (np.delete(ends, members.member) for ends in (blocks.lower, blocks.upper))
-    points = np.unique(np.concatenate([lower, upper, written.lower, written.upper]))
+    sets = plan.members
+    expected = np.array([block_set.expected_blocks for block_set in plan.block_sets])
+    written = written_blocks(blocks, sets, expected, policy.block_rows)
+    left = blocks.take(np.delete(np.arange(len(blocks)), sets.member))
+    points = np.unique(np.concatenate([left.lower, left.upper, written.lower, written.upper]))
 
     # An end may lie at a bound that no longer exists; it moves outwards, as far as the block's own bound at most.
     def lower_ends(ends: IntArray) -> IntArray:
-        left = np.append(np.delete(ends, members.member), written.lower)
-        return np.searchsorted(points, left, side="right") - 1
+        return np.searchsorted(points, np.append(ends, written.lower), side="right") - 1
 
     def upper_ends(ends: IntArray) -> IntArray:
-        return np.searchsorted(points, np.append(np.delete(ends, members.member), written.upper))
+        return np.searchsorted(points, np.append(ends, written.upper))
 
-    lower, upper, shown_lower, shown_upper, unnarrowed = blocks.extents
+    lower, upper, shown_lower, shown_upper, unnarrowed = left.extents
     return replace(
-        blocks,
-        lower=lower_ends(blocks.lower),
-        upper=upper_ends(blocks.upper),
+        left,
+        lower=lower_ends(left.lower),
+        upper=upper_ends(left.upper),
         points=len(points),
         extents=Extents(
             lower_ends(lower),
             upper_ends(upper),
             lower_ends(shown_lower),
             upper_ends(shown_upper),
-            np.append(np.delete(unnarrowed, members.member), np.zeros(len(written.rows), np.bool_)),
+            np.append(unnarrowed, np.zeros(len(written.rows), np.bool_)),
         ),
-        reads=None if blocks.reads is None else blocks.reads.moved(points),
-        **joined,
+        reads=None if left.reads is None else left.reads.moved(points),
+        **_figures_after(left, written, plan, first_run=max(0, int(blocks.run.max())) + 1),
     )
+
+
+def _figures_after(left: Blocks, written: WrittenBlocks, plan: Plan, first_run: int) -> dict[str, Any]:
+    """The known arrays, but bounds, of the blocks in no set and then of those that the sets write."""
+    count = np.bincount(written.block_set, minlength=len(plan.block_sets))
+    of_sets = {
+        name: np.array([getattr(block_set, name) for block_set in plan.block_sets])
+        for name in ("bytes", "level", "run", "partition")
+    }
+    of_sets["bytes"] //= np.maximum(count, 1)
+    of_sets["run"] += first_run
+    of_sets |= dict.fromkeys(("unbounded", "fixed", "deleted"), np.zeros_like(count))
+    values = {name: of_set[written.block_set] for name, of_set in of_sets.items()} | {"rows": written.rows}
+    return {
+        name: np.append(before, after.astype(before.dtype))
+        for name, after in values.items()
+        if (before := getattr(left, name)) is not None
+    }

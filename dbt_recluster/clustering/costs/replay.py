@@ -162,7 +162,7 @@ class Replay:
         read = 0
         for step, after in islice(simulate_rounds(blocks, self._policy), rounds):
             read += step.bytes
-            left = np.delete(origin, np.concatenate([block_set.blocks for block_set in step.block_sets]))
+            left = np.delete(origin, step.members.member)
             blocks, origin = after, np.append(left, np.full(len(after) - len(left), _MERGED))
         return blocks, origin, read
 
