@@ -240,15 +240,19 @@ def load_along_a_curve(spark: Any, source: Path, _: argparse.Namespace) -> Case:
     return lambda: None, {name: way(name, query) for name, query in queries.items()}
 
 
-def dictionary_limits(spark: Any, source: Path, options: argparse.Namespace) -> Case:
-    """Our merge where Parquet gives up a column's dictionary at 2 MB, its default, or sooner."""
-    name = "benchmark.dictionaries"
+def writer_settings(spark: Any, source: Path, options: argparse.Namespace) -> Case:
+    """Our merge by other settings of Parquet's writer: smaller dictionaries, faster compression."""
+    name = "benchmark.settings"
     block_rows = load(spark, name, source, options, in_order=True)
+    limit, level = "write.parquet.dict-size-bytes", "write.parquet.compression-level"
     sizes: dict[str, int] = {}
 
-    def way(label: str, limit: int) -> Way:
+    def way(label: str, settings: dict[str, int]) -> Way:
         def merge() -> None:
-            spark.sql(f"alter table {name} set tblproperties ('write.parquet.dict-size-bytes' = '{limit}')")
+            texts = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
+            spark.sql(f"alter table {name} unset tblproperties if exists ('{limit}', '{level}')")
+            if settings:
+                spark.sql(f"alter table {name} set tblproperties ({texts})")
             merge_and_commit(spark, name, [None], block_rows)
             if label not in sizes:
                 query = f"select sum(file_size_in_bytes) from {name}.files"
@@ -257,8 +261,14 @@ def dictionary_limits(spark: Any, source: Path, options: argparse.Namespace) -> 
 
         return merge
 
-    limits = {"2 MB": 2 << 20, "512 KB": 512 << 10, "128 KB": 128 << 10, "64 KB": 64 << 10}
-    return from_last_load(spark, name), {label: way(label, limit) for label, limit in limits.items()}
+    ways = {
+        "as they are": {},
+        "dictionaries up to 128 KB": {limit: 128 << 10},
+        "dictionaries up to 64 KB": {limit: 64 << 10},
+        "zstd level 2": {level: 2},
+        "zstd level 1": {level: 1},
+    }
+    return from_last_load(spark, name), {label: way(label, settings) for label, settings in ways.items()}
 
 
 TYPES = {"l_shipdate": "date", "l_partkey": "bigint"}
@@ -389,7 +399,7 @@ CASES: dict[str, Callable[[Any, Path, argparse.Namespace], Case]] = {
     "many-sets": many_sets,
     "curve": along_a_curve,
     "curve-load": load_along_a_curve,
-    "dictionaries": dictionary_limits,
+    "settings": writer_settings,
 }
 DESCRIPTIONS = {
     "call": "8 loads, each sorted by the key: the whole call of recluster",
@@ -398,7 +408,7 @@ DESCRIPTIONS = {
     "many-sets": "50 sets of 4 blocks, into 4 blocks each",
     "curve": "8 loads, each sorted along hilbert(l_shipdate, l_partkey) or by its columns, into blocks",
     "curve-load": "a load of all rows, sorted likewise",
-    "dictionaries": "8 loads, each sorted by the key: our merge with limits of the size of dictionaries",
+    "settings": "8 loads, each sorted by the key: our merge by settings of Parquet's writer",
 }
 
 if __name__ == "__main__":
