@@ -100,6 +100,7 @@ class ReclusterAdapter(TableMethods):
 
     @property
     def _run(self) -> DbtRun:
+        """What the builds of this invocation share, one for all threads."""
         with self._lock:
             if self._begun is None:
                 from dbt_recluster.adapter.dbt_run import DbtRun

@@ -100,11 +100,8 @@ class ModelBuild:
         first_time = self._run.first_time
         if first_time(f"configs of {model['unique_id']}"):
             node_config = config.model.config
-            known = [
-                f.name
-                for kind in (type(node_config), self._adapter.AdapterSpecificConfigs)
-                for f in fields(kind)
-            ]
+            kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
+            known = [f.name for kind in kinds for f in fields(kind)]
             for key, meant in misspelt(node_config, known):
                 warn(f"{model['name']}: there is no config {key}; did you mean {meant}?")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")

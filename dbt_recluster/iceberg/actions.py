@@ -60,7 +60,7 @@ class IcebergActions:
         """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
-        # An expiry in a transaction that nobody sends.
+        # An expiry in a transaction that is never committed.
         transaction = Transaction.begin(self._table)
         expiry = transaction.java.expireSnapshots().cleanExpiredFiles(False)
         self._configured(expiry, older_than, retain_last).commit()
@@ -106,10 +106,9 @@ class IcebergActions:
     def rewrite_manifests(self) -> tuple[int, int]:
         """Rewrite manifests to their target size; return how many were replaced and by how many."""
         result = self._execute(self._actions.rewriteManifests(self._table.java))
-        rewritten, added = result.rewrittenManifests(), result.addedManifests()
-        return int(java_list(self._table.spark, rewritten).size()), int(
-            java_list(self._table.spark, added).size()
-        )
+        manifests = (result.rewrittenManifests(), result.addedManifests())
+        rewritten, added = (int(java_list(self._table.spark, each).size()) for each in manifests)
+        return rewritten, added
 
     def rewrite_position_deletes(self) -> tuple[int, int]:
         """Compact small position delete files; return how many were replaced and by how many."""

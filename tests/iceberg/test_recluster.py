@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as parquet
 import pytest
-from tables import append, checksum, levels, make_table, metadata_file, recorded_levels
+from tables import append, checksum, levels, make_table, metadata_file
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
@@ -145,76 +143,6 @@ def _opened(spark: Any, name: str, key: int) -> list[int]:
     return sizes
 
 
-def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    for start in range(10_000, 13_000, 1000):
-        append(spark, name, start, 1000)
-        recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert max(levels(spark, name)) >= 2
-    before = levels(spark, name)
-    spark.sql(f"call system.rewrite_manifests('{name}')")
-    assert levels(spark, name) == before
-    spark.sql(
-        f"call system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1)"
-    )
-    assert levels(spark, name) == before
-
-
-def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    spark.sql(f"delete from {name}")
-    append(spark, name, 0, 1000, files=3)
-    recluster(spark, name, depth=1, block_rows=1000)
-    entries = spark.sql(f"select snapshot_id from {name}.entries where status < 2").collect()
-    assert set(recorded_levels(spark, name)) == {row[0] for row in entries}
-
-
-def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    before = levels(spark, name)
-    earlier = f"recluster.level.{snapshot(spark, name)}"
-    spark.sql(f"alter table {name} unset tblproperties ('{table_properties.LEVELS}')")
-    spark.sql(
-        f"alter table {name} set tblproperties ('{earlier}' = '{max(before)}', 'recluster.level.5' = '1')"
-    )
-    assert levels(spark, name) == before
-    spark.sql(f"insert into {name} select /*+ repartition(3) */ id, k + 5000, v from {name}")
-    assert recluster(spark, name, depth=1, block_rows=1000).rounds
-    assert set(before) < set(levels(spark, name))
-    properties = IcebergTable.load(spark, name).properties
-    assert table_properties.LEVELS in properties
-    assert not [name for name in properties if name.startswith("recluster.level.")]
-
-
-def test_levels_that_do_not_fit_become_a_mean(
-    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 47)
-    name = make_table(spark, schema, files=0)
-    for load in range(6):
-        spark.sql(
-            f"insert into {name} select /*+ repartition(2) */ id, cast(rand({load}) * 1000 as int) + {2000 * load}, "
-            "'v' from range(400)"
-        )
-        assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
-    properties = IcebergTable.load(spark, name).properties
-    assert len(properties[table_properties.LEVELS]) <= 47
-    old, mean = json.loads(properties[table_properties.LEVELS])["old"]
-    assert (old > 0, mean, set(levels(spark, name))) == (True, 1, {1})
-    assert not recluster(spark, name, depth=1, block_rows=200).rounds
-
-
-def test_tables_without_sequence_numbers_keep_levels(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, properties={"format-version": 1})
-    result = recluster(spark, name, "k", depth=1, block_rows=1000)
-    (committed,) = result.rounds
-    assert recorded_levels(spark, name) == {committed.snapshot_ids[0]: max(levels(spark, name))}
-    spark.sql(f"alter table {name} set tblproperties ('format-version' = '2')")
-    assert min(levels(spark, name)) > 0
-
-
 def test_parts_of_a_table_stay_over_each_other_until_a_depth_of_1(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=8, keys=100_000)
     half = spark.sql(f"select sum(file_size_in_bytes) from {name}.files").first()[0] * 6 // 10
@@ -227,17 +155,6 @@ def test_parts_of_a_table_stay_over_each_other_until_a_depth_of_1(spark: Any, sc
     assert recluster(spark, name, depth=1, block_rows=1000).rounds
     finished = recluster(spark, name, depth=1, block_rows=1000, max_bytes=half)
     assert (finished.reducible_depth, finished.reason) == (1, "reducible depth 1 is at most 1")
-
-
-def test_a_changed_key_makes_old_blocks_level_0_and_moves_them(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    before = checksum(spark, name)
-    result = recluster(spark, name, "v", depth=1, block_rows=1000, final=True)
-    assert result.depth_before > 4
-    assert result.depth_after <= 2
-    assert checksum(spark, name) == before
-    assert min(levels(spark, name)) > 0
 
 
 def test_where_chooses_whole_blocks(spark: Any, schema: str) -> None:
@@ -267,129 +184,6 @@ def test_the_budget_is_kept(spark: Any, schema: str) -> None:
     result = recluster(spark, name, "k", depth=1, max_bytes=f"{3 * size} B", final=True, block_rows=1000)
     assert 0 < result.bytes_in <= 3 * size
     assert recluster(spark, name, "k", depth=1, max_bytes=1).rounds == []
-
-
-@pytest.mark.alike
-@pytest.mark.parametrize("partitioned", ["truncate(500, k), bucket(2, id)", "bucket(3, id)", "v"])
-def test_partitions_are_kept_apart(spark: Any, schema: str, partitioned: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(
-        f"create table {name} (id bigint, k int, v string) using iceberg partitioned by ({partitioned})"
-    )
-    for load in range(3):
-        spark.sql(
-            f"insert into {name} select id, cast(rand({load}) * 1000 as int), "
-            f"if(id % 3 = 0, null, cast(id % 3 as string)) from range({load * 900}, {load * 900 + 900})"
-        )
-    before = checksum(spark, name)
-    partitions = spark.sql(
-        f"select partition, sum(record_count) from {name}.files group by 1 order by 1"
-    ).collect()
-    result = recluster(spark, name, "k", depth=2, block_rows=500, final=True)
-    assert result.blocks_in > 0
-    assert checksum(spark, name) == before
-    assert (
-        spark.sql(f"select partition, sum(record_count) from {name}.files group by 1 order by 1").collect()
-        == partitions
-    )
-    assert clustering_information(spark, name)["max_depth"] <= 2
-
-
-def test_blocks_of_an_older_partition_spec_keep_it(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=4)
-    spark.sql(f"alter table {name} add partition field bucket(2, id)")
-    append(spark, name, 4000, 4000, files=4)
-    before = checksum(spark, name)
-    recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert checksum(spark, name) == before
-    specs = spark.sql(f"select spec_id, sum(record_count) from {name}.files group by 1 order by 1").collect()
-    assert [tuple(row) for row in specs] == [(0, 4000), (1, 4000)]
-
-
-@pytest.mark.parametrize("partitioned", ["b", "truncate(2, b)"])
-def test_partitions_of_bytes(spark: Any, schema: str, partitioned: str) -> None:
-    name = f"{schema}.t"
-    spark.sql(f"create table {name} (k bigint, b binary) using iceberg partitioned by ({partitioned})")
-    for _ in range(2):
-        spark.sql(f"insert into {name} select id, cast(concat('b', id % 2) as binary) from range(100)")
-    before = checksum(spark, name)
-    result = recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert (result.depth_before, result.depth_after, checksum(spark, name)) == (2, 1, before)
-
-
-def test_a_partition_field_of_v1_was_dropped(spark: Any, schema: str) -> None:
-    """It stays as one that is always NULL."""
-    name = make_table(spark, schema, files=0, partitioned="bucket(2, id)", properties={"format-version": 1})
-    append(spark, name, 0, 1000)
-    spark.sql(f"alter table {name} drop partition field bucket(2, id)")
-    for start in (1000, 2000):
-        append(spark, name, start, 1000)
-    before = checksum(spark, name)
-    result = recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert result.depth_after < result.depth_before
-    assert checksum(spark, name) == before
-
-
-@pytest.mark.alike
-@pytest.mark.parametrize("version", [2, 1, 3])
-def test_schema_and_partition_spec_have_evolved(spark: Any, schema: str, version: int) -> None:
-    """In v1 a dropped partition field stays as one that is always NULL."""
-    name = make_table(spark, schema, files=2, properties={"format-version": version})
-    spark.sql(f"alter table {name} add partition field bucket(2, id)")
-    append(spark, name, 2000, 2000, files=2)
-    spark.sql(f"alter table {name} drop partition field bucket(2, id)")
-    spark.sql(f"alter table {name} add columns (day timestamp, part int)")
-    spark.sql(f"alter table {name} add partition field part")
-    spark.sql(f"alter table {name} add partition field days(day)")
-    spark.sql(f"alter table {name} rename column v to word")
-    for load in range(4, 6):
-        spark.sql(
-            f"insert into {name} select id, cast(rand({load}) * 1000 as int), concat('row ', id), "
-            f"timestamp '2024-01-01' + make_interval(0, 0, 0, cast(id % 3 as int)), if(id % 2 = 0, null, 1) "
-            f"from range({load * 1000}, {load * 1000 + 1000}, 1, 1)"
-        )
-    if version > 1:
-        spark.sql(f"alter table {name} set tblproperties ('write.delete.mode' = 'merge-on-read')")
-    spark.sql(f"delete from {name} where id % 10 = 0")
-    partitions = (
-        f"select distinct spec_id, partition from {name}.files where content = 0 order by spec_id, partition"
-    )
-    before, whole = spark.sql(partitions).collect(), spark.sql(f"select * from {name} order by id").collect()
-    result = recluster(spark, name, "k", depth=1, block_rows=500, final=True)
-    assert result.blocks_in > 0
-    assert spark.sql(f"select * from {name} order by id").collect() == whole
-    assert spark.sql(partitions).collect() == before
-    assert clustering_information(spark, name)["max_depth"] <= 2
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-def test_format_versions(spark: Any, schema: str, version: int) -> None:
-    name = make_table(spark, schema, properties={"format-version": version})
-    before = checksum(spark, name)
-    lineage = "select id, _row_id, _last_updated_sequence_number from {} order by id"
-    rows = spark.sql(lineage.format(name)).collect() if version == 3 else None
-    recluster(spark, name, "k", depth=1, block_rows=1000)
-    assert checksum(spark, name) == before
-    if rows is not None:
-        assert spark.sql(lineage.format(name)).collect() == rows
-
-
-@pytest.mark.alike
-@pytest.mark.parametrize("version", [3, 2])
-def test_deletes_are_applied_and_not_lost(spark: Any, schema: str, version: int) -> None:
-    properties = {
-        "format-version": version,
-        **{f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")},
-    }
-    name = make_table(spark, schema, properties=properties)
-    spark.sql(f"delete from {name} where id % 7 = 0")
-    spark.sql(f"update {name} set v = 'changed' where id % 11 = 0")
-    before = checksum(spark, name)
-    recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
-    assert checksum(spark, name) == before
-    assert spark.sql(f"select count(*) from {name}.delete_files").first()[0] == 0
-    append(spark, name, 100_000, 1000)
-    assert checksum(spark, name)[0] == before[0] + 1000
 
 
 def test_nulls_and_nans_have_their_place(spark: Any, schema: str) -> None:

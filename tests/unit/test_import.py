@@ -37,3 +37,13 @@ def test_maintenance_knows_no_dbt() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_dbt_parse_imports_nothing_that_works_on_tables() -> None:
+    code = (
+        "import sys, dbt.adapters.recluster; "
+        "rooms = ('iceberg.rewrite', 'iceberg.iceberg_table', 'clustering.table', 'clustering.costs', 'report'); "
+        "print([m for m in sys.modules if m.startswith(('pyspark', *(f'dbt_recluster.{room}' for room in rooms)))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

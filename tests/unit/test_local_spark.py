@@ -5,8 +5,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import EXTENSIONS
-from dbt_recluster.iceberg.session.local_spark import iceberg_jar, iceberg_settings
+from dbt_recluster.iceberg.session.local_spark import iceberg_jar, iceberg_settings, log_options
 from dbt_recluster.iceberg.session.starter import outside_settings
 
 PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"
@@ -67,3 +68,13 @@ def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.
     assert outside_settings() == {"spark.a": "own", **named}
     assert outside_settings(given) == {"spark.a": "given", **named}
     assert outside_settings(tmp_path / "nothing") == named
+
+
+@pytest.mark.parametrize("level", ["loud", "", "INFO -Xmx1m"])
+def test_a_log_level_that_spark_lacks_is_refused(level: str) -> None:
+    with pytest.raises(OptionError, match=r"spark_log_level must be one of ALL, DEBUG, .*, not"):
+        log_options(Path("spark.log"), level)
+
+
+def test_a_log_level_in_any_case() -> None:
+    assert "-Drecluster.log.level=info" in log_options(Path("spark.log"), "Info")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from dbt_recluster.exceptions import UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable, leaf_fields
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import STRUCT, JavaFunctions, split_columns
+from dbt_recluster.iceberg.session.java_functions import STRUCT, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
 _EVALUATOR = "org.apache.iceberg.expressions.Evaluator"
@@ -177,7 +177,8 @@ def _read(
     def read(task: Any) -> list[pa.Array]:
         with closing(task.rows()) as rows:
             texts = iterables.transform(iterables.filter(rows, is_wanted), as_text)
-            return _parse(functions.lines_of(texts), fields)
+            columns = functions.columns(texts, len(fields))
+        return [_values(column, field.kind) for column, field in zip(columns, fields, strict=True)]
 
     with closing(scan.planFiles()) as planned:
         tasks = java_items(java_list(table.spark, planned))
@@ -198,11 +199,6 @@ def _text(table: IcebergTable, fields: Sequence[_Field]) -> Any:
             value = functions.then(value, functions.decoded(kind))
         handles.append(value if stored in _PRINTED else functions.then(value, functions.to_json(kind)))
     return functions.function(functions.fields(STRUCT, handles))
-
-
-def _parse(text: str, fields: Sequence[_Field]) -> list[pa.Array]:
-    columns = split_columns(text, len(fields))
-    return [_values(texts, field.kind) for texts, field in zip(columns, fields, strict=True)]
 
 
 def _values(texts: Sequence[str], kind: str) -> pa.Array:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dbt_recluster.exceptions import OrphanFilesError, orphan_note
 from dbt_recluster.iceberg.rewrite.staging import REWRITE_OPTION, StagedFiles
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions, split_fields, split_lines
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_class, jvm
 
 if TYPE_CHECKING:
@@ -197,8 +197,8 @@ class TaskFiles:
         tasks = []
         for attempt in range(store.lastStageAttempt(stage).attemptId() + 1):
             listed = as_java(store.taskList(stage, attempt, _ALL)).stream().map(text)
-            lines = map(split_fields, split_lines(self._functions.lines(listed)))
-            tasks += [(int(index), int(task_id)) for index, task_id in lines]
+            records = self._functions.records(listed.iterator())
+            tasks += [(int(index), int(task_id)) for index, task_id in records]
         return [(index, task_id) for index, task_id in tasks if index < len(self._partitions)]
 
     def _query_id(self) -> str:

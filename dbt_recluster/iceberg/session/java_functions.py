@@ -144,21 +144,20 @@ class JavaFunctions:
         loader = self._class(interface).getClassLoader()
         return java.reflect.Proxy.newProxyInstance(loader, interfaces, handler)
 
-    def lines(self, stream: Any) -> str:
-        """Collect a Java stream of strings into one string (see :func:`split_lines`)."""
-        return str(stream.collect(self._jvm.java.util.stream.Collectors.joining(_LINES)))
-
-    def lines_of(self, iterable: Any) -> str:
-        """Collect a Java iterable, or iterator, of strings likewise."""
-        return str(self._joiner(_LINES).join(iterable))
-
     def strings(self, iterable: Any) -> list[str]:
-        """Return the strings of a Java iterable or iterator."""
-        return split_lines(self.lines_of(iterable))
+        """Return the strings of a Java iterable or iterator, none of them empty."""
+        text = str(self._joiner(_LINES).join(iterable))
+        return text.split(_LINES) if text else []
 
     def records(self, iterable: Any) -> list[list[str]]:
         """Return the fields in each text of a Java iterable or iterator, as :meth:`fields` wrote it."""
-        return [split_fields(line) for line in self.strings(iterable)]
+        return [text.split(_FIELDS) for text in self.strings(iterable)]
+
+    def columns(self, iterable: Any, count: int) -> list[list[str]]:
+        """Return each of ``count`` fields of all such texts."""
+        text = str(self._joiner(_LINES).join(iterable))
+        fields = text.replace(_LINES, _FIELDS).split(_FIELDS) if text else []
+        return [fields[place::count] for place in range(count)]
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
         return self._jvm.remember(
@@ -189,22 +188,6 @@ class JavaFunctions:
 
     def _array(self, element: JavaNames, items: list[Any]) -> Any:
         return java_array(self._spark, element, items)
-
-
-def split_lines(text: str) -> list[str]:
-    """Return the strings that :meth:`JavaFunctions.lines` collected."""
-    return text.split(_LINES) if text else []
-
-
-def split_columns(text: str, count: int) -> list[list[str]]:
-    """Return each of ``count`` fields of all lines."""
-    fields = text.replace(_LINES, _FIELDS).split(_FIELDS) if text else []
-    return [fields[place::count] for place in range(count)]
-
-
-def split_fields(line: str) -> list[str]:
-    """Return the fields that :meth:`JavaFunctions.fields` wrote."""
-    return line.split(_FIELDS)
 
 
 def parse_counts(text: str) -> dict[int, int]:

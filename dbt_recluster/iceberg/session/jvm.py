@@ -175,9 +175,12 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def end() -> None:
-    """End the JVM of this process, if there is one. A moment later it has exited, and released every file and lock."""
+    """Stop Spark and end the JVM of this process, if there is one. A moment later it has released files and locks."""
     from pyspark import SparkContext
 
+    if SparkContext._active_spark_context is not None:
+        with suppress(Exception):  # the JVM may be gone
+            SparkContext._active_spark_context.stop()
     gateway: Any = SparkContext._gateway
     if gateway is None:
         return

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from dbt_recluster.exceptions import JavaNotFoundError, SparkEnvironmentError
+from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.environment import EXTENSIONS
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
@@ -21,6 +21,8 @@ ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7
 DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
 
 _EXTENSIONS = "spark.sql.extensions"
+# Those that Spark takes.
+_LOG_LEVELS = ("ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN")
 _JAVA_OF_SPARK_3 = (8, 11, 17)
 _JAVA_OF_SPARK_4 = (17, 21)
 _JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
@@ -41,7 +43,13 @@ def local_settings() -> dict[str, str]:
 
 
 def log_options(file: Path, level: str | None = None) -> str:
-    """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given."""
+    """Return the Java options that send Spark's log to ``file``, or to standard error if ``level`` is given.
+
+    Raises:
+        OptionError: There is no such level.
+    """
+    if level is not None and level.upper() not in _LOG_LEVELS:
+        raise OptionError(f"spark_log_level must be one of {', '.join(_LOG_LEVELS)}, not {level!r:.40}")
     return java_properties(
         {
             "log4j2.configurationFile": Path(__file__).with_name("log4j2.properties").as_uri(),

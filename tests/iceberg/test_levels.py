@@ -1,0 +1,94 @@
+"""Levels of blocks, as a recluster records them with the table and reads them again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tables import append, checksum, levels, make_table, recorded_levels
+
+from dbt_recluster import table_properties
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.maintenance import recluster
+
+
+def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    for start in range(10_000, 13_000, 1000):
+        append(spark, name, start, 1000)
+        recluster(spark, name, "k", depth=1, block_rows=1000, final=True)
+    assert max(levels(spark, name)) >= 2
+    before = levels(spark, name)
+    spark.sql(f"call system.rewrite_manifests('{name}')")
+    assert levels(spark, name) == before
+    spark.sql(
+        f"call system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1)"
+    )
+    assert levels(spark, name) == before
+
+
+def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    spark.sql(f"delete from {name}")
+    append(spark, name, 0, 1000, files=3)
+    recluster(spark, name, depth=1, block_rows=1000)
+    entries = spark.sql(f"select snapshot_id from {name}.entries where status < 2").collect()
+    assert set(recorded_levels(spark, name)) == {row[0] for row in entries}
+
+
+def test_levels_that_an_earlier_version_recorded_are_read_and_replaced(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    before = levels(spark, name)
+    earlier = f"recluster.level.{IcebergTable.load(spark, name).snapshot_id}"
+    spark.sql(f"alter table {name} unset tblproperties ('{table_properties.LEVELS}')")
+    spark.sql(
+        f"alter table {name} set tblproperties ('{earlier}' = '{max(before)}', 'recluster.level.5' = '1')"
+    )
+    assert levels(spark, name) == before
+    spark.sql(f"insert into {name} select /*+ repartition(3) */ id, k + 5000, v from {name}")
+    assert recluster(spark, name, depth=1, block_rows=1000).rounds
+    assert set(before) < set(levels(spark, name))
+    properties = IcebergTable.load(spark, name).properties
+    assert table_properties.LEVELS in properties
+    assert not [name for name in properties if name.startswith("recluster.level.")]
+
+
+def test_levels_that_do_not_fit_become_a_mean(
+    spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbt_recluster.iceberg.recorded_levels.LONGEST", 47)
+    name = make_table(spark, schema, files=0)
+    for load in range(6):
+        spark.sql(
+            f"insert into {name} select /*+ repartition(2) */ id, cast(rand({load}) * 1000 as int) + {2000 * load}, "
+            "'v' from range(400)"
+        )
+        assert recluster(spark, name, "k", depth=1, block_rows=200).rounds
+    properties = IcebergTable.load(spark, name).properties
+    assert len(properties[table_properties.LEVELS]) <= 47
+    old, mean = json.loads(properties[table_properties.LEVELS])["old"]
+    assert (old > 0, mean, set(levels(spark, name))) == (True, 1, {1})
+    assert not recluster(spark, name, depth=1, block_rows=200).rounds
+
+
+def test_tables_without_sequence_numbers_keep_levels(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema, properties={"format-version": 1})
+    result = recluster(spark, name, "k", depth=1, block_rows=1000)
+    (committed,) = result.rounds
+    assert recorded_levels(spark, name) == {committed.snapshot_ids[0]: max(levels(spark, name))}
+    spark.sql(f"alter table {name} set tblproperties ('format-version' = '2')")
+    assert min(levels(spark, name)) > 0
+
+
+def test_a_changed_key_makes_old_blocks_level_0_and_moves_them(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    before = checksum(spark, name)
+    result = recluster(spark, name, "v", depth=1, block_rows=1000, final=True)
+    assert result.depth_before > 4
+    assert result.depth_after <= 2
+    assert checksum(spark, name) == before
+    assert min(levels(spark, name)) > 0
