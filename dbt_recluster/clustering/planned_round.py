@@ -8,10 +8,10 @@ blocks, it is left alone until others arrive. So every merge but one lowers the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +44,7 @@ _SAMPLE_ROWS = 50_000
 def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     """Draw the boundaries of a table's curve if there are none, or if rows have moved away from them.
 
-    Returns:
-        The properties that record them; empty if there is nothing to draw.
+    Return the properties that record them; empty if there is nothing to draw.
     """
     key, curve = table.key, table.curve
     if not key.curve:
@@ -79,14 +78,6 @@ def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
     return Curve.of(columns)
 
 
-class _Merged(NamedTuple):
-    """A partition after a merge: the name of a new block in it, its depth before, and how many blocks it has."""
-
-    name: str
-    depth: float
-    blocks: int
-
-
 class Rest:
     """The partitions of a table with a curve that are at rest, under the rules of this moment.
 
@@ -97,8 +88,8 @@ class Rest:
         self, table: ClusteredTable, policy: Policy, where: str | None, blocks: SnapshotBlocks
     ) -> None:
         self._table, self._policy, self._where, self._blocks = table, policy, where, blocks
-        # By the codes of the partitions.
-        self._at_rest: dict[int, _Merged] = {}
+        # The depth of each before its last merge, by the codes of the partitions.
+        self._at_rest: dict[int, float] = {}
         if table.key.curve and len(blocks.planned):
             self._depth = _depths(blocks.planned, policy)
             self._at_rest = self._unchanged()
@@ -121,68 +112,55 @@ class Rest:
     def properties(
         self, planned: Plan, groups: Sequence[RewrittenGroup], after: Mapping[str, str]
     ) -> dict[str, str | None]:
-        """Return what a commit records, None to remove it.
+        """Return what a commit of a plan's merged groups records, None to remove it.
 
-        Args:
-            planned: The plan that was merged.
-            groups: What its sets were merged to.
-            after: The properties of the table after the commit, which still lacks these.
+        ``after`` are the properties of the table after the commit, which still lacks these.
         """
         if not self._table.key.curve:
             return {}
-        merged = [*self._at_rest.values(), *self._merged(planned, groups)]
+        merged = {digest(sorted(self._files[number])): depth for number, depth in self._at_rest.items()}
+        files = {
+            block_set.partition: set(self._files[block_set.partition]) for block_set in planned.block_sets
+        }
+        for block_set, group in zip(planned.block_sets, groups, strict=True):
+            files[block_set.partition].difference_update(file.path for file in group.source.files)
+            files[block_set.partition].update(group.paths)
+        for number in {block_set.partition for block_set in planned.block_sets if block_set.depth > 1}:
+            merged[digest(sorted(files[number]))] = float(self._depth[number])
         while merged:
             text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
             if len(text) <= _LONGEST:
                 return {table_properties.REST: text}
-            merged = merged[1:]
+            del merged[next(iter(merged))]
         return {table_properties.REST: None}
 
-    def _merged(self, planned: Plan, groups: Sequence[RewrittenGroup]) -> Iterable[_Merged]:
-        """Yield the partitions that a plan has merged because they were deep."""
-        blocks = np.bincount(self._blocks.planned.partition)
-        last: dict[int, RewrittenGroup] = {}
-        deep = {block_set.partition for block_set in planned.block_sets if block_set.depth > 1}
-        for block_set, group in zip(planned.block_sets, groups, strict=True):
-            blocks[block_set.partition] += len(group.files) - len(group.source.files)
-            before = last.get(block_set.partition)
-            # Each run is a snapshot, and the last one has the greatest sequence number.
-            if group.files and (before is None or group.source.run >= before.source.run):
-                last[block_set.partition] = group
-        for partition, group in last.items():
-            if partition in deep:
-                name = str(group.files[0].location()).rpartition("/")[2]
-                yield _Merged(name, float(self._depth[partition]), int(blocks[partition]))
+    @cached_property
+    def _files(self) -> Mapping[int, set[str]]:
+        """The paths of the blocks of each partition."""
+        others = np.setdiff1d(np.arange(len(self._blocks.metadata)), self._blocks.eligible)
+        paths = self._blocks.metadata.path.take(pa.array(np.concatenate([self._blocks.eligible, others])))
+        files: defaultdict[int, set[str]] = defaultdict(set)
+        for number, path in zip(self._blocks.planned.partition.tolist(), paths.to_pylist(), strict=True):
+            files[number].add(path)
+        return files
 
-    def _unchanged(self) -> dict[int, _Merged]:
+    def _unchanged(self) -> dict[int, float]:
         """Return the recorded partitions that hold the same blocks and are no less deep than before their merge."""
-        properties = self._table.iceberg.properties
+        properties, planned = self._table.iceberg.properties, self._blocks.planned
         try:
             record = json.loads(properties.get(table_properties.REST, "{}"))
-            is_valid = record["rules"] == self._rules(properties)
-            recorded = [
-                _Merged(str(name), float(depth), int(count)) for name, depth, count in record["merged"]
-            ]
+            merged = {name: float(depth) for name, depth in record["merged"].items()}
+            if record["rules"] != self._rules(properties):
+                return {}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            is_valid, recorded = False, []
-        planned, metadata = self._blocks.planned, self._blocks.metadata
-        others = np.setdiff1d(np.arange(len(metadata)), self._blocks.eligible)
-        order = np.concatenate([self._blocks.eligible, others])
-        path, sequence = metadata.path.take(pa.array(order)), metadata.sequence[order]
-        count = np.bincount(planned.partition)
-        latest = np.zeros(len(count), np.int64)
-        np.maximum.at(latest, planned.partition, sequence)
+            return {}
         deleted = planned.partition[planned.deleted_at_least(self._policy.deleted_share)]
-        result = {}
-        for before in recorded if is_valid else ():
-            place = np.flatnonzero(np.asarray(pc.ends_with(path, "/" + before.name)))
-            if len(place) != 1:
-                continue
-            partition = int(planned.partition[place[0]])
-            is_same = count[partition] == before.blocks and latest[partition] == sequence[place[0]]
-            if is_same and self._depth[partition] >= before.depth - 1e-9 and partition not in deleted:
-                result[partition] = before
-        return result
+        names = {number: digest(sorted(files)) for number, files in self._files.items()}
+        return {
+            number: merged[name]
+            for number, name in names.items()
+            if number not in deleted and self._depth[number] >= merged.get(name, np.inf) - 1e-9
+        }
 
     def _rules(self, properties: Mapping[str, str]) -> str:
         """Return a digest of all that depths depend on besides the blocks."""
@@ -263,22 +241,17 @@ class PlannedRound:
         )
 
     def _key_texts(self) -> list[list[str]]:
-        """Return the least and the greatest key of each set, with a curve those of each column; ``?`` is unknown."""
-        metadata, blocks = self.blocks.metadata, self.blocks.blocks
-        none, key_rank = np.zeros(len(metadata), np.bool_), np.zeros(len(metadata), np.int64)
-        texts = []
+        """Return the least and the greatest values of the key's items in each set; ``?`` is unknown."""
+        metadata, texts = self.blocks.metadata, []
         for is_upper, columns in enumerate((metadata.lower, metadata.upper)):
-            outermost = np.argmax if is_upper else np.argmin
-            key_rank[self.blocks.eligible] = blocks.upper if is_upper else blocks.lower
             items = []
             for item, column in enumerate(columns):
-                rank, unknown = key_rank, metadata.unbounded[item] if is_upper else none
-                if self.table.key.curve:
-                    rank = np.asarray(pc.rank(column)).astype(np.int64)
-                    rank[np.asarray(column.is_null())], rank[unknown] = 0, len(rank) + 1
-                positions = [int(members[outermost(rank[members])]) for members in self.sets]
-                known = self.table.item_texts(item, [column[position] for position in positions])
-                items.append(np.where(unknown[positions], "?", np.array(known, object)).tolist())
+                members = [column.take(pa.array(positions)) for positions in self.sets]
+                # NULL is the least value.
+                ends = [pc.max(c) if is_upper else pc.min(c, skip_nulls=False) for c in members]
+                known = zip(self.sets, self.table.item_texts(item, ends), strict=True)
+                unbounded = metadata.unbounded[item]
+                items.append(["?" if is_upper and unbounded[s].any() else text for s, text in known])
             texts.append([", ".join(key) for key in zip(*items, strict=True)])
         return texts
 

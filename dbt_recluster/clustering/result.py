@@ -145,7 +145,7 @@ class PlannedSet:
         expected_blocks: Blocks that the merge will write.
         rows: Rows in it.
         bytes: Bytes in it.
-        lower, upper: Its least and greatest key; under a key with a curve, the least and greatest value of each column.
+        lower, upper: The least and the greatest value of each item of the key.
         depth: The most of its blocks over one key.
         expected_depth: The greatest depth over its keys after the round.
     """
