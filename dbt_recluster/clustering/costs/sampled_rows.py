@@ -14,15 +14,13 @@ import pyarrow.compute as pc
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
-from dbt_recluster.iceberg.predicates import LAST_CHARACTER, fold
+from dbt_recluster.iceberg.predicates import LAST_CHARACTER, alternatives_of, fold
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
 
 SAMPLE_ROWS = 50_000
-# Iceberg opens every block for a longer list.
-_MOST_VALUES = 200
 _JOINED = {"and": np.logical_and, "or": np.logical_or}
 
 
@@ -35,15 +33,10 @@ class Query(NamedTuple):
 
 
 class SampledRows:
-    """A random sample, of all rows if there are few.
-
-    Args:
-        table: The table.
-        names: The columns to sample.
-        block_rows: The most rows in a block.
+    """A random sample of some columns, of all rows if there are few.
 
     Attributes:
-        columns: The columns of those that have bounds.
+        columns: Those of the columns that have bounds.
     """
 
     def __init__(self, table: ClusteredTable, names: Iterable[str], block_rows: int) -> None:
@@ -158,12 +151,7 @@ class SampledRows:
 
 
 class _Column:
-    """The values of a column in sampled rows.
-
-    Args:
-        values: The values of the rows, (rows,).
-        kind: The type of the column.
-        is_whole: Whether all rows are in the sample.
+    """The values of a column in sampled rows, which may be all.
 
     Attributes:
         order: The rank of each row's value, int64 (rows,); NULL is before all values, NaN after them.
@@ -177,13 +165,10 @@ class _Column:
             is_nan = _mask(pc.is_nan(plain))
             plain = pc.if_else(pa.array(is_nan), pa.scalar(None, kind.arrow), plain)
             plain = pc.add(plain, pa.scalar(0, kind.arrow))  # 0.0 for -0.0
-        encoded = plain.dictionary_encode()
-        ascending = pc.sort_indices(encoded.dictionary)
-        self._known = encoded.dictionary.take(ascending)
-        rank = np.full(len(ascending) + 1, -1, np.int64)
-        rank[np.asarray(ascending)] = np.arange(len(ascending))
-        self.order: IntArray = rank[np.asarray(encoded.indices.fill_null(len(ascending)))]
-        self.order[is_nan] = len(ascending)
+        known = plain.unique().drop_null()
+        self._known = known.take(pc.sort_indices(known))
+        self.order: IntArray = np.array(pc.index_in(plain, value_set=self._known).fill_null(-1), np.int64)
+        self.order[is_nan] = len(self._known)
         self.distinct = len(np.unique(self.order))
 
     @property
@@ -223,20 +208,19 @@ class _Column:
         lower, upper = (
             self._known.take(pa.array(np.where(rows > 0, ends, 0), mask=rows == 0)) for ends in (first, last)
         )
-        if width is not None and pa.types.is_string(self.kind.arrow):
-            lower, short = (pc.utf8_slice_codeunits(ends, 0, width) for ends in (lower, upper))
-            upper = _lengthened(upper, short, pc.greater(pc.utf8_length(upper), width), LAST_CHARACTER)
-        elif width is not None and pa.types.is_binary(self.kind.arrow):
-            lower, short = (pc.binary_slice(ends, 0, width) for ends in (lower, upper))
-            upper = _lengthened(upper, short, pc.greater(pc.binary_length(upper), width), b"\xff")
+        cut_off: dict[pa.DataType, tuple[Any, Any, Any]] = {
+            pa.string(): (pc.utf8_slice_codeunits, pc.utf8_length, LAST_CHARACTER),
+            pa.binary(): (pc.binary_slice, pc.binary_length, b"\xff"),
+        }
+        if width is not None and self.kind.arrow in cut_off:
+            start, length, end = cut_off[self.kind.arrow]
+            lower, short = (start(ends, 0, width) for ends in (lower, upper))
+            # Iceberg counts the last character up instead.
+            longer = pc.binary_join_element_wise(short, end, end[:0])
+            upper = pc.if_else(pc.greater(length(upper), width), longer, upper)
         null, nan = self.order < 0, self.order >= len(self._known)
         nulls, nans = (np.bincount(block[rows], minlength=blocks) > 0 for rows in (null, nan))
         return _Bounds(lower, upper, nulls, nans)
-
-
-def _lengthened(upper: pa.Array, short: pa.Array, is_cut_off: pa.Array, end: Any) -> pa.Array:
-    """Return upper bounds that are cut off; Iceberg counts the last character up instead."""
-    return pc.if_else(is_cut_off, pc.binary_join_element_wise(short, end, end[:0]), upper)
 
 
 class _Bounds(NamedTuple):
@@ -263,35 +247,22 @@ class _Bounds(NamedTuple):
         }
         if comparison in without_value:
             return without_value[comparison]
-        try:
-            values = list(map(kind.read, node.get("values", [node.get("value")])))
-            for value in values:
-                kind.check(value)
-        except (ValueError, TypeError, ArithmeticError):  # no column of this type holds it
-            values = []
-        if not 0 < len(values) <= _MOST_VALUES or comparison in ("not-eq", "not-in"):
-            return np.ones(len(valued), np.bool_)
-        first, last = values[0], values[0]
-        if "starts-with" in comparison:
-            last = f"{first}{LAST_CHARACTER}"
-
-        def is_among(low: Any, high: Any) -> BoolArray:
-            low, high = pa.scalar(low, kind.arrow), pa.scalar(high, kind.arrow)
-            return _mask(pc.and_(pc.less_equal(self.lower, high), pc.greater_equal(self.upper, low)))
-
-        if comparison == "not-starts-with":
-            is_inside = pc.and_(pc.greater_equal(self.lower, first), pc.less_equal(self.upper, last))
-            return self.nulls | ~_mask(is_inside)
-        if comparison in ("in", "eq", "starts-with"):
-            ends = [(value, value) for value in values] if comparison == "in" else [(first, last)]
-            return np.asarray(np.any([is_among(*pair) for pair in ends], axis=0), np.bool_)
-        compare, bound = {
-            "lt": (pc.less, self.lower),
-            "lt-eq": (pc.less_equal, self.lower),
-            "gt": (pc.greater, self.upper),
-            "gt-eq": (pc.greater_equal, self.upper),
-        }[comparison]
-        return _mask(compare(bound, pa.scalar(first, kind.arrow)))
+        column, lower, upper = node["term"], self.lower, self.upper
+        if is_outside := comparison == "not-starts-with":
+            node, lower, upper = {**node, "type": "starts-with"}, upper, lower
+        # Where a value has a next one, that is the end.
+        is_open = comparison in ("gt", "lt") and kind.step is None
+        below, above = (pc.less, pc.greater) if is_open else (pc.less_equal, pc.greater_equal)
+        opened = np.zeros(len(valued), np.bool_)
+        for ranges in alternatives_of(node, {column: kind}):
+            low, high = ranges.get(column, (None, None))
+            meets = np.ones(len(valued), np.bool_)
+            if low is not None:
+                meets &= _mask(above(upper, pa.scalar(low, kind.arrow)))
+            if high is not None:
+                meets &= _mask(below(lower, pa.scalar(high, kind.arrow)))
+            opened |= meets
+        return self.nulls | ~opened if is_outside else opened
 
 
 def _mask(values: pa.Array) -> BoolArray:
