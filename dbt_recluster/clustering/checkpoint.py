@@ -23,7 +23,7 @@ import numpy as np
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import curve_properties
-from dbt_recluster.clustering.table import ClusteredTable, RecentlyUsed
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
 from dbt_recluster.iceberg.metadata.changed_partitions import (
@@ -41,8 +41,8 @@ PROPERTY = table_properties.CHECKPOINT
 # Its earlier name, still read.
 _OLD_PROPERTY = "recluster.looked"
 NO_CHECKPOINT: Mapping[str, str | None] = {PROPERTY: None, _OLD_PROPERTY: None}
-# The snapshot of each table in which this process found nothing to do, by the rules of the check.
-_REMEMBERED: RecentlyUsed[str, int] = RecentlyUsed(10_000)
+# The last rules, and the snapshot of each table, by which this process found nothing to do.
+_REMEMBERED: dict[str, tuple[str, int]] = {}
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 2_000
 
@@ -82,7 +82,7 @@ class Checkpoint:
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
         if snapshot_id is not None and self._is_whole and self._still_holds():
-            _REMEMBERED.put(digest(self._rules), snapshot_id)
+            _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is to be done outside the partitions of a plan's sets."""
@@ -120,8 +120,8 @@ class Checkpoint:
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
         rules = digest(self._rules)
-        remembered = _REMEMBERED.get(rules)
-        if remembered is not None:
+        known_rules, remembered = _REMEMBERED.get(self._table.iceberg.uuid, ("", 0))
+        if known_rules == rules:
             yield remembered, ()
         try:
             properties = self._table.iceberg.properties

@@ -116,11 +116,9 @@ class Changes:
 
 
 def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:
-    """Count the changes since the last recluster.
+    """Count the changes since the last recluster in snapshots that have not expired, oldest first.
 
-    Args:
-        snapshots: The current snapshot and its ancestors that have not expired, oldest first.
-        recorded: What was counted before. It is passed over if a recluster followed it.
+    What was ``recorded`` is added, unless a recluster followed it.
     """
     rounds = [number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)]
     later = snapshots[max(rounds, default=0) :]

@@ -145,9 +145,7 @@ class ForeignRewrite:
 def table_history(table: ClusteredTable, since: datetime | None = None) -> list[HistoryEntry]:
     """Return every round of reclustering and every other commit, oldest first.
 
-    Args:
-        table: The table.
-        since: Omit older entries; they still count for the write amplification.
+    Those before ``since`` are left out, and still count for the write amplification.
     """
     snapshots = table.snapshots()
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
@@ -274,11 +272,7 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     """Return the rewrites of other writers that merged blocks of ours, oldest first, as far as snapshots are kept.
 
     A commit that removes no blocks is none, nor one that writes each block anew by itself, as one that applies deletes
-    may.
-
-    Args:
-        table: The table.
-        only_new: Return only those since the last recluster, and since the last one that was warned of.
+    may. ``only_new`` leaves out those before the last recluster, or up to the last one that was warned of.
     """
     snapshots = table.snapshots()
     ours = {s.id: s.sequence_number for s in snapshots if any(name.startswith(PREFIX) for name in s.summary)}

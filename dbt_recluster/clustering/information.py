@@ -182,15 +182,9 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
 
 
 def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[float, float]:
-    """Return the bytes that the reads of a table waste each day.
+    """Return the bytes of these blocks that reads waste each day, and the bytes for each unit of depth above 1.
 
-    Args:
-        table: The table.
-        metadata: The blocks that they open.
-
-    Returns:
-        The bytes, and the bytes for each unit of depth above 1; under a key with a curve, those that they open in a
-        table sorted at once.
+    Under a key with a curve the latter are those that they open in a table sorted at once.
     """
     costs, recorded = _costs(table, metadata), table.reads.recorded
     if costs is None or not len(metadata):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.values import MOST_CHARACTERS, parse_iso_time, parse_number
+from dbt_recluster.clustering.values import MOST_CHARACTERS, parse_iso_time
 
 # Where reads on record were imported from.
 PROJECT, EVENT_LOG = "project", "event log"
@@ -24,9 +24,6 @@ MOST_READS = 300
 _MOST_HELD = 5_000
 # Of one read. Longer ones have a long text or conditions on many columns.
 _MOST_CHARACTERS_OF_READ = 400
-_MOST_CHARACTERS_OF_ORIGIN = 40
-# Of an entry of the state; longer ones are not ours.
-_MOST_CHARACTERS_OF_STATE = 100
 # Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
 _MOST_LOGS = 20
 # The sum of many must stay finite.
@@ -47,16 +44,11 @@ class ReadRange:
     def parse(cls, value: Any) -> ReadRange:
         """Read an entry of the property; a malformed one is a ValueError or a TypeError."""
         origin, weight, columns = value
-        number = parse_number(weight)
-        ends = {str(column): [lower, upper] for column, (lower, upper) in dict(columns).items()}
-        plain = (bool, int, float, str, type(None))
-        if (
-            not number
-            or number < 0
-            or not all(isinstance(end, plain) for pair in ends.values() for end in pair)
-        ):
+        ends = {column: [lower, upper] for column, (lower, upper) in dict(columns).items()}
+        is_plain = not any(isinstance(end, (dict, list)) for pair in ends.values() for end in pair)
+        if not is_plain or not 0 < weight <= _GREATEST_WEIGHT:
             raise ValueError(value)
-        return cls(ends, min(number, _GREATEST_WEIGHT), str(origin)[:_MOST_CHARACTERS_OF_ORIGIN])
+        return cls(ends, float(weight), str(origin))
 
     @property
     def source(self) -> str:
@@ -77,15 +69,11 @@ class RecordedReads:
 
     @classmethod
     def parse(cls, text: str | None) -> RecordedReads:
-        """Read the property. A malformed one counts as empty."""
+        """Read the property. One that is malformed, or longer than ours, counts as empty."""
         try:
-            value = json.loads(text or "{}")
+            value = json.loads((text or "{}") if len(text or "") <= MOST_CHARACTERS else "")
             at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
-            state = {
-                name: text
-                for name, text in value.get("state", {}).items()
-                if isinstance(text, str) and len(name) + len(text) <= _MOST_CHARACTERS_OF_STATE
-            }
+            state = {name: str(text) for name, text in value.get("state", {}).items()}
             return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
         except (ValueError, TypeError, AttributeError, RecursionError):
             return cls()

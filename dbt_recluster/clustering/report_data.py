@@ -48,7 +48,6 @@ class ReportData:
         information: Its metrics now (:func:`dbt_recluster.clustering.information.table_information`).
         estimate: What reclustering it to the end would cost and gain.
         history: Its rounds and other commits, oldest first.
-        suspended: Since when it is suspended, or None.
         now: Its blocks.
         before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
             expired.
@@ -60,7 +59,6 @@ class ReportData:
     information: Mapping[str, Any]
     estimate: ReclusterEstimate
     history: Sequence[HistoryEntry]
-    suspended: str | None
     now: Layout
     before: Layout | None
     after: Layout | None
@@ -88,7 +86,6 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(options.where),
         history=table_history(table),
-        suspended=table.suspended,
         now=layouts[0],
         before=layouts[1] if edges else None,
         after=layouts[2] if edges else None,
@@ -182,21 +179,16 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
 
 def _labels(table: ClusteredTable, blocks: BlockMetadata, layout: Layout) -> list[tuple[float, str]]:
     """Return a few positions along the axis with the first item of the key there."""
-    count = len(blocks)
-    if not count:
+    if not len(blocks):
         return []
-    known = np.flatnonzero(~blocks.unbounded[0]) + count
-    bounds = np.concatenate([np.arange(count), known])
-    positions = np.concatenate([layout.lower, layout.upper])[bounds]
+    known = ~blocks.unbounded[0]
+    positions = np.concatenate([layout.lower, layout.upper[known]])
+    values = pa.concat_arrays([blocks.lower[0], blocks.upper[0].filter(pa.array(known))])
     order = np.argsort(positions, kind="stable")
-    nearest = [
-        order[min(int(np.searchsorted(positions[order], wanted - 1e-9)), len(order) - 1)]
-        for wanted in np.linspace(0, 1, _LABELS)
-    ]
-    columns = [blocks.lower[0] if bounds[place] < count else blocks.upper[0] for place in nearest]
-    values = [column[int(bounds[place]) % count] for column, place in zip(columns, nearest, strict=True)]
+    nearest = np.searchsorted(positions[order], np.linspace(0, 1, _LABELS) - 1e-9)
+    places = order[np.minimum(nearest, len(order) - 1)].tolist()
     labels: list[tuple[float, str]] = []
-    for place, text in zip(nearest, table.item_texts(0, values), strict=True):
+    for place, text in zip(places, table.item_texts(0, [values[place] for place in places]), strict=True):
         position = float(positions[place])
         if not labels or (text != labels[-1][1] and position - labels[-1][0] >= _LEAST_DISTANCE):
             labels.append((position, text))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +38,6 @@ from dbt_recluster.planner import Blocks, ClusteringInformation, Reads, clusteri
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-K = TypeVar("K")
-V = TypeVar("V")
 ClusterBy = str | Sequence[str] | ClusterKey
 
 # Iceberg's defaults.
@@ -61,44 +58,25 @@ _LONGEST_TEXT = 24
 _READ_ATTEMPTS = 5
 
 
-class RecentlyUsed(Generic[K, V]):
-    """The values that this process used last, for all of its threads.
-
-    Args:
-        most: The most to keep, by the sum of weights.
-        weight: The weight of a value; one that alone weighs more than ``most`` is not kept.
-    """
-
-    def __init__(self, most: int, weight: Callable[[V], int] = lambda _: 1) -> None:
-        self._most, self._weight = most, weight
-        self._kept: OrderedDict[K, V] = OrderedDict()
-        self._total = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: K) -> V | None:
-        """Return a value that is kept, or None."""
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: K, value: V) -> None:
-        """Keep a value in place of the one that was used least recently."""
-        weight = self._weight(value)
-        if weight > self._most:
-            return
-        with self._lock:
-            if key in self._kept:
-                self._total -= self._weight(self._kept.pop(key))
-            self._kept[key] = value
-            self._total += weight
-            while self._total > self._most:
-                self._total -= self._weight(self._kept.popitem(last=False)[1])
+# A snapshot never changes, so its blocks serve the next operation or build, which opens its table anew. The last ones
+# used come last.
+_BLOCKS: dict[_SnapshotKey, BlockMetadata] = {}
+_LOCK = threading.Lock()
+# They take 46 MB with paths of 110 characters and a key of one number.
+_MOST_BLOCKS = 250_000
 
 
-# A snapshot never changes, so its blocks serve the next operation or build, which opens its table anew.
-# 250,000 blocks take 46 MB with paths of 110 characters and a key of one number.
-_BLOCKS: RecentlyUsed[_SnapshotKey, BlockMetadata] = RecentlyUsed(250_000, len)
+def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockMetadata:
+    """Return the blocks of a snapshot, read only if no thread of this process has used them lately."""
+    with _LOCK:
+        blocks = _BLOCKS.get(key)
+    blocks = read() if blocks is None else blocks
+    with _LOCK:
+        _BLOCKS.pop(key, None)
+        _BLOCKS[key] = blocks
+        while sum(map(len, _BLOCKS.values())) > _MOST_BLOCKS:
+            del _BLOCKS[next(iter(_BLOCKS))]
+    return blocks
 
 
 @dataclass(frozen=True)
@@ -266,11 +244,8 @@ class ClusteredTable:
         if snapshot_id not in self._metadata:
             manifests = self.iceberg.manifest_list(snapshot_id)
             place = (manifests, snapshot_id, self.iceberg.schema_json, str(self.key))
-            blocks = _BLOCKS.get(place)
-            if blocks is None:
-                blocks = read_blocks(self.iceberg, self.key, snapshot_id)
-                _BLOCKS.put(place, blocks)
-            self._metadata[snapshot_id] = blocks
+            read = partial(read_blocks, self.iceberg, self.key, snapshot_id)
+            self._metadata[snapshot_id] = _kept_blocks(place, read)
         return self._metadata[snapshot_id]
 
     def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:

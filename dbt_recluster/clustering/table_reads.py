@@ -176,11 +176,6 @@ class TableReads:
 
         Queries up to the last one of an earlier import from this place are not counted again.
 
-        Args:
-            directory: Where the logs are, or a single log.
-            since: Leave out earlier queries; by default those of more than a week ago.
-            logged_as: The table's full name in the logs, where other applications give its catalog another name.
-
         Raises:
             EventLogError: There are no logs there.
         """

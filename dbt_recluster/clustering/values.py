@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypeVar
 
@@ -181,6 +181,26 @@ class DeclaredRead:
     is_query: bool = False  # whether the text is a whole query
 
 
+def _read(value: Any) -> DeclaredRead | None:
+    if isinstance(value, DeclaredRead):
+        value = {"query" if value.is_query else "where": value.text, "weight": value.weight}
+    elif not isinstance(value, Mapping):
+        value = {"query" if isinstance(value, str) and is_query(value) else "where": value}
+    weight = parse_number(value.get("weight", 1))
+    (kind, text), *others = [item for item in value.items() if item[0] != "weight"] or [("", None)]
+    is_text = _text(text) is not None and (kind == "where" or (kind == "query" and is_query(text)))
+    if others or not is_text or weight is None or not 0 < weight <= _GREATEST_WEIGHT:
+        return None
+    return DeclaredRead(text, weight, kind == "query")
+
+
+_parse_read = parser(
+    f"a SQL predicate such as {_EXAMPLE}, a query that begins with select or with, or a mapping of `where` or `query` "
+    f"to one and of `weight` to a number above 0, at most {_GREATEST_WEIGHT:,.0f}",
+    _read,
+)
+
+
 def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
     """Read a query or a predicate, or a list of them or of mappings with ``query`` or ``where`` and with ``weight``.
 
@@ -189,46 +209,16 @@ def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
     if isinstance(value, str) and value.strip().lower() == EVEN:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
-    items = [value] if isinstance(value, (str, Mapping, DeclaredRead)) else value
-    if not isinstance(items, Sequence):
-        raise OptionError(
-            f"{name} must be a list of queries, or of SQL predicates such as {_EXAMPLE}, not {value!r:.40}"
-        )
-    reads = tuple(_parse_read(name, item) for item in items)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    reads = tuple(_parse_read(f"{name}: a read", item) for item in items)
     if (length := len(reads_as_text(reads))) > MOST_CHARACTERS:
         raise OptionError(
             f"{name} must be shorter: {len(reads):,} reads take {length:,} characters, and the table's property holds "
             f"{MOST_CHARACTERS:,}"
         )
     return reads
-
-
-def _parse_read(name: str, item: Any) -> DeclaredRead:
-    if isinstance(item, DeclaredRead):
-        item = {"query" if item.is_query else "where": item.text, "weight": item.weight}
-    elif not isinstance(item, Mapping):
-        item = {"query" if isinstance(item, str) and is_query(item) else "where": item}
-    if unknown := sorted(set(map(str, item)) - {"query", "where", "weight"}):
-        raise OptionError(f"{name}: a read has `query` or `where`, and `weight`, and no `{unknown[0]}`")
-    if "query" in item and "where" in item:
-        raise OptionError(f"{name}: a read has `query` or `where`, not both")
-    text, weight = item.get("query", item.get("where")), parse_number(item.get("weight", 1))
-    if _text(text) is None:
-        raise OptionError(
-            f"{name}: a read is a query, or a SQL predicate such as {_EXAMPLE}, not {text!r:.40}"
-        )
-    if "query" in item and not is_query(text):
-        raise OptionError(f"{name}: a query begins with select or with, not as {text!r:.40}; use `where`")
-    if weight is None or not 0 < weight <= _GREATEST_WEIGHT:
-        raise OptionError(
-            f"{name}: a weight must be a number above 0, at most {_GREATEST_WEIGHT:,.0f}, "
-            f"not {item.get('weight')!r:.40}"
-        )
-    return DeclaredRead(text, weight, "query" in item)
 
 
 def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
@@ -264,57 +254,42 @@ class When:
     skipped: float | None = None  # share of the table's blocks that reads skip, less of which is too little
 
 
-def parse_after(name: str, value: Any) -> After:
-    """Read a mapping with ``rows``, ``commits`` or ``share``, each a number above 0."""
-    if isinstance(value, After):
+def _above_zero(values: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: parse_number(value) for name, value in values.items()}
+    if not numbers or any(number is None or number <= 0 for number in numbers.values()):
+        raise ValueError(values)
+    return numbers
+
+
+def _after(value: Any) -> After | None:
+    after = value if isinstance(value, After) else After(**_above_zero(dict(value)))
+    return after if after.share is None or after.share <= 1 else None
+
+
+def _when(value: Any) -> When | None:
+    if isinstance(value, When):
         return value
-    after = After(**_numbers(name, value, After, "{commits: 5}"))
-    if after.share is not None and after.share > 1:
-        raise OptionError(f"{name}: share must be at most 1, not {after.share:g}")
-    return after
+    query = (limits := dict(value)).pop("query", None)
+    when = When(query, **_above_zero(limits))
+    if when.skipped is not None:
+        return when if query is None and when.skipped <= 1 and len(limits) == 1 else None
+    return when if isinstance(query, str) and is_query(query) else None
+
+
+parse_after = parser(
+    "a mapping of commits, rows or share (at most 1) to numbers above 0, such as {commits: 5}", _after
+)
+_parse_when = parser(
+    "a mapping such as {skipped: 0.9}, a share of at most 1, or {query: 'select ...', opens: 40}, a query that begins "
+    "with select or with and numbers above 0 for opens or seconds, or a list of them",
+    _when,
+)
 
 
 def parse_when(name: str, value: Any) -> tuple[When, ...]:
     """Read a mapping with ``query`` and ``opens`` or ``seconds``, or with ``skipped``, or a list of them."""
-    items = [value] if isinstance(value, Mapping) else value
-    if not isinstance(items, Sequence) or isinstance(items, str) or items == []:
-        raise OptionError(
-            f"{name} must be a mapping such as {{skipped: 0.9}}, or a list of them, not {value!r:.40}"
-        )
-    return tuple(item if isinstance(item, When) else _parse_when(name, item) for item in items)
-
-
-def _parse_when(name: str, value: Any) -> When:
-    query = None
-    if isinstance(value, Mapping):
-        query, value = value.get("query"), {key: given for key, given in value.items() if key != "query"}
-    numbers = _numbers(name, value, When, "{skipped: 0.9}, or {query: 'select ...', opens: 40}")
-    when = When(query, **numbers)
-    if when.skipped is not None and (query is not None or when.skipped > 1 or len(numbers) > 1):
-        raise OptionError(f"{name}: skipped is a share of at most 1, and stands alone: {{skipped: 0.9}}")
-    if when.skipped is None and (not isinstance(query, str) or not is_query(query)):
-        raise OptionError(
-            f"{name}: opens and seconds need a query that begins with select or with, not {query!r:.40}"
-        )
-    return when
-
-
-def _numbers(name: str, value: Any, kind: type, example: str) -> dict[str, float]:
-    """Read a mapping of the fields of After or When, except ``query``, to numbers above 0."""
-    known = [field.name for field in fields(kind) if field.name != "query"]
-    if not isinstance(value, Mapping) or not value:
-        raise OptionError(
-            f"{name} must be a mapping with {' or '.join(known)}, such as {example}, not {value!r:.40}"
-        )
-    if unknown := sorted(set(map(str, value)) - set(known)):
-        raise OptionError(f"{name} has {', '.join(known)}, and no {unknown[0]!r}")
-    numbers = {}
-    for key, given in value.items():
-        number = parse_number(given)
-        if number is None or number <= 0:
-            raise OptionError(f"{name}: {key} must be a number above 0, not {given!r:.40}")
-        numbers[str(key)] = number
-    return numbers
+    is_list = isinstance(value, (list, tuple)) and value != []
+    return tuple(_parse_when(name, item) for item in (value if is_list else [value]))
 
 
 def digest(value: Any) -> str:

@@ -59,4 +59,4 @@ class TestReadsOfModels:
 
     def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
         results = run_dbt(["run", "--vars", json.dumps({"reads": [{"weight": 2}]})], expect_pass=False)
-        assert "recluster_reads: a read is a query, or a SQL predicate" in results[0].message
+        assert "recluster_reads: a read must be a SQL predicate" in results[0].message

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlparse
 
 from dbt_recluster.clustering import checkpoint
 from dbt_recluster.clustering.result import Progress
-from dbt_recluster.clustering.table import RecentlyUsed
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.recorded_levels import RecordedLevels, levels_and_runs
@@ -36,7 +35,7 @@ def merge_method(method: str | None) -> Iterator[None]:
 
 def forget_checkpoints() -> None:
     """Forget the checkpoints that this process remembers, as if it had just begun."""
-    checkpoint._REMEMBERED = RecentlyUsed(10_000)
+    checkpoint._REMEMBERED.clear()
 
 
 def append(

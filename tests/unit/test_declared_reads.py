@@ -39,18 +39,18 @@ def test_reads_are_the_same_after_they_were_kept_as_text(
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (7, "reads must be a list of queries, or of SQL predicates such as"),
-        ("", "a read is a query, or a SQL predicate such as"),
-        ([DAY, 7], "a read is a query, or a SQL predicate such as .*, not 7"),
-        ("[1", "reads must be a list of SQL predicates"),
-        ([{"queries": DAY}], "a read has `query` or `where`, and `weight`, and no `queries`"),
-        ([{"query": QUERY, "where": DAY}], "a read has `query` or `where`, not both"),
-        ([{"query": DAY}], "a query begins with select or with, not as"),
-        ([{"weight": 1}], "a read is a query, or a SQL predicate"),
-        ([{"where": DAY, "weight": -1}], "a weight must be a number above 0, at most 1,000,000,000, not -1"),
+        (7, "a read must be a SQL predicate such as .*, a query .*, or a mapping .*, not 7"),
+        ("", "a read must be a SQL predicate"),
+        ([DAY, 7], "a read must be a SQL predicate .*, not 7"),
+        ([{"queries": DAY}], "not {'queries': "),
+        ([{"query": QUERY, "where": DAY}], "not {'query': "),
+        ([{"query": DAY}], "a query that begins with select or with.*, not {'query'"),
+        ([{"weight": 1}], "not {'weight': 1}"),
+        ([{}], "not {}"),
+        ([{"where": DAY, "weight": -1}], "`weight` to a number above 0, at most 1,000,000,000, not {'where'"),
         (
             [{"where": DAY, "weight": "often"}],
-            "a weight must be a number above 0, at most 1,000,000,000, not 'often'",
+            "`weight` to a number above 0, at most 1,000,000,000, not {'where'",
         ),
         (
             [f"k = {number}" for number in range(1_000_000)],

@@ -35,20 +35,23 @@ def test_what_is_no_change_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    "value",
     [
-        (0.9, r"must be a mapping such as \{skipped: 0.9\}"),
-        ([], "must be a mapping such as"),
-        ([0.9], "must be a mapping with opens or seconds or skipped"),
-        ({"query": QUERY}, "must be a mapping with opens or seconds or skipped"),
-        ({"opens": 4}, "need a query that begins with select or with, not None"),
-        ({"query": "k = 3", "opens": 4}, "need a query that begins with select or with"),
-        ({"query": QUERY, "skipped": 0.5}, "skipped is a share of at most 1, and stands alone"),
-        ({"skipped": 2}, "skipped is a share of at most 1"),
-        ({"query": QUERY, "opens": -1}, "opens must be a number above 0, not -1"),
-        ({"query": QUERY, "blocks": 3}, "has opens, seconds, skipped, and no 'blocks'"),
+        0.9,
+        [],
+        {},
+        [0.9],
+        {"query": QUERY},
+        {"opens": 4},
+        {"query": "k = 3", "opens": 4},
+        {"query": QUERY, "skipped": 0.5},
+        {"skipped": 0.5, "seconds": 1},
+        {"skipped": 2},
+        {"query": QUERY, "opens": -1},
+        {"query": QUERY, "blocks": 3},
     ],
 )
-def test_what_is_no_query_is_refused(value: Any, message: str) -> None:
+def test_what_is_no_query_is_refused(value: Any) -> None:
+    message = r"^when must be a mapping such as \{skipped: 0.9\}, .* begins with select or with .*, not "
     with pytest.raises(OptionError, match=message):
         parse_when("when", value)

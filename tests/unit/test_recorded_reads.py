@@ -108,15 +108,13 @@ def test_many_logs_leave_room_for_reads() -> None:
 def test_no_property_is_too_long_to_be_written() -> None:
     text = json.dumps(
         {
-            "state": {"x" * 5_000: "y", "z": "w" * 5_000, PROJECT: "digest"},
+            "state": {"z": "w" * 5_000, PROJECT: "digest"},
             "reads": [[PROJECT, 1, {"k": [1, 1]}]],
         }
     )
-    recorded = RecordedReads.parse(text)
-    assert (recorded.state, len(recorded.reads)) == ({PROJECT: "digest"}, 1)
-    assert len(recorded.text()) < 100
+    assert RecordedReads.parse(text) == RecordedReads()
     heavy = json.dumps({"reads": [[PROJECT, 1e308, {"k": [n, n]}] for n in range(3)]})
-    assert math.isfinite(total(compact(RecordedReads.parse(heavy).reads, 2)))
+    assert RecordedReads.parse(heavy) == RecordedReads()
 
 
 def test_a_read_of_a_log_has_the_rate_of_the_days_that_were_logged() -> None:
@@ -161,6 +159,8 @@ def test_a_property_of_an_earlier_version_is_read() -> None:
         '{"reads": [[1, 2]]}',
         '{"reads": [["project", -1, {"k": [1, 1]}]]}',
         '{"reads": [["project", 1, {"k": [1, {}]}]]}',
+        '{"reads": [["project", "1", {"k": [1, 1]}]]}',
+        '{"reads": [["project", 1, {"k": 1}]]}',
         "[" * 100_000,
     ],
 )

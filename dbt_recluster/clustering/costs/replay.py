@@ -127,13 +127,9 @@ class Replay:
         return self._blocks.take(unmerged)
 
     def bytes_read(self, key: ClusteredTable, items: Sequence[int] | None, rounds: int, most: int) -> int:
-        """Return the bytes that reclustering reads after all changes.
+        """Return the bytes that so many rounds of reclustering read after each change, ``most`` before the first one.
 
-        Args:
-            key: The table under the key that is tried.
-            items: Positions of its items in the whole key, or None for all.
-            rounds: Most rounds after each change.
-            most: Most rounds before the first one.
+        ``key`` is the table under the key that is tried, and ``items`` its positions in the whole key, None for all.
         """
         added = self._blocks if items is None else self._blocks.items(items)
         level, run = levels_and_runs(key.iceberg, added.take(self._starting), key.key)

@@ -106,12 +106,8 @@ def suggest_key(
 
     Pairs are tried in both orders and on a curve, which is suggested where it leaves clearly fewer blocks to open.
 
-    Args:
-        table: The table; its own key does not matter.
-        queries: Predicates or whole queries that read the table, or queries by name; without any, the most frequent
-            reads of the table.
-        options: The threshold, strategy and block size that the costs are estimated for; ``auto`` stands for the
-            threshold that the table records.
+    Its own key does not matter. Without ``queries``, its most frequent reads are tried. In ``options``, ``auto`` stands
+    for the threshold that the table records.
 
     Raises:
         PredicateError: A query without a name cannot choose blocks.
@@ -262,10 +258,8 @@ def _key_columns(
 class KeyTrial:
     """A sample of a table, on which keys are tried.
 
-    Args:
-        table: The table under the key of all columns that may be part of a key.
-        reads: Predicates of queries; without any, a few for single values of a key's first column.
-        options: The block size, and what the costs depend on.
+    Its key has all columns that may be part of a key. Without ``reads``, which are predicates, each key is tried with a
+    few queries for single values of its first column.
     """
 
     def __init__(

@@ -134,8 +134,8 @@ def test_wrong_meta(meta: Any, config: dict[str, Any], message: str) -> None:
         ("block_rows", "nan", "block_rows must be a whole number above 0, at most"),
         ("block_rows", "many", "block_rows must be a whole number above 0, at most"),
         ("sort_on_load", 2, "sort_on_load must be true or false"),
-        ("recluster_reads", 7, "recluster_reads must be a list of queries, or of SQL predicates"),
-        ("recluster_reads", [{"weight": 2}], "recluster_reads: a read is a query, or a SQL predicate"),
+        ("recluster_reads", 7, "recluster_reads: a read must be a SQL predicate"),
+        ("recluster_reads", [{"weight": 2}], "recluster_reads: a read must be a SQL predicate"),
     ],
 )
 def test_wrong_values_name_the_key_and_what_is_allowed(key: str, value: Any, message: str) -> None:
