@@ -60,11 +60,11 @@ class Checkpoint:
 
     Attributes:
         policy: The policy without `max_bytes`.
+        where: The predicate.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
-        self._table = table
-        self._is_whole = where is None
+        self._table, self.where = table, where
         self.policy = replace(policy, max_bytes=None)
         self._rules = self._rules_of(table.iceberg)
 
@@ -81,12 +81,12 @@ class Checkpoint:
 
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
-        if snapshot_id is not None and self._is_whole and self._still_holds():
+        if snapshot_id is not None and self.where is None and self._still_holds():
             _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
         """Whether nothing is to be done outside the partitions of a plan's sets."""
-        if not self._is_whole:
+        if self.where is not None:
             return False
         in_sets = [block_set.partition for block_set in planned.block_sets]
         others = np.flatnonzero(~np.isin(blocks.partition, in_sets))

@@ -31,7 +31,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArra
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
-from dbt_recluster.planner import Blocks, Plan, Policy
+from dbt_recluster.planner import Blocks, Plan, Policy, plan
 from dbt_recluster.planner.arrays import FloatArray
 from dbt_recluster.planner.curves import renewed
 from dbt_recluster.planner.merges import simulate
@@ -56,7 +56,7 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
     if drawn is None:
         return {}
     properties = curve_boundaries.as_properties(key, drawn)
-    table.curve = curve_boundaries.recorded_curve(properties, key) or drawn
+    table.drawn_curve = curve_boundaries.recorded_curve(properties, key) or drawn
     return properties
 
 
@@ -78,121 +78,36 @@ def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
     return Curve.of(columns)
 
 
-class Rest:
-    """The partitions of a table with a curve that are at rest, under the rules of this moment.
-
-    The policy has no `max_bytes`.
-    """
-
-    def __init__(
-        self, table: ClusteredTable, policy: Policy, where: str | None, blocks: SnapshotBlocks
-    ) -> None:
-        self._table, self._policy, self._where, self._blocks = table, policy, where, blocks
-        # The depth of each before its last merge, by the codes of the partitions.
-        self._at_rest: dict[int, float] = {}
-        if table.key.curve and len(blocks.planned):
-            self._depth = _depths(blocks.planned, policy)
-            self._at_rest = self._unchanged()
-
-    def blocks(self) -> Blocks:
-        """Return the blocks for the planner; those at rest are fixed."""
-        planned = self._blocks.planned
-        if not self._at_rest:
-            return planned
-        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, list(self._at_rest)))
-
-    def reason(self, planned: Plan) -> str:
-        """Return why there is, or is not, something to do."""
-        if planned.block_sets or not self._at_rest:
-            return planned.reason
-        where = f" of {len(self._at_rest)} partitions" if len(self._at_rest) > 1 else ""
-        depth = max(self._depth[list(self._at_rest)])
-        return f"depth {depth:.4g}{where} was not lowered by the last merge, and nothing has arrived since"
-
-    def properties(
-        self, planned: Plan, groups: Sequence[RewrittenGroup], after: Mapping[str, str]
-    ) -> dict[str, str | None]:
-        """Return what a commit of a plan's merged groups records, None to remove it.
-
-        ``after`` are the properties of the table after the commit, which still lacks these.
-        """
-        if not self._table.key.curve:
-            return {}
-        merged = {digest(sorted(self._files[number])): depth for number, depth in self._at_rest.items()}
-        files = {
-            block_set.partition: set(self._files[block_set.partition]) for block_set in planned.block_sets
-        }
-        for block_set, group in zip(planned.block_sets, groups, strict=True):
-            files[block_set.partition].difference_update(file.path for file in group.source.files)
-            files[block_set.partition].update(group.paths)
-        for number in {block_set.partition for block_set in planned.block_sets if block_set.depth > 1}:
-            merged[digest(sorted(files[number]))] = float(self._depth[number])
-        while merged:
-            text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
-            if len(text) <= _LONGEST:
-                return {table_properties.REST: text}
-            del merged[next(iter(merged))]
-        return {table_properties.REST: None}
-
-    @cached_property
-    def _files(self) -> Mapping[int, set[str]]:
-        """The paths of the blocks of each partition."""
-        others = np.setdiff1d(np.arange(len(self._blocks.metadata)), self._blocks.eligible)
-        paths = self._blocks.metadata.path.take(pa.array(np.concatenate([self._blocks.eligible, others])))
-        files: defaultdict[int, set[str]] = defaultdict(set)
-        for number, path in zip(self._blocks.planned.partition.tolist(), paths.to_pylist(), strict=True):
-            files[number].add(path)
-        return files
-
-    def _unchanged(self) -> dict[int, float]:
-        """Return the recorded partitions that hold the same blocks and are no less deep than before their merge."""
-        properties, planned = self._table.iceberg.properties, self._blocks.planned
-        try:
-            record = json.loads(properties.get(table_properties.REST, "{}"))
-            merged = {name: float(depth) for name, depth in record["merged"].items()}
-            if record["rules"] != self._rules(properties):
-                return {}
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            return {}
-        deleted = planned.partition[planned.deleted_at_least(self._policy.deleted_share)]
-        names = {number: digest(sorted(files)) for number, files in self._files.items()}
-        return {
-            number: merged[name]
-            for number, name in names.items()
-            if number not in deleted and self._depth[number] >= merged.get(name, np.inf) - 1e-9
-        }
-
-    def _rules(self, properties: Mapping[str, str]) -> str:
-        """Return a digest of all that depths depend on besides the blocks."""
-        return digest(
-            [
-                str(self._table.key),
-                self._where,
-                asdict(self._policy),
-                curve_boundaries.curve_properties(properties),
-            ]
-        )
-
-
-def _depths(blocks: Blocks, policy: Policy) -> FloatArray:
-    """Return the mean depth of the blocks of each partition that a plan may rewrite; touching does not count."""
-    eligible = policy.candidates(blocks)
-    partitions = int(blocks.partition.max()) + 1
-    count = np.bincount(eligible.partition, minlength=partitions)
-    total = np.bincount(eligible.partition, eligible.cells().depths().astype(np.float64), partitions)
-    depth: FloatArray = total / np.maximum(count, 1)
-    return depth
-
-
 @dataclass(frozen=True)
 class PlannedRound:
-    """A plan and what it was made from: the rules, the blocks, and which of their partitions are at rest."""
+    """A plan and what it was made from: the rules, the blocks, and the bytes that are left of the budget, or None."""
 
     table: ClusteredTable
     checkpoint: Checkpoint
     blocks: SnapshotBlocks
-    rest: Rest
-    plan: Plan
+    max_bytes: int | None
+
+    @cached_property
+    def candidates(self) -> Blocks:
+        """The blocks for the planner; those of partitions at rest are fixed."""
+        planned = self.blocks.planned
+        if not self._at_rest:
+            return planned
+        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, list(self._at_rest)))
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan."""
+        return plan(self.candidates, replace(self.checkpoint.policy, max_bytes=self.max_bytes))
+
+    @property
+    def reason(self) -> str:
+        """Why there is, or is not, something to do."""
+        if self.plan.block_sets or not self._at_rest:
+            return self.plan.reason
+        where = f" of {len(self._at_rest)} partitions" if len(self._at_rest) > 1 else ""
+        depth = max(self._depths[list(self._at_rest)])
+        return f"depth {depth:.4g}{where} was not lowered by the last merge, and nothing has arrived since"
 
     @property
     def snapshot_id(self) -> int:
@@ -258,8 +173,7 @@ class PlannedRound:
     def level_changes(self) -> LevelChanges:
         """Return how the recorded levels change once the sets are replaced."""
         metadata = self.blocks.metadata
-        replaced = np.zeros(len(metadata), dtype=bool)
-        replaced[np.concatenate(self.sets)] = True
+        replaced = np.isin(np.arange(len(metadata)), np.concatenate(self.sets))
         return LevelChanges.of(self.table.iceberg, metadata, replaced)
 
     def file_groups(self) -> list[FileGroup]:
@@ -296,4 +210,80 @@ class PlannedRound:
         if leaves_nothing:
             files = [group.source.files[0].task.file() for group in groups]
             checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
-        return {**NO_CHANGES, **checkpoint, **self.rest.properties(self.plan, groups, after.properties)}
+        return {**NO_CHANGES, **checkpoint, **self._rest(groups, after.properties)}
+
+    def _rest(self, groups: Sequence[RewrittenGroup], after: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the property of the partitions at rest after a commit, None to remove it.
+
+        ``after`` are the properties of the table after the commit, which still lacks this.
+        """
+        if not self.table.key.curve:
+            return {}
+        merged = {digest(sorted(self._files[number])): depth for number, depth in self._at_rest.items()}
+        files = {
+            block_set.partition: set(self._files[block_set.partition]) for block_set in self.plan.block_sets
+        }
+        for block_set, group in zip(self.plan.block_sets, groups, strict=True):
+            files[block_set.partition].difference_update(file.path for file in group.source.files)
+            files[block_set.partition].update(group.paths)
+        for number in {block_set.partition for block_set in self.plan.block_sets if block_set.depth > 1}:
+            merged[digest(sorted(files[number]))] = float(self._depths[number])
+        while merged:
+            text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
+            if len(text) <= _LONGEST:
+                return {table_properties.REST: text}
+            del merged[next(iter(merged))]
+        return {table_properties.REST: None}
+
+    @cached_property
+    def _depths(self) -> FloatArray:
+        """The mean depth of the blocks of each partition that a plan may rewrite; touching does not count."""
+        blocks = self.blocks.planned
+        eligible = self.checkpoint.policy.candidates(blocks)
+        partitions = int(blocks.partition.max()) + 1
+        count = np.bincount(eligible.partition, minlength=partitions)
+        total = np.bincount(eligible.partition, eligible.cells().depths().astype(np.float64), partitions)
+        depth: FloatArray = total / np.maximum(count, 1)
+        return depth
+
+    @cached_property
+    def _files(self) -> Mapping[int, set[str]]:
+        """The paths of the blocks of each partition."""
+        others = np.setdiff1d(np.arange(len(self.blocks.metadata)), self.blocks.eligible)
+        paths = self.blocks.metadata.path.take(pa.array(np.concatenate([self.blocks.eligible, others])))
+        files: defaultdict[int, set[str]] = defaultdict(set)
+        for number, path in zip(self.blocks.planned.partition.tolist(), paths.to_pylist(), strict=True):
+            files[number].add(path)
+        return files
+
+    @cached_property
+    def _at_rest(self) -> dict[int, float]:
+        """The partitions that hold the blocks of their last merge and are no less deep than before it: that depth."""
+        if not self.table.key.curve or not len(self.blocks.planned):
+            return {}
+        properties, planned = self.table.iceberg.properties, self.blocks.planned
+        try:
+            record = json.loads(properties.get(table_properties.REST, "{}"))
+            merged = {name: float(depth) for name, depth in record["merged"].items()}
+            if record["rules"] != self._rules(properties):
+                return {}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            return {}
+        deleted = planned.partition[planned.deleted_at_least(self.checkpoint.policy.deleted_share)]
+        names = {number: digest(sorted(files)) for number, files in self._files.items()}
+        return {
+            number: merged[name]
+            for number, name in names.items()
+            if number not in deleted and self._depths[number] >= merged.get(name, np.inf) - 1e-9
+        }
+
+    def _rules(self, properties: Mapping[str, str]) -> str:
+        """Return a digest of all that depths depend on besides the blocks."""
+        return digest(
+            [
+                str(self.table.key),
+                self.checkpoint.where,
+                asdict(self.checkpoint.policy),
+                curve_boundaries.curve_properties(properties),
+            ]
+        )

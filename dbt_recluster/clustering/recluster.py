@@ -14,7 +14,7 @@ from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
 from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound, Rest, draw_curve
+from dbt_recluster.clustering.planned_round import PlannedRound, draw_curve
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
@@ -28,7 +28,7 @@ from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
-from dbt_recluster.planner import Plan, Policy, clustering_information, plan
+from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import simulate
 
@@ -156,14 +156,12 @@ class Recluster:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
         blocks, most = self._read(), self._options.policy.max_bytes
         left = None if most is None else max(0, most - self._result.bytes_in)
-        rest = Rest(self._table, checkpoint.policy, self._options.where, blocks)
-        planned = plan(rest.blocks(), replace(checkpoint.policy, max_bytes=left))
-        return PlannedRound(self._table, checkpoint, blocks, rest, planned)
+        return PlannedRound(self._table, checkpoint, blocks, left)
 
     def _is_done(self, planned: PlannedRound) -> bool:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
-        result.reason = planned.rest.reason(plan)
+        result.reason = planned.reason
         result.limited, result.reducible_depth = plan.limited, plan.reducible_depth
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
@@ -213,7 +211,7 @@ class Recluster:
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
-        leaves_nothing = planned.checkpoint.leaves_nothing(planned.rest.blocks(), plan)
+        leaves_nothing = planned.checkpoint.leaves_nothing(planned.candidates, plan)
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
