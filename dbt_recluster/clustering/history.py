@@ -9,7 +9,6 @@ import json
 import logging
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -258,11 +257,9 @@ def _measured_depth(
     if following is not None:
         is_same_measure = (entry.cluster_by, entry.where) == (following.cluster_by, following.where)
         return following.depth_before if following.is_recluster and is_same_measure else None
-    key = None
-    with suppress(ReclusterError):  # it has no sort order any more
-        key = str(table.key)
     try:
-        measured = table if entry.cluster_by in (None, key) else table.under(entry.cluster_by or "")
+        # Its blocks by this key have been read, if it is the table's own.
+        measured = table.under(entry.cluster_by) if entry.cluster_by else table
         return clustering_information(measured.blocks(entry.where).blocks).average_depth
     except ReclusterError:
         return None  # a column of the key or of the predicate is gone

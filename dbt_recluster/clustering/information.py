@@ -147,26 +147,20 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
     Under a key with a curve, a read opens the blocks whose bounds of every column of the key meet its range.
     """
 
-    def of_read(read: ReadRange, **figures: Any) -> ReadInformation:
+    def of_read(read: ReadRange, *figures: Any) -> ReadInformation:
         columns = {column: list(ends) for column, ends in read.columns.items()}
-        return ReadInformation(read.source, read.imported_from, read.weight, columns, **figures)
+        return ReadInformation(read.source, read.imported_from, read.weight, columns, *figures)
 
     metadata = table.current_blocks().metadata
     costs, of_key = _costs(table, metadata), table.reads.restricting(table.key).ranges
-    opened = [
-        of_read(
-            read,
-            blocks=int(costs.opened[place]),
-            blocks_wasted=round(float(costs.wasted[place]), 2),
-            bytes=int(costs.bytes[place]),
-            bytes_wasted=round(float(costs.bytes_wasted[place])),
+    opened, others = [], table.reads.ranges
+    if costs is not None:
+        bytes_wasted = np.rint(costs.bytes_wasted).astype(np.int64)
+        figures = (
+            of_reads.tolist() for of_reads in (costs.opened, costs.wasted.round(2), costs.bytes, bytes_wasted)
         )
-        for place, read in enumerate(of_key)
-        if costs is not None
-    ]
-    others = [
-        of_read(read) for read in table.reads.ranges if costs is None or not any(read is k for k in of_key)
-    ]
+        opened = [of_read(read, *of_one) for read, *of_one in zip(of_key, *figures, strict=True)]
+        others = [read for read in others if not any(read is k for k in of_key)]
     wasted = sum(read.weight * (read.blocks_wasted or 0.0) for read in opened)
     total = sum(read.weight * (read.blocks or 0) for read in opened)
     possible = sum(read.weight for read in opened) * len(metadata)
@@ -176,7 +170,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
         len(metadata),
         round(wasted / total, 4) if total else None,
         round(1 - total / possible, 4) if possible else None,
-        sorted([*opened, *others], key=lambda read: -read.weight),
+        sorted([*opened, *map(of_read, others)], key=lambda read: -read.weight),
         list(table.reads.left_out),
     )
 

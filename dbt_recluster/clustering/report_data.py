@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -76,34 +76,29 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     """Collect the data of a table's report, which shows the cost and gain of a recluster. Nothing is changed."""
     costs = CostModel.of(table, options)
     moments = [table.blocks()]
-    edges = _last_recluster(table.snapshots())
-    if edges is not None:
-        moments += [table.blocks(snapshot_id=snapshot) for snapshot in edges]
-    layouts = _layouts(table, moments)
+    for snapshot_id in _last_recluster(table.snapshots()):
+        moments.append(table.blocks(snapshot_id=snapshot_id))
+    now, *around = _layouts(table, moments)
     partitions = len(np.unique(moments[0].blocks.partition))
     has_labels = partitions == 1 and bool(table.key.leading)
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(options.where),
         history=table_history(table),
-        now=layouts[0],
-        before=layouts[1] if edges else None,
-        after=layouts[2] if edges else None,
+        now=now,
+        before=around[0] if around else None,
+        after=around[1] if around else None,
         balance=costs.balance(),
-        labels=_labels(table, moments[0].metadata, layouts[0]) if has_labels else [],
+        labels=_labels(table, moments[0].metadata, now) if has_labels else [],
         partitions=partitions,
     )
 
 
-def _last_recluster(snapshots: Sequence[Snapshot]) -> tuple[int, int] | None:
-    """Return the snapshots before and after the last recluster, whose rounds follow each other directly."""
-    edges, before = None, None
-    for is_ours, group in groupby(snapshots, is_of_round):
-        *_, last = group
-        if is_ours:
-            edges = (before.id, last.id) if before else None
-        before = last
-    return edges
+def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
+    """Return the snapshots before and after the last recluster, whose rounds follow each other directly, if any."""
+    lasts = [(is_ours, list(group)[-1].id) for is_ours, group in groupby(snapshots, is_of_round)]
+    edges = [(before, after) for (_, before), (is_ours, after) in pairwise(lasts) if is_ours]
+    return edges[-1] if edges else ()
 
 
 def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
@@ -155,19 +150,14 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
 
     A scale that puts nearly all blocks into a corner would hide them.
     """
-    values = np.full(blocks.points, np.nan)
-    for ranks, column, known in (
-        (blocks.lower, lower, np.ones(len(blocks), bool)),
-        (blocks.upper, upper, ~unbounded),
-    ):
-        if pa.types.is_date32(column.type):
-            column = column.cast(pa.int32())
-        kind = column.type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            return None
-        numbers = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        use = known & np.isfinite(numbers)
-        values[ranks[use]] = numbers[use]
+    ends = pa.concat_arrays([lower, upper.filter(pa.array(~unbounded))])
+    if pa.types.is_date32(ends.type):
+        ends = ends.cast(pa.int32())
+    if not any(is_a(ends.type) for is_a in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+        return None
+    numbers = ends.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    use, values = np.isfinite(numbers), np.full(blocks.points, np.nan)
+    values[np.concatenate([blocks.lower, blocks.upper[~unbounded]])[use]] = numbers[use]
     finite = np.flatnonzero(np.isfinite(values))
     if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
         return None

@@ -119,7 +119,7 @@ class ClusteredTable:
         self.iceberg, self.name = iceberg, iceberg.name
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
-        self._curve: Curve | None = None
+        self.drawn_curve: Curve | None = None
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
         # Of the table, under whatever key.
@@ -154,14 +154,10 @@ class ClusteredTable:
 
     @property
     def curve(self) -> Curve | None:
-        """The curve of the key, as the table records it unless another one is given; None if there is none."""
-        if self._curve is None and self.key.curve:
+        """The curve of the key, as the table records it unless another one is drawn; None if there is none."""
+        if self.drawn_curve is None and self.key.curve:
             return recorded_curve(self.iceberg.properties, self.key)
-        return self._curve
-
-    @curve.setter
-    def curve(self, curve: Curve | None) -> None:
-        self._curve = curve
+        return self.drawn_curve
 
     @property
     def block_bytes(self) -> int:
