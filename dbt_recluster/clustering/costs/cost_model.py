@@ -17,7 +17,7 @@ import numpy as np
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.clustering.costs.replay import DAYS, Replay, Week
+from dbt_recluster.clustering.costs.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.information import daily_wasted_bytes
 from dbt_recluster.clustering.options import ReclusterOptions
@@ -151,11 +151,7 @@ class CostModel:
 
     @cached_property
     def _week(self) -> Week:
-        return Week(self._table, self._now)
-
-    @cached_property
-    def _replay(self) -> Replay:
-        return Replay(self._table, self._week, self._policy)
+        return Week(self._table, self._policy, self._now)
 
     def recluster(self, where: str | None = None) -> ReclusterEstimate:
         """Estimate a recluster of the blocks that ``where`` admits until nothing is left to do, without a budget."""
@@ -196,9 +192,9 @@ class CostModel:
         here = table.planner_blocks(metadata)
         first = self._recluster(table, here, here)
         per_day = (0, 0)
-        if self._replay.changes:
-            read = [self._replay.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
-            scale = self._replay.scale / week.days
+        if week.changes:
+            read = [week.bytes_read(table, items, rounds, MAX_ROUNDS) for rounds in (1, MAX_ROUNDS)]
+            scale = week.scale / week.days
             per_day = (round(min(read) * scale), round(max(read) * scale))
         speeds = [entry.bytes_in / entry.seconds for entry in week.rounds if entry.seconds and entry.bytes_in]
         is_own_key = is_cluster_key(table.iceberg, table.key)
@@ -231,19 +227,19 @@ class CostModel:
             None under another key than the table's own, or if no read of the key is known, or there was something to
             recluster but nothing was loaded.
         """
-        table, week, replay = self._table, self._week, self._replay
+        table, week = self._table, self._week
         if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
             return None
         if not week.rounds:
             return Balance(0, 0)
-        if not replay.changes:
+        if not week.changes:
             return None
-        blocks, current = replay.unmerged(), table.metadata()
+        blocks, current = week.unmerged(), table.metadata()
         without, _ = daily_wasted_bytes(table, blocks)
         now, _ = daily_wasted_bytes(table, current)
         # The unmerged blocks still hold rows that a later commit replaced in merged ones, in proportion to the rows.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
-        saved = max(0.0, without - now) / 2 * replay.scale
+        saved = max(0.0, without - now) / 2 * week.scale
         return Balance(week.rewritten_bytes_per_day, round(saved))
 
     def loss(self) -> int | None:
@@ -284,7 +280,7 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     recorded = recorded_depth(table)
     if recorded is not None and datetime.now(timezone.utc) - recorded.at < _DEPTH_HOLDS:
         return recorded
-    week = Week(table)
+    week = Week(table, Policy())
     rewriting = 1.0 if recorded is None else recorded.rewriting
     # Only a week under one threshold says how much the table rewrites under it: the first days catch up.
     if recorded is not None and week.now - recorded.since >= timedelta(days=DAYS) and week.changes:

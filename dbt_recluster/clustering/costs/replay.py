@@ -32,12 +32,16 @@ _MERGED = -1
 
 
 class Week:
-    """The commits of a table in the seven days until ``now``, as far as its snapshots have them.
+    """The commits of a table in the seven days until ``now``, as far as its snapshots have them, and their replay.
+
+    Blocks are read once, with the bounds of all items of the table's key, which may be more than those of any key that
+    is tried.
 
     Attributes:
         rounds: The rounds of reclustering among them, oldest first.
         changes: The commits of others that changed rows, except one that came on top of a snapshot that has expired.
-        loads: Those of them that brought new rows.
+        replayed: The last of them, from the blocks that the first of these came on top of.
+        loads: Those of the changes that brought new rows.
         days: The days that the snapshots cover, from one to seven.
         is_first: Whether the table's first snapshot, if it has not expired, is of this week.
         parents: The parent of each snapshot.
@@ -47,7 +51,8 @@ class Week:
         rewritten_bytes_per_day: Bytes that reclustering read per day.
     """
 
-    def __init__(self, table: ClusteredTable, now: datetime | None = None) -> None:
+    def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
+        self._table, self._policy = table, policy
         self.now = datetime.now(timezone.utc) if now is None else parse_moment("now", now)
         snapshots = table.snapshots()
         self.parents = {snapshot.id: snapshot.parent for snapshot in snapshots}
@@ -59,6 +64,8 @@ class Week:
             parent = self.parents[self.changes[0].snapshot_ids[0]]
             if parent is not None and parent not in self.parents:
                 del self.changes[0]
+        self.replayed = self.changes[-_MOST_COMMITS:]
+        self._snapshots = [snapshot for entry in self.replayed for snapshot in entry.snapshot_ids]
         self.loads = [entry for entry in self.changes if entry.rows_loaded]
         first = snapshots[0].at if snapshots else self.now
         self.days = min(float(DAYS), max(1.0, (self.now - first) / timedelta(days=1)))
@@ -67,28 +74,15 @@ class Week:
         self.written_bytes_per_day = round(sum(entry.bytes_out for entry in self.changes) / self.days)
         self.rewritten_bytes_per_day = round(sum(entry.bytes_in for entry in self.rounds) / self.days)
 
-
-class Replay:
-    """The changes of a week, the last ones if there are many, from the blocks that the first of them came on top of.
-
-    The blocks are read once, with the bounds of all items of the table's key, which may be more than those of any key
-    that is tried.
-    """
-
-    def __init__(self, table: ClusteredTable, week: Week, policy: Policy) -> None:
-        self._table, self._week, self._policy = table, week, policy
-        self.changes = week.changes[-_MOST_COMMITS:]
-        self._snapshots = [snapshot for entry in self.changes for snapshot in entry.snapshot_ids]
-
     @property
     def scale(self) -> float:
         """Changes of the week for each one that is replayed."""
-        return len(self._week.changes) / len(self.changes)
+        return len(self.changes) / len(self.replayed)
 
     @cached_property
     def _start(self) -> BlockMetadata | None:
         """The blocks that the first change came on top of; None if the table was new."""
-        snapshot = self._week.parents[self.changes[0].snapshot_ids[0]]
+        snapshot = self.parents[self.replayed[0].snapshot_ids[0]]
         return None if snapshot is None else self._table.metadata(snapshot)
 
     @cached_property
@@ -102,7 +96,7 @@ class Replay:
     @cached_property
     def _removed(self) -> dict[int, IntArray]:
         """Positions in ``_blocks`` of those that each snapshot removed."""
-        if not any(entry.blocks_in for entry in self.changes):
+        if not any(entry.blocks_in for entry in self.replayed):
             return {}
         place = {path: number for number, path in enumerate(self._blocks.path.to_pylist())}
         paths = removed_paths(self._table.iceberg, self._snapshots)
@@ -136,8 +130,8 @@ class Replay:
         places, levels = [self._starting], [level]
         # The planner never touches a block of the greatest level or above. So a block that has not arrived yet waits at
         # such a level, and arrives by becoming level 0.
-        waiting = [self._policy.max_level + 1 + number for number in range(len(self.changes))]
-        for entry, at in zip(self.changes, waiting, strict=True):
+        waiting = [self._policy.max_level + 1 + number for number in range(len(self.replayed))]
+        for entry, at in zip(self.replayed, waiting, strict=True):
             places.append(np.flatnonzero(np.isin(added.added_by, entry.snapshot_ids)))
             levels.append(np.full(len(places[-1]), at))
         # The position of each block in `_blocks`.
@@ -146,7 +140,7 @@ class Replay:
         blocks = key.planner_blocks(added.take(origin), np.concatenate(levels), run)
         blocks, origin, _ = self._recluster(blocks, origin, most)
         read = 0
-        for entry, at in zip(self.changes, waiting, strict=True):
+        for entry, at in zip(self.replayed, waiting, strict=True):
             blocks, origin = self._without(blocks, origin, entry)
             blocks = replace(blocks, level=np.where(blocks.level == at, 0, blocks.level))
             blocks, origin, step = self._recluster(blocks, origin, rounds)
