@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.clustering import recluster as recluster_module
+from dbt_recluster.clustering import planned_round as round_module
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.iceberg.commit import RoundCommit
@@ -25,7 +25,7 @@ PHASES: list[tuple[str, Any, str]] = [
     ("load", IcebergTable, "load"),
     ("key", TableChange, "pending"),
     ("check", ClusteredTable, "current_blocks"),
-    ("plan", recluster_module, "plan"),
+    ("plan", round_module, "plan"),
     ("tasks", PlannedRound, "file_groups"),
     ("sample", merge_module, "take_samples"),
     ("cut", Merger, "merge"),
