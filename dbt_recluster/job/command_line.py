@@ -24,7 +24,7 @@ from dbt_recluster.exceptions import (
     ReclusterError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
-from dbt_recluster.iceberg.session.environment import check_session, refuse_spark_connect
+from dbt_recluster.iceberg.session.environment import check_environment, refuse_spark_connect
 from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import job_group
@@ -272,7 +272,7 @@ def spark_session(settings: Mapping[str, str], properties_file: Path | None = No
         settings = {**{name: given[name] for name in DEFAULTS}, **settings, **iceberg_settings(given)}
     spark = start_spark(settings, properties_file=properties_file, report=_note)
     try:
-        check_session(spark)
+        check_environment(spark, any_catalog=True)
         yield spark
     finally:
         if is_own:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions, parse_counts
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, java_set
+from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -82,7 +82,8 @@ def _scan(table: IcebergTable, snapshot_id: int) -> Any:
 def _at(table: IcebergTable, tasks: Any, paths: Sequence[str]) -> Any:
     """Return those of some Java scan tasks whose file is at one of ``paths``."""
     functions = JavaFunctions(table.spark)
-    is_at = functions.is_in(java_set(table.spark, paths), functions.location_of_task())
+    wanted = jvm(table.spark).java.util.HashSet(java_list(table.spark, paths))
+    is_at = functions.is_in(wanted, functions.location_of_task())
     return table.iceberg.io.CloseableIterable.filter(tasks, functions.predicate(is_at))
 
 

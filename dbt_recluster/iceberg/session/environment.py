@@ -22,24 +22,24 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 # The name of the runtime's jar has the versions of Spark and Scala.
 _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
-_CATALOGS = (SESSION_CATALOG, ICEBERG_CATALOG)
 
 
-def check_environment(spark: SparkSession, catalog: str | None = None) -> None:
-    """Check a session as :func:`check_session` does, and that a catalog answers; None is the session's default one."""
-    check_version(spark)
-    _raise_if_missing(_classes(spark), _extensions(spark), _catalog(spark, catalog))
+def check_environment(spark: SparkSession, catalog: str | None = None, *, any_catalog: bool = False) -> None:
+    """Check that Iceberg's classes and SQL extensions are loaded, and that a catalog answers.
 
-
-def check_session(spark: SparkSession) -> None:
-    """Check that Iceberg's classes and SQL extensions are loaded, whatever the catalogs are.
+    Args:
+        spark: The session.
+        catalog: The catalog; None is the session's default one.
+        any_catalog: Whether the catalogs are not to be checked.
 
     Raises:
         SparkEnvironmentError: With everything that is missing, and the settings that provide it; or the version of
             Spark is not supported.
     """
     check_version(spark)
-    _raise_if_missing(_classes(spark), _extensions(spark))
+    problems = [_classes(spark), _extensions(spark), None if any_catalog else _catalog(spark, catalog)]
+    if missing := [f"- {problem}" for problem in problems if problem]:
+        raise SparkEnvironmentError("\n".join(["This Spark session lacks what clustering needs:", *missing]))
 
 
 def check_has_jvm(spark: SparkSession) -> None:
@@ -80,32 +80,17 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
     """Raise a SparkEnvironmentError where pyspark would connect to a Spark elsewhere instead of starting one.
 
-    Args:
-        otherwise: What the user can do instead of turning Spark Connect off.
-        settings: The environment, and Spark settings.
+    Users can turn Spark Connect off, or do ``otherwise``.
     """
-    name = next((name for name in _SPARK_CONNECT if name in settings), None)
-    if name is None:
-        return
-    address = "" if name == _CONNECT_MODE else _host(settings[name])
-    raise SparkEnvironmentError(
-        f"{name} is set{' to ' if address else ''}{address}, so pyspark connects to that Spark by Spark Connect, which "
-        f"has no way to the JVM that reclustering needs. Unset it, or {otherwise}"
-    )
-
-
-def _host(address: str) -> str:
-    """Return an address without a user, a password, a path, or a token that follows."""
-    scheme, separator, rest = address.rpartition("://")
-    return f"{scheme}{separator}{re.split(r'[/?;]', rest)[0].rpartition('@')[2]}"
-
-
-def _raise_if_missing(*problems: str | None) -> None:
-    missing = [problem for problem in problems if problem]
-    if missing:
-        raise SparkEnvironmentError(
-            "This Spark session lacks what clustering needs:\n" + "\n".join(f"- {m}" for m in missing)
-        )
+    for name in _SPARK_CONNECT:
+        if name in settings:
+            # Without a user, a password, a path, or a token that follows.
+            host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)
+            what = "set" if name == _CONNECT_MODE else f"set to {host}"
+            raise SparkEnvironmentError(
+                f"{name} is {what}, so pyspark connects to that Spark by Spark Connect, which has no way to the JVM "
+                f"that reclustering needs. Unset it, or {otherwise}"
+            )
 
 
 def _classes(spark: SparkSession) -> str | None:
@@ -143,13 +128,12 @@ def _extensions(spark: SparkSession) -> str | None:
 def _catalog(spark: SparkSession, given: str | None) -> str | None:
     name = given or str(spark.conf.get("spark.sql.defaultCatalog", "spark_catalog"))
     implementation = str(spark.conf.get(f"spark.sql.catalog.{name}", ""))
-    if implementation not in _CATALOGS:
+    if implementation not in (SESSION_CATALOG, ICEBERG_CATALOG):
         actual = implementation or "Spark's built-in one"
-        if given:
-            return f"the catalog {name} is {actual}. Set spark.sql.catalog.{name} to {_CATALOGS[1]} and say what it is"
+        which, kind = ("catalog", ICEBERG_CATALOG) if given else ("default catalog", SESSION_CATALOG)
         return (
-            f"the default catalog {name} is {actual}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to "
-            f"{_CATALOGS[0]}, or `catalog` in the profile to a catalog of {_CATALOGS[1]}"
+            f"the {which} {name} is {actual}, which holds no Iceberg tables. Set spark.sql.catalog.{name} to {kind}, "
+            f"or `catalog` in the profile to a catalog of {ICEBERG_CATALOG}"
         )
     try:
         spark.sql(f"show namespaces in {quote(name)}").collect()

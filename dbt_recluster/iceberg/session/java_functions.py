@@ -40,10 +40,7 @@ class JavaFunctions:
 
     def method(self, owner: str, name: str, returns: str, *takes: str) -> Any:
         """Return a handle of a public method; ``boolean`` and fully qualified class names are types."""
-        return self._jvm.remember(
-            (owner, name, returns, *takes),
-            lambda: self._lookup.findVirtual(self._class(owner), name, self._type(returns, *takes)),
-        )
+        return self._find("findVirtual", owner, name, returns, *takes)
 
     def value_at(self, places: Sequence[int]) -> Any:
         """Return a handle that takes an Iceberg struct to the value at a place, or within structs in it."""
@@ -85,10 +82,7 @@ class JavaFunctions:
 
     def location_of_task(self) -> Any:
         """Return a handle that takes a scan task to the location of its file."""
-        return self._jvm.remember(
-            ("location_of_task",),
-            lambda: self.then(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING)),
-        )
+        return self.then(self.file_of_task(), self.method(CONTENT_FILE, "location", STRING))
 
     def file_of_task(self) -> Any:
         """Return a handle that takes a scan task to its file."""
@@ -160,10 +154,13 @@ class JavaFunctions:
         return [fields[place::count] for place in range(count)]
 
     def _static(self, owner: str, name: str, returns: str, *takes: str) -> Any:
-        return self._jvm.remember(
-            ("static", owner, name, returns, *takes),
-            lambda: self._lookup.findStatic(self._class(owner), name, self._type(returns, *takes)),
-        )
+        return self._find("findStatic", owner, name, returns, *takes)
+
+    def _find(self, kind: str, owner: str, name: str, returns: str, *takes: str) -> Any:
+        def find() -> Any:
+            return getattr(self._lookup, kind)(self._class(owner), name, self._type(returns, *takes))
+
+        return self._jvm.remember((kind, owner, name, returns, *takes), find)
 
     def _given(self, handle: Any, place: int, *values: Any) -> Any:
         """Return a handle that no longer takes the arguments from ``place`` on, which have these values."""

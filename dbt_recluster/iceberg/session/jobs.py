@@ -79,20 +79,15 @@ def cancel_jobs(spark: SparkSession, group: str) -> None:
         spark.sparkContext.cancelJobGroup(group)
 
 
-def cancel_main_thread() -> None:
-    """Cancel the running jobs of the main thread, from another one."""
-    for spark, group in list(_of_main_thread):
-        cancel_jobs(spark, group)
-
-
 class Cancellation:
     """Cancels the jobs of a piece of work, several of which may follow one another.
 
-    ``cancel`` cancels those that run, and is called from a thread of its own.
+    Args:
+        groups: Their sessions and groups; None are those that the main thread has at the time.
     """
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self._cancel = cancel
+    def __init__(self, groups: Sequence[tuple[SparkSession, str]] | None = None) -> None:
+        self._groups = _of_main_thread if groups is None else groups
         self._closed = threading.Event()
 
     def cancel(self) -> None:
@@ -109,7 +104,8 @@ class Cancellation:
     def _keep_cancelling(self) -> None:
         while not self._closed.is_set():
             with suppress(Exception):  # Spark may go away first
-                self._cancel()
+                for spark, group in list(self._groups):
+                    cancel_jobs(spark, group)
             self._closed.wait(_CANCEL_INTERVAL)
 
 
@@ -117,7 +113,7 @@ class CancellableJobs(Cancellation):
     """The Spark jobs of a session that belong to a group (:func:`job_group`)."""
 
     def __init__(self, spark: SparkSession, group: str) -> None:
-        super().__init__(lambda: cancel_jobs(spark, group))
+        super().__init__([(spark, group)])
         self.group = group
 
 

@@ -110,11 +110,6 @@ def java_list(spark: SparkSession, items: Iterable[Any]) -> Any:
     return result
 
 
-def java_set(spark: SparkSession, items: Iterable[Any]) -> Any:
-    """Return a Java set of ``items``."""
-    return jvm(spark).java.util.HashSet(java_list(spark, items))
-
-
 def collect_arrow(frame: DataFrame) -> pa.Table:
     """Collect a DataFrame as Arrow, by Spark 4's public method or the private one of 3.5."""
     if hasattr(frame, "toArrow"):
@@ -129,11 +124,7 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
 
 
 def java_map(spark: SparkSession, entries: Any) -> dict[str, str]:
-    """Return a Java map of strings, fetched in one call as JSON.
-
-    Iterating over it would cost several calls per entry, and the iteration ends with a Java exception that takes a
-    tenth of a second.
-    """
+    """Return a Java map of strings, fetched in one call as JSON; iterating would cost several calls per entry."""
     iceberg = jvm(spark).org.apache.iceberg
     mapper = jvm(spark).remember(("json mapper",), iceberg.util.JsonUtil.mapper)
     result: dict[str, str] = json.loads(mapper.writeValueAsString(entries))
@@ -152,10 +143,6 @@ class JavaStandardError(io.TextIOBase):
         SparkContext._ensure_initialized()
         jvm_root: Any = SparkContext._jvm
         self._stream = jvm_root.java.lang.System.err
-
-    def writable(self) -> bool:
-        """Whether it can be written to."""
-        return True
 
     def write(self, text: str) -> int:
         """Write a text."""

