@@ -132,13 +132,8 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
             has not two to four columns; the type is neither.
     """
     items = split_arguments(cluster_by) if isinstance(cluster_by, str) else cluster_by
-    if not isinstance(items, Sequence):
+    if not isinstance(items, Sequence) or not all(isinstance(item, str) for item in items):
         raise ClusterKeyError(f"cluster_by must be a string or a list of strings, not {cluster_by!r}")
-    for item in items:
-        if not isinstance(item, str):
-            raise ClusterKeyError(
-                f"cluster_by must be a string or a list of strings; its item {item!r} is neither"
-            )
     if not items:
         raise ClusterKeyError("cluster_by is empty; name at least one column, or leave it out")
     *leading, last = items
@@ -156,10 +151,10 @@ def parse_cluster_key(cluster_by: str | Sequence[str]) -> ClusterKey:
 
 def _without_repeats(key: ClusterKey) -> ClusterKey:
     for position, item in enumerate(key.fields):
-        if item in key.fields[:position]:
+        before = key.fields[:position]
+        if item in before:
             raise ClusterKeyError(f"cluster_by names {item.written or item} twice")
-    for position, item in enumerate(key.on_curve):
-        if item.column in [other.column for other in (*key.leading, *key.on_curve[:position])]:
+        if position >= len(key.leading) and item.column in [other.column for other in before]:
             raise ClusterKeyError(
                 f"cluster_by names {item.column} twice, once on a curve; a curve needs other columns"
             )

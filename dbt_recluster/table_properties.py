@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-_WRITTEN: dict[str, tuple[str, str]] = {}
+PROPERTIES: Final[dict[str, tuple[str, str]]] = {}
+"""What each property holds and what losing it costs, by its name, or the start of it where that ends in a dot."""
 
 
 def _declare(name: str, holds: str, lost: str) -> str:
-    _WRITTEN[name] = (holds, lost)
+    PROPERTIES[name] = (holds, lost)
     return name
 
 
@@ -80,6 +81,3 @@ DISTRIBUTION_MODE: Final = _declare(
     "query of a load is sorted along a curve.",
     "Spark's writers do as Iceberg's default says.",
 )
-
-PROPERTIES: Final = dict(_WRITTEN)
-"""What each property holds and what losing it costs, by its name, or the start of it where that ends in a dot."""

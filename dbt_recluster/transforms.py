@@ -26,8 +26,6 @@ TEXTS = ("string", "varchar", "char")
 ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
 
 EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
-_MICROS_PER_HOUR = 3_600_000_000
-_MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
 _MAX_WIDTH = 2**31 - 1  # a Java int
 
 
@@ -151,19 +149,23 @@ class Span(Transform):
         return f"date_trunc('{self.unit.upper()}', {column})"
 
     def values(self, values: pa.Array) -> pa.Array:
-        numbers = _numbers(values)
-        days = numbers if pa.types.is_date32(values.type) else numbers // _MICROS_PER_DAY
-        return _like(days.astype("datetime64[D]").astype(self.numpy_type).astype("int64"), values)
+        times = _numbers(values).astype(
+            "datetime64[D]" if pa.types.is_date32(values.type) else "datetime64[us]"
+        )
+        return _like(times.astype(self.numpy_type).astype("int64"), values)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
-        days = int(np.array(_number(value), self.numpy_type).astype("datetime64[D]").astype("int64"))
-        return days if of_date else days * _MICROS_PER_DAY
+        start = np.array(_number(value), self.numpy_type)
+        if of_date:
+            return int(start.astype("datetime64[D]").astype("int64"))
+        return int(start.astype("datetime64[s]").astype("int64")) * 1_000_000
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
         return pa.scalar(_number(value) + 1, pa.int64())
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
-        return _date_text(_number(value), self.numpy_type)
+        text = str(np.array(_number(value), self.numpy_type))
+        return f"+{text}" if len(text.partition("-")[0]) > len("9999") else text  # as Spark prints dates
 
 
 class Hour(Span):
@@ -173,16 +175,10 @@ class Hour(Span):
     written = ("hours(ts)", "date_trunc('hour', ts)")
     types = TIMES
     unit = "hour"
-
-    def values(self, values: pa.Array) -> pa.Array:
-        return _like(_numbers(values) // _MICROS_PER_HOUR, values)
-
-    def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
-        return _number(value) * _MICROS_PER_HOUR
+    numpy_type = "datetime64[h]"
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
-        days, hour = divmod(_number(value), 24)
-        return f"{_date_text(days, Span.numpy_type)} {hour:02d}h"
+        return f"{super().printed(value, spark_type)}h".replace("T", " ")
 
 
 class Day(Span):
@@ -338,9 +334,3 @@ def _like(numbers: Any, values: pa.Array) -> pa.Array:
 def _number(value: pa.Scalar) -> int:
     """Return a number of spans, which Iceberg's functions return as a date or an int."""
     return int(value.cast(pa.int32()).as_py())
-
-
-def _date_text(number: int, numpy_type: str) -> str:
-    """Write days, months or years since 1970 as Spark prints dates, whatever the year."""
-    text = str(np.array(number, numpy_type))
-    return f"+{text}" if len(text.partition("-")[0]) > len("9999") else text

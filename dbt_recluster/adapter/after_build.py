@@ -26,13 +26,10 @@ FIGURES = {
     "read_depth_before": "read_depth_before",
     "read_depth": "read_depth_after",
     "reducible_depth": "reducible_depth",
-    "recluster_rounds": "rounds",
-    "recluster_conflicts": "conflicts",
-    "recluster_seconds": "seconds",
-    "recluster_reason": "reason",
-    "recluster_condition_met": "condition_met",
-    "recluster_suspended": "suspended",
-    "recluster_loss": "loss",
+    **{
+        f"recluster_{name}": name
+        for name in ("rounds", "conflicts", "seconds", "reason", "condition_met", "suspended", "loss")
+    },
 }
 # dbt's response with these figures.
 _Response: type[Any] = make_dataclass(
@@ -57,14 +54,8 @@ def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str])
     message = f"{plain._message} ({'; '.join(notes)})" if notes else plain._message
     if result is None:
         return replace(plain, _message=message)
-    figures = result.as_dict()
-    completed: AdapterResponse = _Response(
-        _message=message,
-        code=plain.code,
-        rows_affected=plain.rows_affected,
-        query_id=plain.query_id,
-        **{name: figures[figure] for name, figure in FIGURES.items()},
-    )
+    figures = {name: result.as_dict()[figure] for name, figure in FIGURES.items()}
+    completed: AdapterResponse = _Response(**{**vars(plain), "_message": message, **figures})
     return completed
 
 

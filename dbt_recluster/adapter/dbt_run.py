@@ -40,13 +40,12 @@ def clustering_turned_off(
     variables: Mapping[str, Any], environment: Mapping[str, str] = os.environ
 ) -> str | None:
     """Return the setting that turns automatic clustering off for this run, or None."""
-    value = variables.get(AUTOMATIC_CLUSTERING_VAR)
-    if value is not None and not parse_boolean(f"var {AUTOMATIC_CLUSTERING_VAR}", value):
-        return f"var {AUTOMATIC_CLUSTERING_VAR}"
-    value = environment.get(AUTOMATIC_CLUSTERING_ENV)
-    if value and not parse_boolean(AUTOMATIC_CLUSTERING_ENV, value):
-        return f"environment variable {AUTOMATIC_CLUSTERING_ENV}"
-    return None
+    given = {
+        f"var {AUTOMATIC_CLUSTERING_VAR}": variables.get(AUTOMATIC_CLUSTERING_VAR),
+        f"environment variable {AUTOMATIC_CLUSTERING_ENV}": environment.get(AUTOMATIC_CLUSTERING_ENV) or None,
+    }
+    known = ((name, value) for name, value in given.items() if value is not None)
+    return next((name for name, value in known if not parse_boolean(name, value)), None)
 
 
 def run_budget(variables: Mapping[str, Any]) -> int | None:

@@ -83,27 +83,19 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
     information = table_information(clustered)
     rounds = [entry for entry in table_history(clustered) if entry.is_recluster]
     last = f"{rounds[-1].at:%Y-%m-%d %H:%M} UTC" if rounds else "never"
-    depth, curve = "How many blocks a query for one key opens.", information.get("curve")
-    opened: list[tuple[str, str, Any, str]] = []
-    if curve:
-        depth = "How many blocks lie over one place of the curve."
-        for number, (name, now, then) in enumerate(opened_on_curve(curve)):
-            sorted_text = f"{then:g} if the whole table were sorted at once."
-            opened.append((f"opened_{number}", f"Blocks that {name} opens", now, sorted_text))
-    key, blocks = information["cluster_key"], information["total_block_count"]
+    curve, ratio = information.get("curve"), information["clustering_ratio"]
+    over = "lie over one place of the curve" if curve else "a query for one key opens"
     fragmentation = "How many blocks there are for each full one that the rows and bytes would make."
-    ratio = information["clustering_ratio"]
+    keyed_by, bytes_now = information["cluster_key"], size(information["total_bytes"])
     statistics: list[tuple[str, str, Any, str]] = [
-        ("cluster_key", "Cluster key", key, "Columns and expressions that the blocks are clustered by."),
-        ("block_count", "Blocks", blocks, "Data files of the table."),
-        (
-            "block_bytes",
-            "Size of all blocks",
-            size(information["total_bytes"]),
-            "Older snapshots are not included.",
+        ("cluster_key", "Cluster key", keyed_by, "Columns and expressions that the blocks are clustered by."),
+        ("block_count", "Blocks", information["total_block_count"], "Data files of the table."),
+        ("block_bytes", "Size of all blocks", bytes_now, "Older snapshots are not included."),
+        ("average_depth", "Average depth", information["average_depth"], f"How many blocks {over}."),
+        *(
+            (f"opened_{number}", f"Blocks that {name} opens", now, f"{then:g} if all were sorted at once.")
+            for number, (name, now, then) in enumerate(opened_on_curve(curve) if curve else ())
         ),
-        ("average_depth", "Average depth", information["average_depth"], depth),
-        *opened,
         ("clustering_ratio", "Clustering ratio", ratio, "100 when no two blocks overlap."),
         ("fragmentation", "Blocks for each full one", information["fragmentation"], fragmentation),
         ("last_recluster", "Last recluster", last, "The last round that the table's snapshots record."),

@@ -59,33 +59,40 @@ class Manifest:
             catalog: The catalog that Spark has all tables in; None is that of each node.
             renamed: Spark's names of catalogs by those of the manifest.
         """
-        content = _read(path, "manifest", _OLDEST_SCHEMA)
-        nodes = content.get("nodes")
-        if not isinstance(nodes, dict):
+        content, spark_names = _read(path, "manifest", _OLDEST_SCHEMA), renamed or {}
+
+        def placed(node: Node, **more: Any) -> Node:
+            """Return a node or a source with the name that its table has in Spark."""
+            database, alias = (
+                node.get("database"),
+                node.get("alias") or node.get("identifier") or node.get("name"),
+            )
+            return {
+                **node,
+                "database": catalog or spark_names.get(str(database), database),
+                "alias": alias,
+                **more,
+            }
+
+        given, sources = content.get("nodes"), content.get("sources")
+        if not isinstance(given, dict):
             schema = content["metadata"]["dbt_schema_version"]
             raise ManifestError(
                 f"{path} has no nodes: it is not a manifest.json that can be read here ({schema})"
             )
-        placed = {
-            unique_id: _placed(_node(unique_id, node, path), catalog, renamed or {})
-            for unique_id, node in nodes.items()
-        }
-        _check_relations(placed, path)
-        sources = content.get("sources")
+        for unique_id, node in given.items():
+            _check_node(unique_id, node, path)
+        nodes = {unique_id: placed(node, unique_id=unique_id) for unique_id, node in given.items()}
+        _check_relations(nodes, path)
         known = [
-            *placed.values(),
-            *(
-                _placed({**source, "alias": source.get("identifier")}, catalog, renamed or {})
-                for source in (sources.values() if isinstance(sources, dict) else ())
-                if isinstance(source, dict) and source.get("schema") and source.get("name")
-            ),
+            node for node in (sources.values() if isinstance(sources, dict) else ()) if isinstance(node, dict)
         ]
         relations = {
             str(node["relation_name"]): join_parts(relation_of(node))
-            for node in known
-            if node.get("relation_name") and node.get("schema")
+            for node in (*nodes.values(), *map(placed, known))
+            if node.get("relation_name") and node.get("schema") and node["alias"]
         }
-        return cls(path, placed, relations, content["metadata"])
+        return cls(path, nodes, relations, content["metadata"])
 
     def built(self, path: Path) -> set[str]:
         """Return the ids of the nodes that a run built, by its run_results.json."""
@@ -155,27 +162,17 @@ def _read(path: Path, kind: str, oldest: int) -> dict[str, Any]:
     return content
 
 
-def _node(unique_id: str, node: Any, path: Path) -> Node:
+def _check_node(unique_id: str, node: Any, path: Path) -> None:
     if not isinstance(node, dict) or not isinstance(node.get("config"), dict):
         raise ManifestError(f"{path}: node {unique_id} has no config")
     if has_table(node) and not all(isinstance(node.get(part), str) for part in ("schema", "name")):
         raise ManifestError(f"{path}: node {unique_id} has no schema or name")
-    return {"alias": node.get("name"), **node, "unique_id": unique_id}
-
-
-def _placed(node: Node, catalog: str | None, renamed: Mapping[str, str]) -> Node:
-    """Return a node with the name that its catalog has in Spark."""
-    database = node.get("database")
-    place = catalog or renamed.get(str(database), database)
-    return {**node, "database": place, "alias": node["alias"] or node["name"]}
 
 
 def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
     owners: dict[Parts, str] = {}
     for unique_id, node in nodes.items():
-        if not has_table(node):
-            continue
-        relation = relation_of(node)
+        relation = relation_of(node) if has_table(node) else (unique_id,)
         if (other := owners.setdefault(relation, unique_id)) != unique_id:
             raise ManifestError(f"{path}: {other} and {unique_id} have one table, {join_parts(relation)}")
 

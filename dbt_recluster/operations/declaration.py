@@ -168,7 +168,6 @@ class Operation:
         eligible: Which tables it is for, of those that the user did not name.
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
-        renamed: Names of arguments by those of earlier versions.
         order: Sorts its calls before they are run.
         finish: Writes files of all results, in place of a text for each, and returns their paths.
     """
@@ -183,17 +182,12 @@ class Operation:
     eligible: Eligible = CLUSTERED
     needs_choice: bool = False
     is_rewrite: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
     order: Callable[[list[Call]], list[Call]] = list
     finish: Callable[[list[Any], Mapping[str, Any]], list[str]] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""
         given = {name: value for name, value in given.items() if value is not None}
-        for old, new in self.renamed.items():
-            if old in given and new in given:
-                raise OptionError(f"{old} is the older name of {new}: name one of them")
-        given = {self.renamed.get(name, name): value for name, value in given.items()}
         values = read_arguments(self.name, (*arguments, *self.arguments), given)
         table = values.get(TABLE.name)
         is_single = table is not None and (isinstance(table, str) or len(table) == 1)

@@ -21,6 +21,7 @@ from dbt_recluster.operations.declaration import (
     WHERE,
     Argument,
     Call,
+    Operation,
     key_argument,
     operation,
 )
@@ -44,33 +45,40 @@ def clustering_information(call: Call) -> dict[str, Any]:
     return _information(call)
 
 
-@operation(
-    lambda values, _: operation_text.measure(values, "average_depth"), MEASURED_KEY, WHERE, short="depth"
-)
-def clustering_depth(call: Call) -> dict[str, Any]:
-    """Print the average depth of tables, under their own key or any other. Changes nothing."""
-    return _measure(call, "average_depth")
-
-
-@operation(
-    lambda values, _: operation_text.measure(values, "clustering_ratio"), MEASURED_KEY, WHERE, short="ratio"
-)
-def clustering_ratio(call: Call) -> dict[str, Any]:
-    """Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes
-    nothing.
-    """
-    return _measure(call, "clustering_ratio")
-
-
 def _information(call: Call) -> dict[str, Any]:
     own = call.target.options  # of a table's other options, one may be wrong
     block_rows = None if own is None else own.recluster.block_rows
     return table_information(call.table, call.arguments["where"], block_rows)
 
 
-def _measure(call: Call, metric: str) -> dict[str, Any]:
-    information = _information(call)
-    return {name: information[name] for name in ("table", "cluster_key", "suspended", metric)}
+def _metric(name: str, short: str, meaning: str) -> Operation:
+    """Declare an operation that prints one metric of :func:`clustering_information`."""
+
+    def run(call: Call) -> dict[str, Any]:
+        information = _information(call)
+        return {key: information[key] for key in ("table", "cluster_key", "suspended", name)}
+
+    return Operation(
+        f"clustering_{short}",
+        short,
+        meaning,
+        run,
+        lambda values, _: operation_text.measure(values, name),
+        (MEASURED_KEY, WHERE),
+    )
+
+
+DEPTH = _metric(
+    "average_depth",
+    "depth",
+    "Print the average depth of tables, under their own key or any other. Changes nothing.",
+)
+RATIO = _metric(
+    "clustering_ratio",
+    "ratio",
+    "Print the clustering ratio of tables, 0 to 100 and 100 for no overlap, under their own key or any other. Changes "
+    "nothing.",
+)
 
 
 @operation(lambda values, _: recluster_text.history(values), SINCE, short="history")
@@ -102,7 +110,6 @@ def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> li
     lambda *_: "",
     Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),
     short="report",
-    renamed={"tables": "table"},
     finish=_write_report,
 )
 def clustering_report(call: Call) -> ReportData:

@@ -122,12 +122,9 @@ def check_selected(
 ) -> None:
     """Refuse a selection of no nodes."""
     if not selected:
-        given = [
-            f"{name}: {' '.join(words)}"
-            for name, words in (("select", select), ("exclude", exclude))
-            if words
-        ]
-        raise OptionError(f"nothing in this project is left by {', '.join(given)}")
+        given = {"select": select, "exclude": exclude}.items()
+        left_by = ", ".join(f"{name}: {' '.join(words)}" for name, words in given if words)
+        raise OptionError(f"nothing in this project is left by {left_by}")
 
 
 def target_of(node: Node, relation: str | None = None, *, required: bool = False) -> Target:

@@ -277,27 +277,22 @@ def _orphans(values: Mapping[str, Any]) -> str:
     return "\n".join([heading, *_first_lines(f"  {file}" for file in files)])
 
 
-def _manifests(values: Mapping[str, Any]) -> str:
+def _rewritten(values: Mapping[str, Any]) -> str:
+    are_manifests = values["task"] == "rewrite_manifests"
+    noun = "manifest" if are_manifests else "position delete file"
     if not values["before"]:
-        return "no manifest to rewrite"
-    verb = "would rewrite" if values["dry_run"] else "rewrote"
-    return f"{verb} {count_noun(values['before'], 'manifest')} into {values['after']:,}"
-
-
-def _position_deletes(values: Mapping[str, Any]) -> str:
-    if not values["before"]:
-        return "no position delete file to rewrite"
-    files = count_noun(values["before"], "position delete file")
-    if values["dry_run"]:
+        return f"no {noun} to rewrite"
+    files = count_noun(values["before"], noun)
+    if values["dry_run"] and not are_manifests:
         return f"would look at {files} of one partition"
-    return f"rewrote {files} into {values['after']:,}"
+    return f"{'would rewrite' if values['dry_run'] else 'rewrote'} {files} into {values['after']:,}"
 
 
 _TASKS = {
     "expire_snapshots": _expired,
     "remove_orphan_files": _orphans,
-    "rewrite_manifests": _manifests,
-    "rewrite_position_delete_files": _position_deletes,
+    "rewrite_manifests": _rewritten,
+    "rewrite_position_delete_files": _rewritten,
 }
 
 

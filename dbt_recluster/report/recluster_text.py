@@ -48,18 +48,16 @@ class ProgressLines:
     def __call__(self, progress: Progress) -> None:
         """Show a round that starts, is being merged, or has ended."""
         message, facts = describe(progress)
-        ended = progress.committed or progress.failed
         if self._terminal is not None:
             # A line that wraps could not be overwritten.
             width = shutil.get_terminal_size().columns - 1
-            self._terminal.write("\r\x1b[K" + ("" if ended else message.format(*facts)[:width]))
+            shown = "" if progress.committed or progress.failed else message.format(*facts)[:width]
+            self._terminal.write(f"\r\x1b[K{shown}")
             self._terminal.flush()
-        if progress.failed:
-            return
-        if self._terminal is not None:
-            if progress.committed:
-                self._log(message, *facts)
-        elif progress.merged is None or time.monotonic() - self._logged >= _INTERVAL:
+            is_due = progress.committed
+        else:
+            is_due = progress.merged is None or time.monotonic() - self._logged >= _INTERVAL
+        if is_due and not progress.failed:
             self._logged = time.monotonic()
             self._log(message, *facts)
 

@@ -142,8 +142,7 @@ class TestReport(Operations):
         assert (Path(project.project_root) / "some" / "where" / "r.png").is_file()
 
     def test_two_reports_in_one_directory(self, project: Any) -> None:
-        """Also by the older name of the argument."""
-        operate("clustering_report", "{tables: events, path: two/one.html}")
+        operate("clustering_report", "{table: events, path: two/one.html}")
         first = (Path(project.project_root) / "two" / "one.png").read_bytes()
         operate("clustering_report", "{table: by_day, path: two/other.html}")
         names = {file.name for file in (Path(project.project_root) / "two").iterdir()}
@@ -154,7 +153,6 @@ class TestReport(Operations):
         ("arguments", "message"),
         [
             ("{table: nope}", "nope is no model"),
-            ("{table: events, tables: events}", "tables is the older name of table"),
             ("{table: no.table, path: x.html}", "no.table cannot be loaded"),
             ("{table: plain, path: x.html}", "plain has no cluster key: neither the property"),
             ("{table: events, path: x.pdf}", "path must be the name of an HTML file"),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any
 
 from dbt.adapters.spark.connections import SparkCredentials
 from dbt_common.dataclass_schema import StrEnum, ValidationError
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.dbt_errors import hide_in_logs
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.adapter.dbt_errors import as_dbt_errors, hide_in_logs
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
+from dbt_recluster.text import did_you_mean
 
 # Keys of a profile that dbt reads itself.
 _OF_DBT = ("type", "threads")
@@ -75,17 +74,13 @@ class ReclusterCredentials(SparkCredentials):
         known = [f.name for f in fields(cls) if not f.name.startswith("_")]
         for key in data:
             if key not in known:
-                near = get_close_matches(str(key), [*known, *_OF_DBT], n=1)
-                listed = ", ".join(sorted([*known, *_OF_DBT]))
-                meant = f"Did you mean `{near[0]}`?" if near else f"There are {listed}."
-                raise DbtRuntimeError(f"the profile has no key `{key}`. {meant}")
+                meant = did_you_mean(str(key), sorted([*known, *_OF_DBT]), "there are")
+                raise DbtRuntimeError(f"the profile has no key `{key}`; {meant}")
         if data.get("recluster_submit") is not None:
             from dbt_recluster.adapter.connections.submission import parse_submit
 
-            try:
+            with as_dbt_errors():
                 parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
-            except OptionError as e:
-                raise DbtRuntimeError(str(e)) from e
         session = data.get("recluster_session")
         if session is not None and not isinstance(session, dict):
             raise DbtRuntimeError("`recluster_session` must be a mapping of Spark settings to their values")
@@ -140,10 +135,8 @@ class ReclusterCredentials(SparkCredentials):
 
             given = self.recluster_session.items()
             self.recluster_session = {str(name): _text(value) for name, value in given if value is not None}
-            try:
+            with as_dbt_errors():
                 default_catalog(self.recluster_session, self.catalog)
-            except OptionError as e:
-                raise DbtRuntimeError(str(e)) from e
 
     @property
     def type(self) -> str:

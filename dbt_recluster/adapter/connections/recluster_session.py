@@ -170,7 +170,11 @@ class ConnectionTables:
             spark = new_session(settings)
         else:
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            spark = start_spark(settings, report=_report, class_archive=self._class_archive)
+            spark = start_spark(
+                settings,
+                report=lambda line: logger.info(f"recluster_session: {line}"),
+                class_archive=self._class_archive,
+            )
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
         return spark
@@ -217,17 +221,13 @@ class ConnectionTables:
         except Exception:
             catalog = "its default one"
         prefix = f"spark.sql.catalog.{self._session_catalog}"
-        kinds = (self._settings.get(f"{prefix}.{key}") for key in ("type", "catalog-impl"))
-        kind = next(filter(None, kinds), None) or self._settings.get(prefix, "not configured")
+        kinds = (self._settings.get(f"{prefix}{key}") for key in (".type", ".catalog-impl", ""))
+        kind = next(filter(None, kinds), "not configured")
         return (
             f"The connection ({self._connection}) is in the catalog {catalog}, the session in {self._session_catalog} "
             f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
             "connection's Spark has."
         )
-
-
-def _report(line: str) -> None:
-    logger.info(f"recluster_session: {line}")
 
 
 def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:

@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import click
@@ -29,8 +29,6 @@ from dbt_recluster.text import count_noun
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[2] / "job" / "recluster_job.py"
 
-# Seconds in which the last lines of a command that has ended are read.
-_LAST_LINES = 5.0
 # A year, in seconds.
 _LONGEST = 31_536_000
 
@@ -108,27 +106,26 @@ def run_job(
     Raises:
         SubmitError: It does not exist, fails before it has a table's result, or does not end in time.
     """
-    process = _start([*command, str(JOB), *arguments])
-    output, errors = _Lines(process.stdout), _Lines(process.stderr)
-    try:
-        code = process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        raise SubmitError(
-            f"recluster_submit: {command[0]} did not end within recluster_submit_timeout, {timeout:g} s, and was "
-            "stopped. What it submitted may go on elsewhere"
-        ) from None
-    except BaseException:
-        _end(process)
-        raise
-    finally:
-        # Something that the command left behind may hold them open for as long as it likes.
-        output.join(_LAST_LINES)
-        errors.join(_LAST_LINES)
+    # Files, not pipes: something that the command leaves behind may hold them open for as long as it likes.
+    with TemporaryFile("w+", errors="replace") as output, TemporaryFile("w+", errors="replace") as errors:
+        try:
+            code = _run([*command, str(JOB), *arguments], output, errors, timeout)
+        except subprocess.TimeoutExpired:
+            raise SubmitError(
+                f"recluster_submit: {command[0]} did not end within recluster_submit_timeout, {timeout:g} s, and was "
+                "stopped. What it submitted may go on elsewhere"
+            ) from None
+        except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
+            raise SubmitError(
+                f"recluster_submit: {command[0]} cannot be started: {getattr(e, 'strerror', None) or e}. Its first "
+                "item is a program on the PATH or the path of one"
+            ) from e
+        finally:
+            last_error, last_line = _log(errors), _log(output)
     ended = f"recluster_submit: {command[0]} ended with code {code}"
-    figures, error = _figures(output.last)
+    figures, error = _figures(last_line)
     if code and not figures and error is None:
-        error = errors.last or output.last or "it printed nothing"
+        error = last_error or last_line or "it printed nothing"
     own = [SubmitError(f"{ended}: {redact(error)}")] if error else []
     if own and not figures:
         raise own[0]
@@ -137,23 +134,31 @@ def run_job(
     return [*(_answer(of_table, ended) for of_table in figures), *own]
 
 
-def _start(words: Sequence[str]) -> subprocess.Popen[str]:
+def _run(words: Sequence[str], output: IO[str], errors: IO[str], timeout: float | None) -> int:
+    """Run a command to its end and return its exit code; end it, and what it has started, at an exception."""
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+    )
     try:
-        # In a group of its own, so that what it starts can be ended with it.
-        return subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as e:  # ValueError: a word with a NUL in it
-        raise SubmitError(
-            f"recluster_submit: {words[0]} cannot be started: {getattr(e, 'strerror', None) or e}. Its first item is a "
-            "program on the PATH or the path of one"
-        ) from e
+        return process.wait(timeout)
+    except BaseException:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def _log(stream: IO[str]) -> str:
+    """Write the lines of a stream to dbt's log; return the last one."""
+    stream.seek(0)
+    last = ""
+    for line in filter(None, map(str.rstrip, stream)):
+        logger.debug(f"recluster_submit: {redact(line)}")
+        last = line
+    return last
 
 
 def _answer(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitError:
@@ -165,34 +170,6 @@ def _answer(figures: Mapping[str, Any], ended: str) -> ReclusterResult | SubmitE
         return ReclusterResult.from_dict(figures)
     except ValueError as e:
         return SubmitError(f"{ended}, and the last line of its output is not a result: {redact(str(e))}")
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End the command and what it has started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-class _Lines(threading.Thread):
-    """Reads a stream to its end, so that it never fills up, and passes its lines to dbt's log."""
-
-    def __init__(self, stream: IO[str] | None) -> None:
-        super().__init__(name="recluster-submit", daemon=True)
-        assert stream is not None
-        self._stream = stream
-        self.last = ""
-        self.start()
-
-    def run(self) -> None:
-        with self._stream:
-            for line in self._stream:
-                if text := line.rstrip():
-                    logger.debug(f"recluster_submit: {redact(text)}")
-                    self.last = text
 
 
 def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:

@@ -206,12 +206,11 @@ class CatalogMethods(SessionMethods):
         return super().pre_model_hook(config)
 
     def _check_integration(self, node: Any, name: str) -> None:
+        known = ", ".join(sorted(self._integrations)) or "none"
         integration = self._integrations.get(name)
-        if integration is None:
-            known = ", ".join(sorted(self._integrations)) or "none"
-            refusal: str | None = f"not among the catalogs of catalogs.yml ({known})"
-        else:
-            refusal = _refusal(integration)
+        refusal = (
+            _refusal(integration) if integration else f"not among the catalogs of catalogs.yml ({known})"
+        )
         if integration is None or refusal:
             raise ConfigurationError(
                 f"{node.name}: catalog_name {name} is {refusal}. Write the catalog of Spark that the model is for as "
