@@ -46,14 +46,8 @@ def dense_ranks(keys: IntArray) -> Codes:
         count = int(rank_of_entry[-1])
         rank_of_entry -= 1
         return rank_of_entry[offset], count
-    order = np.argsort(keys)
-    ordered = keys[order]
-    rank_in_order = np.zeros(len(keys), keys.dtype)
-    np.cumsum(ordered[1:] != ordered[:-1], out=rank_in_order[1:])
-    del ordered
-    ranks = np.empty_like(keys)
-    ranks[order] = rank_in_order
-    return ranks, int(rank_in_order[-1]) + 1
+    distinct, ranks = np.unique(keys, return_inverse=True)
+    return ranks.astype(keys.dtype), len(distinct)
 
 
 def combined_ranks(columns: Sequence[Codes]) -> Codes:
@@ -65,25 +59,6 @@ def combined_ranks(columns: Sequence[Codes]) -> Codes:
         key = key * width + code
         size *= width
     return dense_ranks(key)
-
-
-def order_by(
-    keys: Sequence[IntArray], tie_breakers: Sequence[IntArray], position: IntArray | None = None
-) -> IntArray:
-    """Order n blocks by keys, (n,) each, the first one first: int64 (n,).
-
-    Blocks with equal keys are in the order of the tie breakers, the last one first. These have a value for each block,
-    or for each of those among which the blocks are at ``position``, int (n,).
-    """
-    order = np.argsort(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
-    same = np.logical_and.reduce([np.diff(key[order]) == 0 for key in keys])
-    if same.any():
-        tied = np.append(same, False) | np.append(False, same)
-        block = order[tied]
-        place = block if position is None else position[block]
-        values = [*(values[place] for values in tie_breakers), *(key[block] for key in keys[::-1])]
-        order[tied] = block[np.lexsort(values)]
-    return order
 
 
 def numbers_within(size: IntArray) -> IntArray:

@@ -22,7 +22,6 @@ from dbt_recluster.planner.arrays import (
     combined_ranks,
     dense_ranks,
     narrow,
-    order_by,
     places_within,
 )
 from dbt_recluster.planner.blocks import Blocks, FullBlock
@@ -59,12 +58,8 @@ class Candidates:
         eligible &= ~blocks.fixed & (blocks.level < max_level)
         position = narrow(np.flatnonzero(eligible))
         first, last = map(narrow, cells_of(blocks, position))
-        key = first.astype(np.int64)
-        key *= int(last.max(initial=0)) + 1
-        key += last
         others = [blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level]
-        order = order_by([key], [values for values in others if values is not None], position)
-        del key
+        order = np.lexsort([*(values[position] for values in others if values is not None), last, first])
         position = position[order]
         return cls(
             blocks,

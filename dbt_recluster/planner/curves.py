@@ -24,7 +24,6 @@ from dbt_recluster.planner.arrays import (
     IntArray,
     combined_ranks,
     dense_ranks,
-    order_by,
 )
 from dbt_recluster.planner.ranks import rank_column
 
@@ -85,7 +84,7 @@ class Boxes:
         Runs, int64 (n,), are positive where known.
         """
         first, last = (ends.copy() for ends in self.places)
-        order = order_by([run, self.middles, first, last], [*self.lower, *self.upper])
+        order = np.lexsort([*self.lower, *self.upper, last, first, self.middles, run])
         begin, end, middle, runs = first[order], last[order], self.middles[order], run[order]
         same = (runs[1:] == runs[:-1]) & (runs[1:] > 0)
         border = np.clip((middle[1:] + middle[:-1]) // 2, np.minimum(begin[1:], end[:-1]), end[:-1])
