@@ -8,8 +8,8 @@ blocks, it is left alone until others arrive. So every merge but one lowers the 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -219,15 +219,12 @@ class PlannedRound:
         """
         if not self.table.key.curve:
             return {}
-        merged = {digest(sorted(self._files[number])): depth for number, depth in self._at_rest.items()}
-        files = {
-            block_set.partition: set(self._files[block_set.partition]) for block_set in self.plan.block_sets
-        }
+        names = self._names.copy()
         for block_set, group in zip(self.plan.block_sets, groups, strict=True):
-            files[block_set.partition].difference_update(file.path for file in group.source.files)
-            files[block_set.partition].update(group.paths)
-        for number in {block_set.partition for block_set in self.plan.block_sets if block_set.depth > 1}:
-            merged[digest(sorted(files[number]))] = float(self._depths[number])
+            names[block_set.partition] += _name(group.paths) - _name(file.path for file in group.source.files)
+        deep = {block_set.partition for block_set in self.plan.block_sets if block_set.depth > 1}
+        depths = {**self._at_rest, **{number: float(self._depths[number]) for number in deep}}
+        merged = {str(names[number]): depth for number, depth in depths.items()}
         while merged:
             text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
             if len(text) <= _LONGEST:
@@ -247,14 +244,12 @@ class PlannedRound:
         return depth
 
     @cached_property
-    def _files(self) -> Mapping[int, set[str]]:
-        """The paths of the blocks of each partition."""
+    def _names(self) -> IntArray:
+        """What stands for the files of each partition: int64 (partitions,)."""
         others = np.setdiff1d(np.arange(len(self.blocks.metadata)), self.blocks.eligible)
         paths = self.blocks.metadata.path.take(pa.array(np.concatenate([self.blocks.eligible, others])))
-        files: defaultdict[int, set[str]] = defaultdict(set)
-        for number, path in zip(self.blocks.planned.partition.tolist(), paths.to_pylist(), strict=True):
-            files[number].add(path)
-        return files
+        names = [_name([path]) for path in paths.to_pylist()]
+        return np.bincount(self.blocks.planned.partition, names).astype(np.int64)
 
     @cached_property
     def _at_rest(self) -> dict[int, float]:
@@ -270,12 +265,9 @@ class PlannedRound:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return {}
         deleted = planned.partition[planned.deleted_at_least(self.checkpoint.policy.deleted_share)]
-        names = {number: digest(sorted(files)) for number, files in self._files.items()}
-        return {
-            number: merged[name]
-            for number, name in names.items()
-            if number not in deleted and self._depths[number] >= merged.get(name, np.inf) - 1e-9
-        }
+        before = [merged.get(str(name), np.inf) for name in self._names]
+        at_rest = np.flatnonzero(self._depths >= np.array(before) - 1e-9)
+        return {number: before[number] for number in np.setdiff1d(at_rest, deleted).tolist()}
 
     def _rules(self, properties: Mapping[str, str]) -> str:
         """Return a digest of all that depths depend on besides the blocks."""
@@ -287,3 +279,8 @@ class PlannedRound:
                 curve_boundaries.curve_properties(properties),
             ]
         )
+
+
+def _name(paths: Iterable[str]) -> int:
+    """Return a number that stands for a set of files, the sum of those of its members."""
+    return sum(zlib.crc32(path.encode()) for path in paths)
