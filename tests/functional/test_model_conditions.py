@@ -42,4 +42,5 @@ class TestDueModels:
 
     def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
         results = run_dbt(["run", "--vars", json.dumps({"after": {"days": 2}})], expect_pass=False)
-        assert "recluster_after has rows, commits, share, and no 'days'" in results[0].message
+        assert "recluster_after must be a mapping of commits, rows or share" in results[0].message
+        assert "such as {commits: 5}, not {'days': 2}" in results[0].message
