@@ -22,12 +22,12 @@ EVENTS = """
 {{ config(materialized='incremental', block_rows=1000) }}
 select id, pmod(hash(id), 1000) as k, pmod(hash(id * 7), 50) as shop, id % 2 = 0 as flag, array(id) as list,
   if(id % 10 = 0, null, concat('v', pmod(hash(id), 1000))) as v
-from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})
+from range({{ var('load', 0) * 5000 }}, {{ var('load', 0) * 5000 + 5000 }}, 1, 5)
 """
 
 
 class TestSuggestion(Operations):
-    LOADS = 10
+    LOADS = 2  # of five files each
 
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:

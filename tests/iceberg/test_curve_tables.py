@@ -71,6 +71,7 @@ def test_the_key_and_its_boundaries_are_recorded(spark: Any, schema: str) -> Non
     assert str(ClusteredTable(spark, name).key) == "hilbert(a, b)"
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("depth", [1, 1.5, 2, 4])
 def test_it_comes_to_rest_at_every_threshold(spark: Any, schema: str, depth: float) -> None:
     name = make_table(spark, schema)
@@ -102,6 +103,8 @@ def test_leading_columns_come_first(spark: Any, schema: str) -> None:
 TEXTS = as_properties(parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2))
 
 
+# What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.
+@pytest.mark.alike
 @pytest.mark.parametrize(
     "damage",
     [TEXTS["recluster.curve.a"], "{}", "", json.dumps({"item": "a", "type": "string", "shortened": "eJw="})],

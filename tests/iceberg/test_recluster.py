@@ -124,23 +124,27 @@ def test_what_a_read_of_one_key_opens_is_estimated(spark: Any, schema: str) -> N
     recluster(spark, name, "k", depth=1)
     append(spark, name, 20_000, 5000, keys=100_000)
     after = clustering_information(spark, name)
-    opened = [_opened(spark, name, key) for key in range(500, 99_500, 500)]
+    groups = _row_groups(spark, name)
+    opened = [
+        [size for least, greatest, size in groups if least <= key <= greatest]
+        for key in range(500, 99_500, 500)
+    ]
     assert after["key_read_row_groups"] == pytest.approx(sum(map(len, opened)) / len(opened), rel=0.1)
     assert after["key_read_bytes"] == pytest.approx(sum(map(sum, opened)) / len(opened), rel=0.3)
     spark.sql(f"alter table {name} set tblproperties ('write.format.default' = 'orc')")
     assert "key_read_bytes" not in clustering_information(spark, name)
 
 
-def _opened(spark: Any, name: str, key: int) -> list[int]:
-    """Bytes of the row groups that may hold a key, by the files' own footers."""
-    sizes = []
+def _row_groups(spark: Any, name: str) -> list[tuple[int, int, int]]:
+    """Bounds of the key and bytes of all row groups, by the files' own footers."""
+    groups = []
     for file in spark.sql(f"select file_path from {name}.files").collect():
         footer = parquet.ParquetFile(unquote(urlparse(file[0]).path)).metadata
         for group in map(footer.row_group, range(footer.num_row_groups)):
             bounds = group.column(1).statistics
-            if bounds.min <= key <= bounds.max:
-                sizes.append(sum(group.column(n).total_compressed_size for n in range(group.num_columns)))
-    return sizes
+            size = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
+            groups.append((bounds.min, bounds.max, size))
+    return groups
 
 
 def test_parts_of_a_table_stay_over_each_other_until_a_depth_of_1(spark: Any, schema: str) -> None:

@@ -84,6 +84,11 @@ def make(spark: Any, schema: str, name: str, partitioned: str, rows: int = ROWS,
     return table
 
 
+def opened_by(spark: Any, name: str, queries: Sequence[str]) -> list[int]:
+    table = ClusteredTable(spark, name)
+    return [blocks_opened(spark, table, query) for query in queries]
+
+
 def sorted_copy(spark: Any, table: str, key: Sequence[str], partitioned: str) -> str:
     """Sort a copy of a table by a key."""
     name = f"{table.rpartition('.')[2]}_by_{'_'.join(key)}"
@@ -97,8 +102,10 @@ def sorted_copy(spark: Any, table: str, key: Sequence[str], partitioned: str) ->
 @pytest.mark.parametrize(
     ("partitioned", "keys"),
     [
-        ("", [("url",), ("shop", "k")]),
-        ("bucket(3, id)", [("id",), ("ts", "shop")]),
+        ("", [("url",)]),
+        ("bucket(3, id)", [("ts", "shop")]),
+        pytest.param("", [("shop", "k")], marks=pytest.mark.exhaustive),
+        pytest.param("bucket(3, id)", [("id",)], marks=pytest.mark.exhaustive),
         pytest.param("", [("k",), ("word",), ("x",), ("f",), ("d", "url")], marks=pytest.mark.exhaustive),
         pytest.param("p", [("k",), ("shop",), ("word", "k")], marks=pytest.mark.exhaustive),
         pytest.param("days(ts), truncate(1, word)", [("k",), ("url", "k")], marks=pytest.mark.exhaustive),
@@ -110,13 +117,13 @@ def test_what_it_predicts_is_what_a_sort_makes(
 ) -> None:
     table = make(spark, schema, "t", partitioned)
     trial = Trial(spark, table)
-    assert trial.now == [blocks_opened(spark, table, query) for query in QUERIES]
+    assert trial.now == opened_by(spark, table, QUERIES)
     for key in keys:
         candidate = trial.candidate(key)
         copy = sorted_copy(spark, table, key, partitioned)
         assert candidate.first_bytes > 0
         assert candidate.blocks == spark.table(f"{copy}.files").count(), key
-        truth = [blocks_opened(spark, copy, query) for query in QUERIES]
+        truth = opened_by(spark, copy, QUERIES)
         wrong = {q: (p, t) for q, p, t in zip(QUERIES, candidate.opened, truth, strict=True) if p != t}
         assert wrong == {}, key
         # By the key that it has now nothing is rewritten, so nothing changes.
@@ -156,7 +163,7 @@ def test_what_it_predicts_of_a_curve_is_about_what_a_sort_makes(spark: Any, sche
     spark.sql(f"insert into {copy} select /*+ repartition(6) */ * from {table}")
     recluster(spark, copy, "hilbert(k, word)", depth=1, block_rows=BLOCK_ROWS, final=True)
     assert candidate.blocks == pytest.approx(spark.table(f"{copy}.files").count(), abs=2)
-    truth = [blocks_opened(spark, copy, query) for query in QUERIES]
+    truth = opened_by(spark, copy, QUERIES)
     opened = {query: (p, t) for query, p, t in zip(QUERIES, candidate.opened, truth, strict=True)}
     assert all(abs(p - t) <= 3 for p, t in opened.values()), opened
     assert sum(candidate.opened) == pytest.approx(sum(truth), rel=0.1)
@@ -178,7 +185,7 @@ def test_single_values_are_those_of_the_table(spark: Any, schema: str) -> None:
             (table, candidate.skipped_now),
             (sorted_copy(spark, table, (column,), partitioned), candidate.skipped_then),
         ]:
-            opened = [blocks_opened(spark, of, f"{column} = '{value}'") for (value,) in rows]
+            opened = opened_by(spark, of, [f"{column} = '{value}'" for (value,) in rows])
             assert share == pytest.approx(
                 1 - sum(opened) / len(opened) / spark.table(f"{of}.files").count(), abs=0.02
             )
@@ -192,7 +199,7 @@ def test_a_sample_of_some_rows_errs_little(spark: Any, schema: str, monkeypatch:
     for key in [("url",), ("id",)]:
         candidate = trial.candidate(key)
         copy = sorted_copy(spark, table, key, "")
-        truth = [blocks_opened(spark, copy, query) for query in QUERIES]
+        truth = opened_by(spark, copy, QUERIES)
         assert candidate.blocks == pytest.approx(spark.table(f"{copy}.files").count(), abs=1)
         opened = {query: (p, t) for query, p, t in zip(QUERIES, candidate.opened, truth, strict=True)}
         del opened["f = double('nan')"]  # of twelve rows
@@ -244,7 +251,7 @@ def test_bounds_that_are_cut_off_or_not_recorded_open_what_they_open(spark: Any,
             assert candidate.opened[1:] == (candidate.blocks,) * 2
             continue
         recluster(spark, copy, list(candidate.cluster_by), depth=1, block_rows=BLOCK_ROWS, final=True)
-        assert list(candidate.opened) == [blocks_opened(spark, copy, query) for query in queries]
+        assert list(candidate.opened) == opened_by(spark, copy, queries)
 
 
 def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, schema: str) -> None:

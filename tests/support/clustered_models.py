@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from dbt.tests.util import run_dbt_and_capture
+from operations import parsed
 
 from dbt_recluster.maintenance import clustering_information
 
@@ -22,7 +23,8 @@ def config(**items: Any) -> str:
 
 
 def run_load(load: int, *more: str) -> tuple[Any, str]:
-    results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load}), *more])
+    with parsed():
+        results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load}), *more])
     return results, log
 
 

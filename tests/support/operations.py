@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,8 @@ class Operations:
 
 
 def load_once(load: int, *more: str) -> None:
-    run_dbt(["run", "--vars", json.dumps({"load": load}), *more])
+    with parsed():
+        run_dbt(["run", "--vars", json.dumps({"load": load}), *more])
 
 
 def operate(name: str, arguments: str = "{}", *, passes: bool = True, more: tuple[str, ...] = ()) -> str:
@@ -57,13 +60,19 @@ def operate_json(name: str, arguments: str) -> Any:
 
 
 def _call(command: list[str], *, passes: bool = True) -> str:
-    """Run a command with what dbt has parsed before: to parse takes most of a call's time."""
+    with parsed():
+        return str(run_dbt_and_capture(command, expect_pass=passes)[1])
+
+
+@contextmanager
+def parsed() -> Iterator[None]:
+    """Have dbt's commands use what it has parsed before: to parse takes most of a call's time."""
     files = [file for file in Path.cwd().rglob("*") if file.suffix in (".sql", ".yml", ".csv", ".py")]
     manifest = _parse(
         frozenset((file, file.stat().st_mtime_ns) for file in files if "target" not in file.parts)
     )
     with patch("dbt.tests.util.dbtRunner", partial(dbtRunner, manifest)):
-        return str(run_dbt_and_capture(command, expect_pass=passes)[1])
+        yield
 
 
 @lru_cache(maxsize=1)
