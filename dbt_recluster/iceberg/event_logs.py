@@ -10,11 +10,11 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -194,10 +194,6 @@ def _query(line: bytes) -> tuple[datetime, str]:
     return datetime.fromtimestamp(event["time"] / 1000, timezone.utc), plan
 
 
-class _Malformed(Exception):
-    """The text is not one that Iceberg writes."""
-
-
 class LoggedFilters:
     """Parses filters from left to right; an unknown filter restricts nothing.
 
@@ -212,36 +208,23 @@ class LoggedFilters:
     def ranges(self, text: str) -> list[ColumnRanges]:
         """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
         self._text, self._at = text, 0
+        # Of every open bracket the operands and the words between them so far; the filters themselves come first.
+        groups: list[list[Any]] = [[]]
         try:
-            alternatives = self._conjunction()
-        except _Malformed:
+            while self._at < len(text):
+                if self._take("("):
+                    groups.append([])
+                elif self._take(")"):
+                    operands = groups.pop()
+                    groups[-1].append(_joined(operands, (" AND ", " OR ")))
+                elif word := next(filter(self._take, (", ", " AND ", " OR ")), None):
+                    groups[-1].append(word)
+                else:
+                    groups[-1].append(self._predicate())
+            (filters,) = groups
+            return [ranges for ranges in _joined(filters, (", ",)) if ranges]
+        except (ValueError, IndexError):  # not a text that Iceberg writes
             return []
-        # A rest means that something before it was misread.
-        return [ranges for ranges in alternatives if ranges] if self._at == len(text) else []
-
-    def _conjunction(self) -> list[ColumnRanges]:
-        """Parse filters with commas between them, all of which hold."""
-        # For every open bracket what stands in it so far, and the word after that; the filters themselves come first.
-        open_brackets: list[tuple[list[ColumnRanges] | None, str]] = [(None, "")]
-        while True:
-            while self._take("("):
-                open_brackets.append((None, ""))
-            operand = self._predicate()
-            while True:
-                left, word = open_brackets[-1]
-                operand = operand if left is None else both_alternatives(word, left, operand)
-                if len(open_brackets) == 1 or not self._take(")"):
-                    break
-                open_brackets.pop()
-            if len(open_brackets) == 1:
-                if not self._take(", "):
-                    return operand
-                word = "and"
-            else:
-                word = "and" if self._take(" AND ") else "or"
-                if left is not None or (word == "or" and not self._take(" OR ")):
-                    raise _Malformed
-            open_brackets[-1] = (operand, word)
 
     def _predicate(self) -> list[ColumnRanges]:
         column = next((name for name in self._columns if self._text.startswith(f"{name} ", self._at)), None)
@@ -252,11 +235,11 @@ class LoggedFilters:
             return [{}]
         self._at = operator.end()
         if operator[1] == "IN":
-            self._expect("(")
-            values = [self._literal()]
-            while self._take(", "):
+            values: list[str] = []
+            while self._take(", " if values else "("):
                 values.append(self._literal())
-            self._expect(")")
+            if not self._take(")"):
+                raise ValueError
             return alternatives_of({"type": "in", "term": column, "values": values}, self._kinds)
         value = self._literal()
         kind = _OPERATORS.get(operator[1], "starts-with")
@@ -267,7 +250,7 @@ class LoggedFilters:
     def _literal(self) -> str:
         match = _LITERAL.match(self._text, self._at)
         if match is None:
-            raise _Malformed
+            raise ValueError
         self._at = match.end()
         return next(group for group in match.groups() if group is not None)
 
@@ -290,9 +273,14 @@ class LoggedFilters:
         self._at += len(word)
         return True
 
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            raise _Malformed
+
+def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]:
+    """Return the alternatives of operands with one of these words between them; otherwise raise a ValueError."""
+    values, between = operands[::2], operands[1::2]
+    is_complete = len(values) == len(between) + 1 and all(isinstance(value, list) for value in values)
+    if not is_complete or not any(all(word == given for given in between) for word in words):
+        raise ValueError
+    return reduce(partial(both_alternatives, "or" if " OR " in between else "and"), values)
 
 
 def _value(kind: ValueType, text: str) -> Any:
