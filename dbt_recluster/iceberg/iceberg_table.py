@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -212,9 +212,8 @@ class IcebergTable:
 
     def set_property(self, name: str, value: str | None) -> None:
         """Set one property and commit; None removes it."""
-        with table_lock(self.lock_name):
-            _update(self.java.updateProperties(), {name: value})
-            self.refresh()
+        with Transaction.alone(self) as transaction:
+            transaction.set_properties({name: value})
 
     def commit(self, transaction: Any) -> None:
         """Send a transaction to the catalog: the one call after which a recluster is part of the table."""
@@ -335,9 +334,26 @@ class Transaction:
         changed = IcebergTable(table.spark, table.name, table.identifier, java.table())
         return cls(java, changed, changed.snapshot_id)
 
+    @classmethod
+    @contextmanager
+    def alone(cls, table: IcebergTable) -> Iterator[Transaction]:
+        """Begin a transaction on the newest metadata, and commit what the block adds to it, if anything."""
+        with table_lock(table.lock_name):
+            table.refresh()
+            transaction = cls.begin(table)
+            yield transaction
+            transaction.java.commitTransaction()
+            table.refresh()
+
     def set_properties(self, changes: Changes) -> None:
-        """Set and remove properties."""
-        _update(self.java.updateProperties(), changes)
+        """Set properties, and remove those that are None."""
+        update = self.java.updateProperties()
+        for name, value in changes.items():
+            if value is None:
+                update.remove(name)
+            else:
+                update.set(name, value)
+        update.commit()
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
@@ -345,15 +361,6 @@ class Transaction:
             functions = JavaFunctions(self.table.spark)
             clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
             clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
-
-
-def _update(update: Any, changes: Changes) -> None:
-    for name, value in changes.items():
-        if value is None:
-            update.remove(name)
-        else:
-            update.set(name, value)
-    update.commit()
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,6 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.transforms import Transform, transform_of_iceberg
 
@@ -97,14 +96,8 @@ class TableChange:
 
     def commit(self, table: IcebergTable) -> None:
         """Commit this alone, if anything differs."""
-        with table_lock(table.lock_name):
-            table.refresh()
-            if not self._differs(table):
-                return
-            transaction = Transaction.begin(table)
+        with Transaction.alone(table) as transaction:
             self.add_to(transaction)
-            transaction.java.commitTransaction()
-            table.refresh()
 
     def add_to(self, transaction: Transaction) -> None:
         """Add what differs to a transaction."""
@@ -226,18 +219,12 @@ def remove_clustering(table: IcebergTable) -> tuple[str | None, list[str]]:
     Returns:
         The sort order that was cleared, or None: one that no model has set stays. And the properties that were removed.
     """
-    with table_lock(table.lock_name):
-        table.refresh()
+    with Transaction.alone(table) as transaction:
         names = sorted(name for name in table.properties if name.startswith("recluster."))
-        if not names:
-            return None, []
         order = sort_order_text(table) if table_properties.CLUSTER_BY in names else None
-        transaction = Transaction.begin(table)
         if order:
             transaction.java.replaceSortOrder().commit()
         transaction.set_properties(dict.fromkeys(names))
-        transaction.java.commitTransaction()
-        table.refresh()
     return order or None, names
 
 
