@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbt_recluster.columns import base_type, decimal_scale
+from dbt_recluster.transforms import INTEGERS, TEXTS, TIMES
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,9 @@ def value_types(types: Mapping[str, str]) -> dict[str, ValueType]:
 def value_type(kind: str) -> ValueType | None:
     """Return the type that Spark calls ``kind``, or None if it has no ranges."""
     base = base_type(kind)
-    if base in ("tinyint", "smallint", "int", "integer", "bigint", "long"):
-        return ValueType(pa.int64(), int, 1)
-    if base in ("float", "double"):
-        return ValueType(pa.float32() if base == "float" else pa.float64(), float)
     if base == "decimal":
         return ValueType(pa.decimal128(38, decimal_scale(kind)), Decimal)
-    if base == "date":
-        return ValueType(pa.date32(), date.fromisoformat, timedelta(days=1))
-    if base in ("timestamp", "timestamp_ntz"):
-        return ValueType(pa.timestamp("us"), _time, timedelta(microseconds=1))
-    if base in ("string", "varchar", "char", "uuid"):
-        return ValueType(pa.string(), str)
-    if base == "boolean":
-        return ValueType(pa.bool_(), bool)
-    if base == "binary":
-        return ValueType(pa.binary(), bytes.fromhex)
-    return None
+    return _TYPES.get(base)
 
 
 def _time(text: str) -> datetime:
@@ -86,3 +73,16 @@ def _time(text: str) -> datetime:
     # Python 3.10 wants three or six digits after the point.
     text = re.sub(r"\.(\d+)", lambda digits: f".{digits[1]:0<6.6}", text)
     return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=None)
+
+
+_TIME = ValueType(pa.timestamp("us"), _time, timedelta(microseconds=1))
+_TYPES = {
+    **dict.fromkeys(INTEGERS, ValueType(pa.int64(), int, 1)),
+    **dict.fromkeys((*TEXTS, "uuid"), ValueType(pa.string(), str)),
+    **dict.fromkeys(TIMES, _TIME),
+    "float": ValueType(pa.float32(), float),
+    "double": ValueType(pa.float64(), float),
+    "date": ValueType(pa.date32(), date.fromisoformat, timedelta(days=1)),
+    "boolean": ValueType(pa.bool_(), bool),
+    "binary": ValueType(pa.binary(), bytes.fromhex),
+}

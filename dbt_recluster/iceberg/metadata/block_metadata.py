@@ -136,8 +136,7 @@ def read_blocks_added(table: IcebergTable, key: ClusterKey, snapshots: Sequence[
     """Read every data file that one of ``snapshots`` added and that some snapshot still refers to, live or not."""
     blocks = _read(table, key, [_written_by(snapshots)], None)
     # The manifests of every snapshot list the files that it has in common with others again.
-    paths = blocks.path.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    first = np.sort(np.unique(paths, return_index=True)[1])
+    first = np.sort(np.unique(codes_of(blocks.path), return_index=True)[1])
     return replace(blocks.take(first), snapshot_id=table.snapshot_id, repeated=None)
 
 
@@ -279,20 +278,21 @@ def _numbers(entries: Mapping[str, pa.Array], name: str, missing: int = 0) -> In
 
 
 def _repeated(paths: pa.Array) -> BoolArray | None:
-    encoded = paths.dictionary_encode()
-    if len(encoded.dictionary) == len(paths):
-        return None
-    numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False))
-    repeated: BoolArray = np.bincount(numbers)[numbers] > 1
-    return repeated
+    codes = codes_of(paths)
+    repeated: BoolArray = np.bincount(codes)[codes] > 1
+    return repeated if repeated.any() else None
 
 
 def _partition_codes(entries: Mapping[str, pa.Array]) -> IntArray:
     """Number the partitions of entries; those of different specs never share one, even if their values look alike."""
     codes = _numbers(entries, "data_file.spec_id")
     for values in (values for name, values in entries.items() if name.startswith(_PARTITION)):
-        encoded = values.dictionary_encode(null_encoding="encode")
-        numbers = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-        pairs = pa.array(codes * max(1, len(encoded.dictionary)) + numbers).dictionary_encode()
-        codes = np.asarray(pairs.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        numbers = codes_of(values)
+        codes = codes_of(pa.array(codes * (numbers.max(initial=0) + 1) + numbers))
     return codes
+
+
+def codes_of(values: pa.Array) -> IntArray:
+    """Return equal numbers, from 0, for equal values, in the order of their first appearance: int64 (n,)."""
+    encoded = values.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)

@@ -14,7 +14,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
 from dbt_recluster.iceberg.rewrite.split_points import CellBorders, SplitPoint, choose_split_points
@@ -213,8 +213,7 @@ def _is_new_value(rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]
         column = rows[name].combine_chunks()
         if pa.types.is_floating(column.type):
             column = pc.add(column, pa.scalar(0, column.type))  # 0.0 for -0.0
-        codes = column.dictionary_encode(null_encoding="encode").indices.to_numpy()
-        new[1:] |= np.diff(codes) != 0
+        new[1:] |= np.diff(codes_of(column)) != 0
     return new
 
 
