@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
@@ -26,8 +25,6 @@ from dbt_recluster.transforms import INTEGERS, TEXTS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A step of the curve takes this many levels of every column at once, where that divides them.
-_LEVELS = 2
 # What the boundaries of a column are compared with, and their type, by Spark's type of the column.
 _COMPARED = {
     "date": ("unix_date({})", "int"),
@@ -74,12 +71,13 @@ def _place_steps(
 ) -> Iterator[list[str]]:
     """Yield the columns that lead to a place, each step's as SQL of the columns of the steps before."""
     searched = [_searched(*column) for column in zip(fields, types, curve.boundaries, strict=True)]
-    levels = _LEVELS if curve.bits % _LEVELS == 0 else 1
-    states = _constants(_state_table(len(fields), levels), "int")
+    curve_of = curve_states(len(fields))
+    # By a state, followed by the part of the cell: the next state, followed by when the part is visited.
+    entries = ((curve_of.following << len(fields)) | curve_of.place).ravel()
     boundaries = [f"{place}_boundaries_{position}" for position in range(len(fields))]
     yield [
         *(f"{array} as {name}" for name, (_, array) in zip(boundaries, searched, strict=True)),
-        f"{states} as {place}_states",
+        f"{_constants(entries, 'int')} as {place}_states",
     ]
     ranks = ["0"] * len(fields)
     for bit in reversed(range(curve.bits)):
@@ -91,7 +89,7 @@ def _place_steps(
             step.append(f"if({reached}, {rank} + {1 << bit}, {rank}) as {name}")
             ranks[position] = name
         yield step
-    yield [f"{_place(ranks, f'{place}_states', curve.bits, levels)} as {place}"]
+    yield [f"{_place(ranks, f'{place}_states', curve.bits)} as {place}"]
 
 
 def _searched(field: KeyField, spark_type: str, boundaries: pa.Array) -> tuple[str, str]:
@@ -113,35 +111,15 @@ def _constants(values: Iterable[Any], spark_type: str) -> str:
     return f"cast(split('{','.join(texts)}', ',') as array<{spark_type}>)"
 
 
-def _state_table(dimensions: int, levels: int) -> Any:
-    """Return what `levels` steps along the curve lead to: int64 (states * 2**(dimensions * levels),).
-
-    An entry is the next state, followed by the bits of the place. Its position is the state, followed by the bits of
-    these levels of each coordinate, those of the first one last.
-    """
-    states = curve_states(dimensions)
-    cells = 1 << (dimensions * levels)
-    state = np.repeat(np.arange(len(states.place)), cells)
-    cell = np.tile(np.arange(cells), len(states.place))
-    place = np.zeros_like(cell)
-    for level in reversed(range(levels)):
-        part = np.zeros_like(cell)
-        for dimension in range(dimensions):
-            part |= ((cell >> (dimension * levels + level)) & 1) << dimension
-        state, place = states.step(state, part, place)
-    return (state << (dimensions * levels)) | place
-
-
-def _place(ranks: Sequence[str], table: str, bits: int, levels: int) -> str:
+def _place(ranks: Sequence[str], table: str, bits: int) -> str:
     """Return the place of ranks, given the name of a table of states."""
-    width, entry, terms = len(ranks) * levels, "", []
-    for level in reversed(range(0, bits, levels)):
-        cell = " + ".join(
-            f"shiftleft(shiftright({rank}, {level}) & {(1 << levels) - 1}, {position * levels})"
-            for position, rank in enumerate(ranks)
+    width, entry, terms = len(ranks), "", []
+    for level in reversed(range(bits)):
+        part = " + ".join(
+            f"shiftleft(shiftright({rank}, {level}) & 1, {position})" for position, rank in enumerate(ranks)
         )
         # The state is entered again with the bits of the place cleared. Spark computes what repeats itself once.
-        entry = f"get({table}, {f'({entry} & {-1 << width}) + ' if entry else ''}{cell})"
+        entry = f"get({table}, {f'({entry} & {-1 << width}) + ' if entry else ''}{part})"
         place = f"cast({entry} & {(1 << width) - 1} as bigint)"
-        terms.append(f"shiftleft({place}, {level * len(ranks)})")
+        terms.append(f"shiftleft({place}, {level * width})")
     return " + ".join(terms)
