@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.iceberg.rewrite.literals import KeyValue
 from dbt_recluster.iceberg.session.jvm import java_items
 
 _FILES_PER_PARTITION = 64
@@ -119,12 +120,15 @@ class ScanPartition:
         filter: An Iceberg expression, or None for all rows. Readers skip row groups without a matching row, and return
             whole row groups otherwise.
         group: Position of their file group among those that are packed together.
+        lower, upper: For a new block, its rows have a key from `lower` to below `upper`; None is unbounded.
     """
 
     files: tuple[BlockFile, ...]
     spec_id: int
     filter: Any | None = None
     group: int = 0
+    lower: KeyValue | None = None
+    upper: KeyValue | None = None
 
 
 def file_group(

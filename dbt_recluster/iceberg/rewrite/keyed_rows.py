@@ -22,8 +22,8 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote, quote_path
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.rewrite.curve_sql import with_place
+from dbt_recluster.iceberg.rewrite.file_groups import ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, deciding_columns, key_sql, keys_sql
-from dbt_recluster.iceberg.rewrite.ranges import BlockRange
 from dbt_recluster.transforms import Transform
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class KeyedRows:
         """Return other rows with the same columns."""
         return replace(self, frame=frame)
 
-    def in_ranges(self, ranges: Sequence[BlockRange]) -> KeyedRows:
+    def in_ranges(self, ranges: Sequence[ScanPartition]) -> KeyedRows:
         """Keep the rows of Spark partition i whose key is in range i.
 
         One condition serves all partitions: it looks up the bounds by the number of the partition.

@@ -1,4 +1,4 @@
-"""Values of a cluster key as Spark SQL and as constants of Iceberg's expressions."""
+"""Values of a cluster key as Spark SQL and in Iceberg's expressions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import pyarrow as pa
 
 from dbt_recluster.cluster_key import KeyField
 from dbt_recluster.columns import base_type, decimal_precision, decimal_scale, sql_literal
-from dbt_recluster.iceberg.session.jvm import jvm
 from dbt_recluster.transforms import EXACT, INTEGERS, TEXTS, TIMES, Transform, Truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KeyValue = Sequence[pa.Scalar]
-
-_INT32_END = 2**31
 
 
 def exact_literal(value: pa.Scalar, spark_type: str) -> str:
@@ -143,28 +140,20 @@ def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     return pa.array([min(max(number, int(limits.min)), int(limits.max)) for number in numbers], kind)
 
 
-def iceberg_constant(spark: SparkSession, value: Any, kind: str, up: bool) -> Any | None:
-    """Return a value of a column as Iceberg's expressions take it.
+def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
+    """Return a value of a column of an Iceberg type as Iceberg's parser of expressions takes it.
 
     Args:
-        spark: The session.
-        value: A value as :meth:`Transform.start` returns it, neither NULL nor NaN.
-        kind: Iceberg's type of the column.
-        up: Whether to round up what py4j cannot pass on exactly, and zero: -0.0 and 0.0 are one value to Spark, and two
-            to Iceberg.
+        value: A value as :meth:`Transform.start` returns it, or None.
+        kind: The type.
+        up: Whether to round zero up: -0.0 and 0.0 are one value to Spark, and two to Iceberg.
 
     Returns:
-        The value, or None if no constant of this type can be passed to Iceberg from Python.
+        The value, or None if no constant stands for it.
     """
-    if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns"):
+    if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns") or isinstance(value, bytes):
         return None
-    if isinstance(value, float) and value == 0:
-        return 0.0 if up else -0.0
-    if kind == "float" and math.isinf(value):
-        return None  # Iceberg takes it for a number that no float reaches
-    if isinstance(value, bytes):
-        return jvm(spark).java.nio.ByteBuffer.wrap(value)
-    if kind in ("timestamp", "timestamptz") and -_INT32_END <= value < _INT32_END:
-        # py4j would pass it as an Integer, which Iceberg does not accept as a time.
-        return _INT32_END if up else -_INT32_END - 1
-    return value
+    if isinstance(value, float):
+        zero = 0.0 if up else -0.0
+        return (value or zero) if math.isfinite(value) else None
+    return str(value) if isinstance(value, Decimal) else value

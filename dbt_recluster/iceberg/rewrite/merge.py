@@ -18,9 +18,14 @@ from typing import Any
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, scan_partitions
+from dbt_recluster.iceberg.rewrite.file_groups import (
+    FileGroup,
+    RewrittenGroup,
+    ScanPartition,
+    scan_partitions,
+)
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, KeyedRows
-from dbt_recluster.iceberg.rewrite.ranges import BlockRange, block_ranges, bytes_read, is_ascending
+from dbt_recluster.iceberg.rewrite.ranges import block_ranges, bytes_read, is_ascending
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
 from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
@@ -65,7 +70,7 @@ class _GroupPlan:
     number: int
     group: FileGroup
     starts: Sequence[BlockStart]
-    ranges: Sequence[BlockRange] | None
+    ranges: Sequence[ScanPartition] | None
 
     @property
     def job(self) -> tuple[int, bool]:
@@ -162,7 +167,7 @@ class Merger:
 
     def _ranges(
         self, group: FileGroup, starts: Sequence[BlockStart], sample: GroupSample | None
-    ) -> list[BlockRange] | None:
+    ) -> list[ScanPartition] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
         if self.curve is not None and not is_ascending(self.curve):
             return None
@@ -176,7 +181,7 @@ class Merger:
         if unsorted * len(starts) > 2 * affordable:
             return None
         ranges = block_ranges(self.table, group, self.key, [start.key for start in starts], self.curve)
-        opened = [len(block_range.partition.files) for block_range in ranges]
+        opened = [len(block_range.files) for block_range in ranges]
         if not opened or len(opened) * max(opened) > MAX_PIECES:
             return None
         cost = bytes_read(group, ranges, is_sorted) - group.bytes
@@ -186,20 +191,19 @@ class Merger:
     def _write(self, plans: Sequence[_GroupPlan], jobs: RoundJobs) -> list[Any]:
         """Write the blocks of groups in one job; return the new files, group after group."""
         spec_id, is_shuffled = plans[0].job
-        ranges = [block_range for plan in plans for block_range in plan.ranges or ()]
         if is_shuffled:
             parallelism = self.table.spark.sparkContext.defaultParallelism
             partitions = scan_partitions([plan.group for plan in plans], parallelism)
             of_block = [plan for plan in plans for _ in range(len(plan.starts) + 1)]
         else:
-            partitions = [block_range.partition for block_range in ranges]
+            partitions = [block_range for plan in plans for block_range in plan.ranges or ()]
             of_block = [plan for plan in plans for _ in plan.ranges or ()]
         with staged(self.table, partitions) as source:
             rows = KeyedRows.of(self.table.spark, source.frame, self.key, self.curve)
             if is_shuffled:
                 rows = rows.in_blocks([plan.starts for plan in plans], [part.group for part in partitions])
             else:
-                rows = rows.in_ranges(ranges)
+                rows = rows.in_ranges(partitions)
             step, stages = ("merge by a shuffle", 2) if is_shuffled else ("merge by ranges", 1)
             with jobs.write(step, source.set_id, [plan.number for plan in of_block], stages):
                 written_to = [plan.group.partition for plan in of_block]
