@@ -63,12 +63,9 @@ class DbtRun:
         self._warned: set[str] = set()
         self._few_blocks: list[str] = []
         self.submission: RunSubmission | None = None
-        credentials = adapter.credentials
-        if credentials.recluster_submit is not None:
+        if adapter.credentials.recluster_submit is not None:
             target = Path(adapter.config.project_target_path)
-            self.submission = RunSubmission(
-                credentials.recluster_submit, credentials.recluster_submit_timeout, target
-            )
+            self.submission = RunSubmission(adapter.credentials, target)
 
     def first_time(self, subject: str) -> bool:
         """Whether this is the first call with ``subject`` in this invocation, so that warnings come once."""

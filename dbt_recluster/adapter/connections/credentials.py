@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -11,11 +12,16 @@ from dbt_common.dataclass_schema import StrEnum, ValidationError
 from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, hide_in_logs
+from dbt_recluster.exceptions import OptionError
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
 from dbt_recluster.text import did_you_mean
 
 # Keys of a profile that dbt reads itself.
 _OF_DBT = ("type", "threads")
+DEFAULT_CATALOG = "spark.sql.defaultCatalog"
+_CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
+# A year, in seconds.
+_LONGEST = 31_536_000
 
 
 class ConnectionMethod(StrEnum):
@@ -77,10 +83,8 @@ class ReclusterCredentials(SparkCredentials):
                 meant = did_you_mean(str(key), sorted([*known, *_OF_DBT]), "there are")
                 raise DbtRuntimeError(f"the profile has no key `{key}`; {meant}")
         if data.get("recluster_submit") is not None:
-            from dbt_recluster.adapter.connections.submission import parse_submit
-
             with as_dbt_errors():
-                parse_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
+                check_submit(data["recluster_submit"], data.get("recluster_submit_timeout"))
         session = data.get("recluster_session")
         if session is not None and not isinstance(session, dict):
             raise DbtRuntimeError("`recluster_session` must be a mapping of Spark settings to their values")
@@ -131,8 +135,6 @@ class ReclusterCredentials(SparkCredentials):
                 "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"
             )
         if self.recluster_session is not None:
-            from dbt_recluster.adapter.connections.recluster_session import default_catalog
-
             given = self.recluster_session.items()
             self.recluster_session = {str(name): _text(value) for name, value in given if value is not None}
             with as_dbt_errors():
@@ -159,6 +161,37 @@ class ReclusterCredentials(SparkCredentials):
         if self.method.in_process:
             return ("method", *catalog, "path", "schema") if self.path else ("method", *catalog, "schema")
         return ("method", *catalog, *super()._connection_keys())
+
+
+def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
+    """Return the session's catalog of names of two parts.
+
+    It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
+    """
+    if default := settings.get(DEFAULT_CATALOG) or catalog:
+        return default
+    matches = (_CATALOG.fullmatch(name) for name in settings)
+    configured = sorted({match.group(1) for match in matches if match})
+    if len(configured) != 1:
+        which = f"{len(configured)} catalogs ({', '.join(configured)})" if configured else "no catalog"
+        raise OptionError(
+            f"recluster_session names {which}. Set {DEFAULT_CATALOG} to the one of the connection's tables, and "
+            "spark.sql.catalog.<name> to what it is"
+        )
+    return configured[0]
+
+
+def check_submit(command: Any, timeout: Any) -> None:
+    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile."""
+    are_words = isinstance(command, list) and all(isinstance(word, (str, int)) for word in command)
+    if not command or not are_words:
+        raise OptionError(
+            "recluster_submit must be a list of words, such as [spark-submit, --master, yarn]; no shell reads it"
+        )
+    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
+        raise OptionError(
+            f"recluster_submit_timeout must be a number of seconds above 0, and at most {_LONGEST}"
+        )
 
 
 def _text(value: Any) -> str:

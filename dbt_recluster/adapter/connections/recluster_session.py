@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_common.exceptions import DbtRuntimeError
 
+from dbt_recluster.adapter.connections.credentials import (
+    DEFAULT_CATALOG,
+    ReclusterCredentials,
+    default_catalog,
+)
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     DifferentTableError,
     NotAnIcebergTableError,
-    OptionError,
     ReclusterError,
     SparkEnvironmentError,
 )
@@ -51,8 +54,6 @@ if TYPE_CHECKING:
 _TRIED = 5
 LOG_FILE = "recluster_session.log"
 
-_CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)")
-_DEFAULT_CATALOG = "spark.sql.defaultCatalog"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -64,31 +65,20 @@ class ConnectionTables:
     commit writes one under a new name, and the last one is what the catalog knows of the table.
 
     Args:
-        settings: ``recluster_session`` of the profile.
-        catalog: ``catalog`` of the profile, the connection's name for the session's, or None.
-        connection: The connection in words, for errors.
+        credentials: The profile, with ``recluster_session``.
         ask: Runs a short statement over the connection and returns its rows; False as second argument means that it
             has none.
         log_directory: Where Spark's log goes.
-        class_archive: ``class_archive`` of the profile.
     """
 
     def __init__(
-        self,
-        settings: Mapping[str, str],
-        catalog: str | None,
-        connection: str,
-        ask: Callable[..., list[Any]],
-        log_directory: Path,
-        class_archive: bool,
+        self, credentials: ReclusterCredentials, ask: Callable[..., list[Any]], log_directory: Path
     ) -> None:
-        self._settings = settings
-        self._catalog = catalog
-        self._session_catalog = default_catalog(settings, catalog)
-        self._connection = connection
+        self._profile = credentials
+        self._settings = credentials.recluster_session or {}
+        self._session_catalog = default_catalog(self._settings, credentials.catalog)
         self._ask = ask
         self._log = log_directory.resolve() / LOG_FILE
-        self._class_archive = class_archive
         self._error: ReclusterError | None = None
         self._opened = threading.local()
 
@@ -99,7 +89,7 @@ class ConnectionTables:
         Raises:
             SparkEnvironmentError: Spark does not start, or lacks what clustering needs. It is tried once.
         """
-        return session_of({**self._settings, _DEFAULT_CATALOG: self._session_catalog}, self._start_once)
+        return session_of({**self._settings, DEFAULT_CATALOG: self._session_catalog}, self._start_once)
 
     def open(self, name: str) -> ClusteredTable:
         """Open a table in the session."""
@@ -173,7 +163,7 @@ class ConnectionTables:
             spark = start_spark(
                 settings,
                 report=lambda line: logger.info(f"recluster_session: {line}"),
-                class_archive=self._class_archive,
+                class_archive=self._profile.class_archive,
             )
         check_environment(spark)
         logger.debug(f"recluster_session answered after {time.monotonic() - began:.1f} s")
@@ -181,7 +171,7 @@ class ConnectionTables:
 
     def _name_in_session(self, name: str) -> str:
         catalog, *rest = name_parts(name)
-        if len(rest) < 2 or catalog != self._catalog:
+        if len(rest) < 2 or catalog != self._profile.catalog:
             return name
         return join_parts((self._session_catalog, *rest))
 
@@ -220,36 +210,15 @@ class ConnectionTables:
             catalog = str(self._ask("show current namespace")[0][0])
         except Exception:
             catalog = "its default one"
+        where = f"`method: {self._profile.method}` at {self._profile.host}:{self._profile.port}"
         prefix = f"spark.sql.catalog.{self._session_catalog}"
         kinds = (self._settings.get(f"{prefix}{key}") for key in (".type", ".catalog-impl", ""))
         kind = next(filter(None, kinds), "not configured")
         return (
-            f"The connection ({self._connection}) is in the catalog {catalog}, the session in {self._session_catalog} "
+            f"The connection ({where}) is in the catalog {catalog}, the session in {self._session_catalog} "
             f"({kind.rpartition('.')[2]}). Nothing was changed. Let recluster_session configure the catalog that the "
             "connection's Spark has."
         )
-
-
-def default_catalog(settings: Mapping[str, str], catalog: str | None) -> str:
-    """Return the session's catalog of names of two parts.
-
-    It is the default catalog that the settings name, the profile's catalog, or the only catalog in the settings.
-    """
-    if default := settings.get(_DEFAULT_CATALOG) or catalog:
-        return default
-    matches = (_CATALOG.fullmatch(name) for name in settings)
-    configured = sorted({match.group(1) for match in matches if match})
-    if len(configured) != 1:
-        which = (
-            f"names {len(configured)} catalogs ({', '.join(configured)})"
-            if configured
-            else "names no catalog"
-        )
-        raise OptionError(
-            f"recluster_session {which}. Set {_DEFAULT_CATALOG} to the one of the connection's tables, and "
-            "spark.sql.catalog.<name> to what it is"
-        )
-    return configured[0]
 
 
 def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[str, str]:
@@ -257,7 +226,7 @@ def session_settings(given: Mapping[str, str], catalog: str, log: Path) -> dict[
     is_local = given.get("spark.master", "local").startswith("local")
     settings = {
         **(local_settings() if is_local else {**DEFAULTS, "spark.ui.enabled": "false"}),
-        _DEFAULT_CATALOG: catalog,
+        DEFAULT_CATALOG: catalog,
         # A table that was built over the connection is never the one in this session's cache.
         f"spark.sql.catalog.{catalog}.cache-enabled": "false",
         **given,

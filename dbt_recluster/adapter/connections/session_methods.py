@@ -84,14 +84,7 @@ class SessionMethods(SparkAdapter):
         from dbt_recluster.adapter.connections.recluster_session import ConnectionTables
 
         log_directory = Path(getattr(self.config, "log_path", None) or "logs")
-        return ConnectionTables(
-            credentials.recluster_session,
-            credentials.catalog,
-            f"`method: {credentials.method}` at {credentials.host}:{credentials.port}",
-            self.connections.ask,
-            log_directory,
-            credentials.class_archive,
-        )
+        return ConnectionTables(credentials, self.connections.ask, log_directory)
 
     def ask(self, sql: str) -> list[Any]:
         """Run a statement that takes a moment, and return its rows."""

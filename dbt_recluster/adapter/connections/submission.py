@@ -19,18 +19,16 @@ from dbt_common.exceptions import DbtBaseException
 from dbt_common.invocation import get_invocation_id
 
 from dbt_recluster.adapter.after_build import failure_of_build, warnings_of
+from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.result import ReclusterResult
-from dbt_recluster.exceptions import OptionError, SubmitError
+from dbt_recluster.exceptions import SubmitError
 from dbt_recluster.redaction import redact
 from dbt_recluster.report.recluster_text import recluster_line
 from dbt_recluster.text import count_noun
 
 # The file that spark-submit takes. `dbt-recluster job` prints the same path.
 JOB = Path(__file__).resolve().parents[2] / "job" / "recluster_job.py"
-
-# A year, in seconds.
-_LONGEST = 31_536_000
 
 
 class RunSubmission:
@@ -40,8 +38,9 @@ class RunSubmission:
         tables: The tables that were built; empty if there is nothing to submit.
     """
 
-    def __init__(self, command: Any, timeout: Any, target_path: Path) -> None:
-        self._command, self._timeout = parse_submit(command, timeout)
+    def __init__(self, credentials: ReclusterCredentials, target_path: Path) -> None:
+        self._command = list(map(str, credentials.recluster_submit or ()))
+        self._timeout = credentials.recluster_submit_timeout
         self._manifest, self._results = target_path / "manifest.json", target_path / "run_results.json"
         self.tables: list[str] = []
 
@@ -183,20 +182,3 @@ def _figures(line: str) -> tuple[list[dict[str, Any]], str | None]:
     tables = answer.get("tables")
     known = [figures for figures in tables if isinstance(figures, dict)] if isinstance(tables, list) else []
     return known, str(answer["error"]) if answer.get("error") else None
-
-
-def parse_submit(command: Any, timeout: Any) -> tuple[tuple[str, ...], float | None]:
-    """Check ``recluster_submit`` and ``recluster_submit_timeout`` of a profile."""
-    if (
-        not isinstance(command, list)
-        or not command
-        or not all(isinstance(word, (str, int)) for word in command)
-    ):
-        raise OptionError(
-            "recluster_submit must be a list of words, such as [spark-submit, --master, yarn]; no shell reads it"
-        )
-    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
-        raise OptionError(
-            f"recluster_submit_timeout must be a number of seconds above 0, and at most {_LONGEST}"
-        )
-    return tuple(map(str, command)), timeout

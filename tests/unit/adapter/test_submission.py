@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster.adapter.connections.submission import JOB, parse_submit, run_job
+from dbt_recluster.adapter.connections.credentials import check_submit
+from dbt_recluster.adapter.connections.submission import JOB, run_job
 from dbt_recluster.clustering.result import ReclusterResult, Round
 from dbt_recluster.exceptions import OptionError, SubmitError
 
@@ -163,10 +164,10 @@ def test_a_result_of_another_shape_is_an_error_that_shows_it(figures: Any) -> No
 @pytest.mark.parametrize("command", ["spark-submit --master yarn", [], [["a"]], {"a": 1}])
 def test_a_command_is_a_list_of_words(command: Any) -> None:
     with pytest.raises(OptionError, match="recluster_submit must be a list of words"):
-        parse_submit(command, None)
+        check_submit(command, None)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon", True, math.nan, 10**400])
 def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     with pytest.raises(OptionError, match="recluster_submit_timeout must be a number"):
-        parse_submit(["spark-submit"], timeout)
+        check_submit(["spark-submit"], timeout)
