@@ -6,9 +6,7 @@ anything that Python can sort), NaN, unknown upper bounds. This is Spark's order
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,12 +18,6 @@ from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, dense_ranks
 
 Keys: TypeAlias = "Sequence[Any] | npt.NDArray[Any] | Any"
-
-# A float64 holds every whole number up to this one.
-_EXACT_IN_FLOAT = 2**53
-
-# Keys of one column that are not NULL: numbers, byte strings or Python objects.
-_Values: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
 
 
 def rank_column(
@@ -46,22 +38,16 @@ def rank_column(
     Raises:
         BoundsError: The lengths differ, or the keys cannot be compared with each other.
     """
-    columns = [_column(keys) for keys in (lower, upper, *(reads or ()))]
-    nulls = [null for null, _ in columns]
-    n = len(unbounded)
-    if len(nulls[0]) != n or len(nulls[1]) != n:
-        raise BoundsError(
-            f"bounds must be of one length: {len(nulls[0])} lower, {len(nulls[1])} upper, {n} blocks"
-        )
-    ranks, distinct = _rank_values([values for _, values in columns])
-    null = np.concatenate(nulls)
-    codes = np.ones(len(null), np.int64)
-    codes[~null if null.any() else slice(None)] = ranks + 2
+    columns, n = [lower, upper, *(reads or ())], len(unbounded)
+    lengths = [length(keys) for keys in columns]
+    if lengths[:2] != [n, n]:
+        raise BoundsError(f"bounds must be of one length: {lengths[0]} lower, {lengths[1]} upper, {n} blocks")
+    ranks, distinct = _rank_values(columns)
+    codes = ranks + 2
     codes[n : 2 * n][unbounded] = distinct + 2
-    if reads is not None:
-        for_lower, for_upper = np.split(codes[2 * n :], 2)
-        for_lower[nulls[2]] = 0
-        for_upper[nulls[3]] = distinct + 3
+    for_lower, for_upper = np.split(codes[2 * n :], 2)
+    for_lower[for_lower == 1] = 0
+    for_upper[for_upper == 1] = distinct + 3
     return codes, distinct + 4
 
 
@@ -75,112 +61,53 @@ def length(keys: Keys) -> int:
         ) from None
 
 
-def _column(keys: Keys) -> tuple[BoolArray, _Values]:
-    """Return a mask of the NULLs, and the other keys."""
-    if isinstance(keys, pa.Array | pa.ChunkedArray):
-        return _arrow_column(keys)
-    if isinstance(keys, np.ma.MaskedArray):
-        null = np.ma.getmaskarray(keys).astype(np.bool_)
-        return null, np.asarray(keys.data)[~null]
-    array = keys.to_numpy() if hasattr(keys, "to_numpy") else keys
-    if isinstance(array, np.ndarray):
-        if array.dtype.kind in "biuf":
-            return np.zeros(len(array), np.bool_), array
-        if array.dtype.kind in "mM":
-            null = np.isnat(array)
-            return null, array[~null]
-        array = array.tolist()
-    values = list(array)
-    null = np.fromiter((value is None for value in values), np.bool_, len(values))
-    return null, _typed([value for value in values if value is not None])
+def _rank_values(columns: list[Keys]) -> Codes:
+    """Dense ranks of the keys in the order of the columns, -1 for NULL, and the number of distinct keys."""
+    try:
+        arrays = [_arrow_array(keys) for keys in columns]
+        if any(pa.types.is_timestamp(keys.type) for keys in arrays):
+            arrays = [k.cast(pa.timestamp("s")) if pa.types.is_date(k.type) else k for k in arrays]
+        tables = [pa.table({"key": keys}) for keys in arrays]
+        # Casts that lose something are errors. Those of decimals to floats are not.
+        types = {table["key"].type for table in tables} - {pa.null()}
+        if len({pa.types.is_decimal(kind) for kind in types}) > 1:
+            return _rank_objects(columns)
+        keys = pa.concat_tables(tables, promote_options="permissive")["key"].combine_chunks()
+        valid, keys = np.asarray(keys.is_valid()), keys.drop_null()
+        ranks = np.full(len(valid), -1)
+        if pa.types.is_temporal(keys.type):
+            keys = keys.cast(pa.int32() if keys.type.bit_width == 32 else pa.int64())
+        if pa.types.is_signed_integer(keys.type):
+            ranks[valid], distinct = dense_ranks(keys.to_numpy().astype(np.int64))
+            return ranks, distinct
+        if len(keys):
+            ranks[valid] = pc.rank(keys, tiebreaker="dense").to_numpy().astype(np.int64) - 1
+        return ranks, int(ranks.max(initial=-1)) + 1
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return _rank_objects(columns)
 
 
-def _arrow_column(keys: Any) -> tuple[BoolArray, _Values]:
-    array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+def _arrow_array(keys: Keys) -> pa.Array:
+    """Keys as an Arrow array: text as its bytes, and timestamps without a zone."""
+    array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys, from_pandas=False)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
-    null, array = np.asarray(array.is_null()), array.drop_null()
     if str(array.type) in ("string", "binary", "large_string", "large_binary", "string_view", "binary_view"):
-        return null, array.cast(pa.large_binary())
-    if pa.types.is_primitive(array.type):
-        return null, array.to_numpy(zero_copy_only=False)
-    return null, _typed(array.to_pylist())
+        return array.cast(pa.large_binary())
+    return array.cast(pa.timestamp(array.type.unit)) if pa.types.is_timestamp(array.type) else array
 
 
-def _typed(values: list[Any]) -> _Values:
-    types = set(map(type, values))
-    if types == {str}:
-        return pa.array([value.encode("utf-8", "surrogatepass") for value in values], pa.large_binary())
-    if all(issubclass(kind, bytes | bytearray | memoryview) for kind in types):
-        return pa.array(map(bytes, values), pa.large_binary())
-    if types == {datetime.date}:
-        return np.array(values, "datetime64[D]")
-    if types == {datetime.datetime} and all(value.tzinfo is None for value in values):
-        return np.array(values, "datetime64[us]")
-    if all(issubclass(kind, float | np.floating) for kind in types):
-        return np.array(values, np.float64)
-    if all(issubclass(kind, int | np.integer | np.bool_) for kind in types):
-        with suppress(OverflowError):
-            return np.fromiter(map(int, values), np.int64, len(values))
-    objects = np.empty(len(values), np.object_)
-    objects[:] = values
-    return objects
-
-
-def _rank_values(parts: list[_Values]) -> Codes:
-    """Dense ranks of the keys, in the order of the parts, and the number of distinct keys."""
-    # An empty part has no type.
-    parts = [part for part in parts if len(part)]
-    texts = [part for part in parts if isinstance(part, pa.LargeBinaryArray)]
-    arrays = [part for part in parts if isinstance(part, np.ndarray)]
-    if texts and arrays:
-        raise BoundsError("bounds cannot be compared: text in some of them, something else in others")
-    if texts:
-        ranks = pc.rank(pa.concat_arrays(texts), tiebreaker="dense").to_numpy().astype(np.int64) - 1
-        return ranks, int(ranks.max()) + 1
-    if not arrays:
-        return np.zeros(0, np.int64), 0
-    keys = _sortable(arrays)
-    if keys is None:
-        return _rank_objects([value for array in arrays for value in array.tolist()])
-    return dense_ranks(keys)
-
-
-def _sortable(parts: list[npt.NDArray[Any]]) -> IntArray | None:
-    """Convert to int64 in the same order, or return None where only Python compares these types without loss."""
-    kinds = {part.dtype.kind for part in parts}
-    if kinds <= set("bi"):
-        return np.concatenate(parts).astype(np.int64, copy=False)
-    if kinds == {"u"}:
-        return (np.concatenate(parts).astype(np.uint64) ^ np.uint64(2**63)).view(np.int64)
-    if kinds in ({"m"}, {"M"}):
-        return np.concatenate(parts).view(np.int64)
-    if kinds <= set("biuf") and all(
-        part.dtype.kind == "f" or max(-int(part.min()), int(part.max())) <= _EXACT_IN_FLOAT for part in parts
-    ):
-        return _float_order(np.concatenate([part.astype(np.float64) for part in parts]))
-    return None
-
-
-def _float_order(values: npt.NDArray[np.float64]) -> IntArray:
-    """Convert floats to integers in the same order. All NaN become one integer, the greatest."""
-    values += 0.0  # makes 0.0 of -0.0
-    values[np.isnan(values)] = np.nan
-    bits = values.view(np.int64)
-    order: IntArray = bits ^ ((bits >> 63) & np.int64(2**63 - 1))
-    return order
-
-
-def _rank_objects(values: list[Any]) -> Codes:
-    # NaN equals nothing, itself included, and ranks above all values.
-    nan = np.fromiter((value != value for value in values), np.bool_, len(values))
+def _rank_objects(columns: list[Keys]) -> Codes:
+    """The same as Python compares them. NaN equals nothing, itself included, and ranks above all values."""
+    values = [key for keys in columns for key in (keys.tolist() if hasattr(keys, "tolist") else keys)]
     try:
-        distinct = sorted({value for value in values if value == value})
+        distinct = sorted({value for value in values if value is not None and value == value})
     except TypeError as error:
         raise BoundsError(f"bounds cannot be compared: {error}") from None
-    rank_of = {value: rank for rank, value in enumerate(distinct)}
+    rank_of = {value: rank for rank, value in enumerate(distinct)} | {None: -1}
     ranks = np.fromiter((rank_of.get(value, len(distinct)) for value in values), np.int64, len(values))
-    return ranks, len(distinct) + int(nan.any())
+    return ranks, max(len(distinct), int(ranks.max(initial=-1)) + 1)
 
 
 def key_columns(lower: Keys, upper: Keys) -> tuple[list[Keys], list[Keys]]:
