@@ -71,6 +71,8 @@ def _kept_blocks(key: _SnapshotKey, read: Callable[[], BlockMetadata]) -> BlockM
     with _LOCK:
         blocks = _BLOCKS.get(key)
     blocks = read() if blocks is None else blocks
+    if len(blocks) > _MOST_BLOCKS:
+        return blocks
     with _LOCK:
         _BLOCKS.pop(key, None)
         _BLOCKS[key] = blocks

@@ -32,4 +32,4 @@ def test_what_was_used_last_is_kept() -> None:
 
 
 def test_more_than_all_is_not_kept() -> None:
-    assert read_again((1, 11), (1, 11), (2, 10), (2, 10)) == [1, 1, 2]
+    assert read_again((2, 10), (1, 11), (1, 11), (2, 10)) == [2, 1, 1]
