@@ -54,8 +54,14 @@ def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str])
     message = f"{plain._message} ({'; '.join(notes)})" if notes else plain._message
     if result is None:
         return replace(plain, _message=message)
-    figures = {name: result.as_dict()[figure] for name, figure in FIGURES.items()}
-    completed: AdapterResponse = _Response(**{**vars(plain), "_message": message, **figures})
+    figures = result.as_dict()
+    completed: AdapterResponse = _Response(
+        _message=message,
+        code=plain.code,
+        rows_affected=plain.rows_affected,
+        query_id=plain.query_id,
+        **{name: figures[figure] for name, figure in FIGURES.items()},
+    )
     return completed
 
 

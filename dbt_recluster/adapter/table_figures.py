@@ -86,11 +86,11 @@ def clustering_statistics(clustered: ClusteredTable) -> dict[str, Any]:
     curve, ratio = information.get("curve"), information["clustering_ratio"]
     over = "lie over one place of the curve" if curve else "a query for one key opens"
     fragmentation = "How many blocks there are for each full one that the rows and bytes would make."
-    keyed_by, bytes_now = information["cluster_key"], size(information["total_bytes"])
+    key, total = information["cluster_key"], size(information["total_bytes"])
     statistics: list[tuple[str, str, Any, str]] = [
-        ("cluster_key", "Cluster key", keyed_by, "Columns and expressions that the blocks are clustered by."),
+        ("cluster_key", "Cluster key", key, "Columns and expressions that the blocks are clustered by."),
         ("block_count", "Blocks", information["total_block_count"], "Data files of the table."),
-        ("block_bytes", "Size of all blocks", bytes_now, "Older snapshots are not included."),
+        ("block_bytes", "Size of all blocks", total, "Older snapshots are not included."),
         ("average_depth", "Average depth", information["average_depth"], f"How many blocks {over}."),
         *(
             (f"opened_{number}", f"Blocks that {name} opens", now, f"{then:g} if all were sorted at once.")

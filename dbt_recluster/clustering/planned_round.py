@@ -162,8 +162,7 @@ class PlannedRound:
             items = []
             for item, column in enumerate(columns):
                 members = [column.take(pa.array(positions)) for positions in self.sets]
-                # NULL is the least value.
-                ends = [pc.max(c) if is_upper else pc.min(c, skip_nulls=False) for c in members]
+                ends = [_greatest(c) if is_upper else pc.min(c, skip_nulls=False) for c in members]
                 known = zip(self.sets, self.table.item_texts(item, ends), strict=True)
                 unbounded = metadata.unbounded[item]
                 items.append(["?" if is_upper and unbounded[s].any() else text for s, text in known])
@@ -219,17 +218,21 @@ class PlannedRound:
         """
         if not self.table.key.curve:
             return {}
-        names = self._names.copy()
+        checksums = self._checksums.copy()
         for block_set, group in zip(self.plan.block_sets, groups, strict=True):
-            names[block_set.partition] += _name(group.paths) - _name(file.path for file in group.source.files)
+            checksums[block_set.partition] += _checksum(group.paths) - _checksum(
+                file.path for file in group.source.files
+            )
         deep = {block_set.partition for block_set in self.plan.block_sets if block_set.depth > 1}
         depths = {**self._at_rest, **{number: float(self._depths[number]) for number in deep}}
-        merged = {str(names[number]): depth for number, depth in depths.items()}
+        # Each takes more than ten characters.
+        merged = [(str(checksums[number]), depth) for number, depth in depths.items()][-_LONGEST // 10 :]
+        rules = self._rules(after)
         while merged:
-            text = json.dumps({"rules": self._rules(after), "merged": merged}, separators=(",", ":"))
+            text = json.dumps({"rules": rules, "merged": dict(merged)}, separators=(",", ":"))
             if len(text) <= _LONGEST:
                 return {table_properties.REST: text}
-            del merged[next(iter(merged))]
+            del merged[0]
         return {table_properties.REST: None}
 
     @cached_property
@@ -244,12 +247,12 @@ class PlannedRound:
         return depth
 
     @cached_property
-    def _names(self) -> IntArray:
-        """What stands for the files of each partition: int64 (partitions,)."""
+    def _checksums(self) -> IntArray:
+        """The checksum of the files of each partition: int64 (partitions,)."""
         others = np.setdiff1d(np.arange(len(self.blocks.metadata)), self.blocks.eligible)
         paths = self.blocks.metadata.path.take(pa.array(np.concatenate([self.blocks.eligible, others])))
-        names = [_name([path]) for path in paths.to_pylist()]
-        return np.bincount(self.blocks.planned.partition, names).astype(np.int64)
+        of_paths = [_checksum([path]) for path in paths.to_pylist()]
+        return np.bincount(self.blocks.planned.partition, of_paths).astype(np.int64)
 
     @cached_property
     def _at_rest(self) -> dict[int, float]:
@@ -265,7 +268,7 @@ class PlannedRound:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
             return {}
         deleted = planned.partition[planned.deleted_at_least(self.checkpoint.policy.deleted_share)]
-        before = [merged.get(str(name), np.inf) for name in self._names]
+        before = [merged.get(str(name), np.inf) for name in self._checksums]
         at_rest = np.flatnonzero(self._depths >= np.array(before) - 1e-9)
         return {number: before[number] for number in np.setdiff1d(at_rest, deleted).tolist()}
 
@@ -281,6 +284,12 @@ class PlannedRound:
         )
 
 
-def _name(paths: Iterable[str]) -> int:
-    """Return a number that stands for a set of files, the sum of those of its members."""
+def _greatest(values: pa.Array) -> pa.Scalar:
+    """Return the greatest value as Spark sorts them: NULL is the least one, and NaN, which Arrow leaves out, is it."""
+    known = values.drop_null().sort()
+    return known[-1] if len(known) else values[0]
+
+
+def _checksum(paths: Iterable[str]) -> int:
+    """Return the checksum of a set of files: the sum of those of its members, so that a merge changes it by its own."""
     return sum(zlib.crc32(path.encode()) for path in paths)

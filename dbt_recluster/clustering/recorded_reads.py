@@ -69,7 +69,7 @@ class RecordedReads:
 
     @classmethod
     def parse(cls, text: str | None) -> RecordedReads:
-        """Read the property. One that is malformed, or longer than ours, counts as empty."""
+        """Read the property; one that is malformed, or longer than :meth:`text` writes it, counts as empty."""
         try:
             value = json.loads((text or "{}") if len(text or "") <= MOST_CHARACTERS else "")
             at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}

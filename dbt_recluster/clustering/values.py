@@ -62,7 +62,7 @@ def parser(expected: str, read: Callable[[Any], T | None]) -> Callable[[str, Any
         with suppress(ValueError, TypeError, OverflowError):
             if (result := read(value)) is not None:
                 return result
-        raise OptionError(f"{name} must be {expected}, not {value!r:.40}")
+        raise OptionError(f"{name} must be {expected}, not {value!r:.80}")
 
     return parse
 
@@ -186,17 +186,19 @@ def _read(value: Any) -> DeclaredRead | None:
         value = {"query" if value.is_query else "where": value.text, "weight": value.weight}
     elif not isinstance(value, Mapping):
         value = {"query" if isinstance(value, str) and is_query(value) else "where": value}
+    texts = [item for item in value.items() if item[0] != "weight"]
     weight = parse_number(value.get("weight", 1))
-    (kind, text), *others = [item for item in value.items() if item[0] != "weight"] or [("", None)]
-    is_text = _text(text) is not None and (kind == "where" or (kind == "query" and is_query(text)))
-    if others or not is_text or weight is None or not 0 < weight <= _GREATEST_WEIGHT:
+    if len(texts) != 1 or weight is None or not 0 < weight <= _GREATEST_WEIGHT:
+        return None
+    ((kind, text),) = texts
+    if _text(text) is None or not (kind == "where" or (kind == "query" and is_query(text))):
         return None
     return DeclaredRead(text, weight, kind == "query")
 
 
 _parse_read = parser(
-    f"a SQL predicate such as {_EXAMPLE}, a query that begins with select or with, or a mapping of `where` or `query` "
-    f"to one and of `weight` to a number above 0, at most {_GREATEST_WEIGHT:,.0f}",
+    f"a SQL predicate such as {_EXAMPLE}, a query that begins with select or with, or a mapping with `where` or "
+    f"`query` and with a `weight` above 0 and at most {_GREATEST_WEIGHT:,.0f}",
     _read,
 )
 
@@ -209,8 +211,10 @@ def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
     if isinstance(value, str) and value.strip().lower() == EVEN:
         return ()
     if isinstance(value, str) and value.lstrip().startswith("["):
-        with suppress(ValueError, RecursionError):
+        try:
             value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
     items = value if isinstance(value, (list, tuple)) else [value]
     reads = tuple(_parse_read(f"{name}: a read", item) for item in items)
     if (length := len(reads_as_text(reads))) > MOST_CHARACTERS:
@@ -254,22 +258,24 @@ class When:
     skipped: float | None = None  # share of the table's blocks that reads skip, less of which is too little
 
 
-def _above_zero(values: Mapping[str, Any]) -> dict[str, Any]:
+def _above_zero(values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping) or not values:
+        raise TypeError
     numbers = {name: parse_number(value) for name, value in values.items()}
-    if not numbers or any(number is None or number <= 0 for number in numbers.values()):
-        raise ValueError(values)
+    if any(number is None or number <= 0 for number in numbers.values()):
+        raise ValueError
     return numbers
 
 
 def _after(value: Any) -> After | None:
-    after = value if isinstance(value, After) else After(**_above_zero(dict(value)))
+    after = value if isinstance(value, After) else After(**_above_zero(value))
     return after if after.share is None or after.share <= 1 else None
 
 
 def _when(value: Any) -> When | None:
-    if isinstance(value, When):
-        return value
-    query = (limits := dict(value)).pop("query", None)
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, When) else None
+    query, limits = value.get("query"), {name: limit for name, limit in value.items() if name != "query"}
     when = When(query, **_above_zero(limits))
     if when.skipped is not None:
         return when if query is None and when.skipped <= 1 and len(limits) == 1 else None
@@ -280,8 +286,8 @@ parse_after = parser(
     "a mapping of commits, rows or share (at most 1) to numbers above 0, such as {commits: 5}", _after
 )
 _parse_when = parser(
-    "a mapping such as {skipped: 0.9}, a share of at most 1, or {query: 'select ...', opens: 40}, a query that begins "
-    "with select or with and numbers above 0 for opens or seconds, or a list of them",
+    "a mapping such as {skipped: 0.9}, a share of at most 1, or {query: 'select ...', opens: 40}, with a query that "
+    "begins with select or with and with opens or seconds above 0, or a list of them",
     _when,
 )
 

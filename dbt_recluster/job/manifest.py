@@ -63,16 +63,9 @@ class Manifest:
 
         def placed(node: Node, **more: Any) -> Node:
             """Return a node or a source with the name that its table has in Spark."""
-            database, alias = (
-                node.get("database"),
-                node.get("alias") or node.get("identifier") or node.get("name"),
-            )
-            return {
-                **node,
-                "database": catalog or spark_names.get(str(database), database),
-                "alias": alias,
-                **more,
-            }
+            database = catalog or spark_names.get(str(node.get("database")), node.get("database"))
+            alias = node.get("alias") or node.get("identifier") or node.get("name")
+            return {**node, "database": database, "alias": alias, **more}
 
         given, sources = content.get("nodes"), content.get("sources")
         if not isinstance(given, dict):
@@ -172,7 +165,9 @@ def _check_node(unique_id: str, node: Any, path: Path) -> None:
 def _check_relations(nodes: Mapping[str, Node], path: Path) -> None:
     owners: dict[Parts, str] = {}
     for unique_id, node in nodes.items():
-        relation = relation_of(node) if has_table(node) else (unique_id,)
+        if not has_table(node):
+            continue
+        relation = relation_of(node)
         if (other := owners.setdefault(relation, unique_id)) != unique_id:
             raise ManifestError(f"{path}: {other} and {unique_id} have one table, {join_parts(relation)}")
 

@@ -100,10 +100,11 @@ def _arrow_array(keys: Keys) -> pa.Array:
 
 def _rank_objects(columns: list[Keys]) -> Codes:
     """The same as Python compares them. NaN equals nothing, itself included, and ranks above all values."""
-    values = [key for keys in columns for key in (keys.tolist() if hasattr(keys, "tolist") else keys)]
     try:
+        arrays = [keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys for keys in columns]
+        values = [key for keys in arrays for key in (keys.tolist() if hasattr(keys, "tolist") else keys)]
         distinct = sorted({value for value in values if value is not None and value == value})
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BoundsError(f"bounds cannot be compared: {error}") from None
     rank_of = {value: rank for rank, value in enumerate(distinct)} | {None: -1}
     ranks = np.fromiter((rank_of.get(value, len(distinct)) for value in values), np.int64, len(values))

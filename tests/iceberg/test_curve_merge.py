@@ -22,6 +22,7 @@ from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
+from dbt_recluster.iceberg.rewrite.literals import keys_sql
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 
@@ -288,3 +289,17 @@ def test_a_range_of_a_curve_opens_the_files_around_it(spark: Any, schema: str) -
     opened = [len(block_range.files) for block_range in plan.ranges]
     assert len(files) > 20
     assert np.mean(opened) < len(files) / 4
+
+
+def test_boundaries_beyond_the_years_of_a_time(spark: Any) -> None:
+    """Boundaries between sampled values may lie in years of fewer or more than four digits."""
+    days = np.array(
+        ["-25000-03-01", "-0314-08-02", "0000-01-01", "0987-06-05", "9999-12-31", "12345-01-01"], "M8[D]"
+    )
+    micros = days.astype("M8[us]").astype(np.int64) + 1
+    values = [value.cast(pa.timestamp("us")) for value in pa.array(micros)]
+    array = keys_sql([[value] for value in values], ["timestamp_ntz"])
+    row = spark.sql(
+        f"select transform({array}, v -> unix_micros(to_utc_timestamp(v, current_timezone())))"
+    ).first()
+    assert row[0] == micros.tolist()

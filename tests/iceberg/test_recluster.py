@@ -108,6 +108,18 @@ def test_a_dry_run_changes_nothing(spark: Any, schema: str) -> None:
     assert table_cluster_key(IcebergTable.load(spark, name)) is None
 
 
+def test_sets_span_from_null_to_nan(spark: Any, schema: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k double, other double) using iceberg")
+    for _ in range(3):
+        rows = "values (null, 7), (1, 5), (double('NaN'), 5), (2, null)"
+        spark.sql(f"insert into {name} select /*+ coalesce(1) */ * from {rows}")
+    for key, lower, upper in (("k", "NULL", "NaN"), ("hilbert(k, other)", "NULL, NULL", "NaN, 7.0")):
+        plan = recluster(spark, name, key, depth=1, dry_run=True).plan
+        assert plan is not None
+        assert [(each.lower, each.upper) for each in plan.sets] == [(lower, upper)]
+
+
 def test_what_a_read_of_one_key_opens_is_estimated(spark: Any, schema: str) -> None:
     small = {
         "write.parquet.row-group-size-bytes": 32768,

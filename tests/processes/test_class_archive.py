@@ -147,3 +147,22 @@ def test_where_there_can_be_no_archive(cache: Path, jar: Path) -> None:
     cache.rmdir()
     cache.write_text("a file")
     assert find(jar) is None
+
+
+def test_a_relative_cache_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jar: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    found = find(jar)
+    assert found is not None
+    assert tmp_path in found.file.parents
+
+
+def test_an_empty_jar_makes_no_archive(tmp_path: Path) -> None:
+    """What raises when a process ends is printed below the command's own last line."""
+    empty, listed, said = tmp_path / "empty.jar", tmp_path / "classes", list[str]()
+    empty.touch()
+    listed.write_text("org/apache/spark/scheduler/ResultTask id: 1\n")
+    ClassArchive(Path("java"), tmp_path / "a.jsa", listed)._make(listed, str(empty), said.append)
+    assert {file.name for file in tmp_path.iterdir()} == {"empty.jar", "lock"}
+    assert said == []

@@ -117,6 +117,8 @@ def test_settings_beside_those_of_the_environment(tmp_path: Path) -> None:
     assert isinstance(found, dict)
     assert found == {**ODD, **LOCAL, **dict.fromkeys(MORE), "spark.of.defaults": "no", "spark.of.file": "yes"}
     assert seen["environment"] == arguments
+    # spark-submit still gets them, so that they come before those of a profile.
+    assert "spark.of.defaults=no" in str(seen["command"])
 
 
 def test_nothing_of_a_file_is_on_the_command_line(tmp_path: Path) -> None:

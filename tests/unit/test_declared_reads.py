@@ -47,10 +47,14 @@ def test_reads_are_the_same_after_they_were_kept_as_text(
         ([{"query": DAY}], "a query that begins with select or with.*, not {'query'"),
         ([{"weight": 1}], "not {'weight': 1}"),
         ([{}], "not {}"),
-        ([{"where": DAY, "weight": -1}], "`weight` to a number above 0, at most 1,000,000,000, not {'where'"),
+        ("[1", "reads must be a list of SQL predicates"),
+        (
+            [{"where": DAY, "weight": -1}],
+            "`weight` above 0 and at most 1,000,000,000, not {'where': .*'weight': -1}",
+        ),
         (
             [{"where": DAY, "weight": "often"}],
-            "`weight` to a number above 0, at most 1,000,000,000, not {'where'",
+            "`weight` above 0 and at most 1,000,000,000, not {'where': .*'weight': 'often'}",
         ),
         (
             [f"k = {number}" for number in range(1_000_000)],

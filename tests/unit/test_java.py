@@ -38,6 +38,12 @@ def test_versions(tmp_path: Path, version: str, major: int, release: bool) -> No
     assert local_spark.java_version(make_java(tmp_path / "java", version, release=release)) == major
 
 
+def test_a_release_file_without_a_version(tmp_path: Path) -> None:
+    java = make_java(tmp_path / "java", "17.0.9")
+    (java / "release").write_text('IMPLEMENTOR="x"\n')
+    assert local_spark.java_version(java) == 17
+
+
 def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ours = make_java(tmp_path / "ours", "11.0.20")
     monkeypatch.setenv("JAVA_HOME", str(ours))

@@ -68,6 +68,8 @@ def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.
     assert outside_settings() == {"spark.a": "own", **named}
     assert outside_settings(given) == {"spark.a": "given", **named}
     assert outside_settings(tmp_path / "nothing") == named
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-java-options -client --name -x pyspark-shell")
+    assert outside_settings(own) == {"spark.a": "own", "spark.app.name": "-x"}
 
 
 @pytest.mark.parametrize("level", ["loud", "", "INFO -Xmx1m"])

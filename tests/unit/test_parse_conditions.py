@@ -49,6 +49,7 @@ def test_what_is_no_change_is_refused(value: Any) -> None:
         {"skipped": 2},
         {"query": QUERY, "opens": -1},
         {"query": QUERY, "blocks": 3},
+        [[("skipped", 0.5)]],
     ],
 )
 def test_what_is_no_query_is_refused(value: Any) -> None:

@@ -255,7 +255,9 @@ class _Bounds(NamedTuple):
         below, above = (pc.less, pc.greater) if is_open else (pc.less_equal, pc.greater_equal)
         opened = np.zeros(len(valued), np.bool_)
         for ranges in alternatives_of(node, {column: kind}):
-            low, high = ranges.get(column, (None, None))
+            if column not in ranges:  # the comparison is no range
+                return np.ones(len(valued), np.bool_)
+            low, high = ranges[column]
             meets = np.ones(len(valued), np.bool_)
             if low is not None:
                 meets &= _mask(above(upper, pa.scalar(low, kind.arrow)))

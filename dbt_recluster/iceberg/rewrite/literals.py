@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,9 @@ def exact_literal(value: pa.Scalar, spark_type: str) -> str:
     if pa.types.is_timestamp(kind):
         micros = value.cast(pa.int64()).as_py()
         if spark_type == "timestamp_ntz":
-            return f"timestamp_ntz'{np.datetime64(micros, 'us')}'"
+            # Spark wants four digits of a year, also of one before the first.
+            text = re.sub(r"\d+", lambda year: f"{year[0]:0>4}", str(np.datetime64(micros, "us")), count=1)
+            return f"timestamp_ntz'{text}'"
         return f"timestamp_micros({micros}L)"
     return sql_literal(value.as_py(), spark_type)
 

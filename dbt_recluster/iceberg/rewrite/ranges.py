@@ -125,8 +125,8 @@ class _RangeConditions:
                 least = _python(starts[int(part) - 1]) if part else None
                 beyond = _python(starts[int(last)]) if last < len(starts) else None
                 box.append(self._interval(field.column, least, beyond))
-            boxes.append(combine("and", box))
-        return combine("or", boxes)
+            boxes.append(combine("and", [interval for interval in box if interval != _ALL] or [_ALL]))
+        return _ALL if _ALL in boxes else combine("or", boxes)
 
     def _of_first_item(self, lower: KeyValue | None, upper: KeyValue | None) -> Condition:
         field, closed = self._key.fields[0], len(self._key.fields) > 1

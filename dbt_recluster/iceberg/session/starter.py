@@ -5,7 +5,6 @@ spark-submit finds settings in Java's properties files, so these are read and wr
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -14,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,17 +193,25 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
 
 
 def _submit_arguments() -> tuple[dict[str, str], Path | None, list[str]]:
-    """Return the settings and the properties file that pyspark would call spark-submit with, and the other words."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument(_PROPERTIES_FILE, type=Path, dest="file")
-    parser.add_argument("--conf", "-c", action="append", default=[])
-    for option, name in _OPTIONS.items():
-        parser.add_argument(option, dest=name, default=argparse.SUPPRESS)
-    words = shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell"))
-    known, others = parser.parse_known_args(words)
-    given = vars(known)
-    file, pairs = given.pop("file"), given.pop("conf")
-    return {**dict(pair.partition("=")[::2] for pair in pairs), **given}, file, others
+    """Return the settings, the properties file and the words without it that pyspark would call spark-submit with."""
+    settings: dict[str, str] = {}
+    file, words = None, []
+    following = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
+    for word in following:
+        option, is_pair, value = word.partition("=")
+        is_setting = option in ("--conf", "-c", *_OPTIONS)
+        pair = [word]
+        if not is_pair and (is_setting or option == _PROPERTIES_FILE):
+            pair += islice(following, 1)
+            value = "".join(pair[1:])
+        if option == _PROPERTIES_FILE:
+            file = Path(value)
+            continue
+        words += pair
+        if is_setting:
+            name, _, value = (_OPTIONS[option], "", value) if option in _OPTIONS else value.partition("=")
+            settings[name] = value
+    return settings, file, words
 
 
 def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
@@ -218,9 +226,14 @@ def _redaction(settings: Mapping[str, str]) -> dict[str, str]:
 def _settings_in_files(
     settings: Mapping[str, str], java: int | None, java_options: Sequence[str]
 ) -> Iterator[None]:
-    """Have pyspark start the JVM with settings from files of this user alone, and Java with more options before them.
+    """Have pyspark start the JVM with settings from files of this user alone.
 
     It puts all others on the command line, which every user of the machine can read.
+
+    Args:
+        settings: The settings.
+        java: The version of Java, or None if it is unknown.
+        java_options: Options of Java that come before those in the settings.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
     _, _, words = _submit_arguments()
