@@ -9,7 +9,7 @@ Source: Hamilton, "Compact Hilbert Indices", 2006 (technical report CS-2006-07, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -29,8 +29,6 @@ BITS = 10
 _MOST_DIMENSIONS = 4
 # Places are int64, and planning doubles them.
 _MOST_BITS = 62
-# Cells into which a range of places is taken apart, about.
-_MOST_CELLS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +73,17 @@ class Curve:
             boundaries.append(column.take(pa.array(order[cut])))
         return cls(tuple(boundaries), bits)
 
-    def ranks(self, columns: Sequence[pa.Array]) -> list[IntArray]:
-        """The part that each value lies in, int64 (n,) for each column; NULL is in the first one, NaN in the last."""
-        return [_ranks(ends, values) for ends, values in zip(self.boundaries, columns, strict=True)]
+    @property
+    def parts(self) -> int:
+        """Parts of each column."""
+        return 1 << self.bits
+
+    def ranks(self, columns: Sequence[pa.Array], *, first: bool = False) -> list[IntArray]:
+        """The part that each value lies in, int64 (n,) for each column; NULL is in the first one, NaN in the last.
+
+        A value that fills several parts lies in the last of them, or with ``first`` in the first.
+        """
+        return [_ranks(ends, values, first) for ends, values in zip(self.boundaries, columns, strict=True)]
 
     def index(self, columns: Sequence[pa.Array]) -> IntArray:
         """The place of each row on the curve: int64 (n,)."""
@@ -91,26 +97,28 @@ def _anywhere(kind: pa.DataType, count: int) -> pa.Array:
     return pa.array([value] * count, kind)
 
 
-def _ranks(boundaries: pa.Array, values: pa.Array) -> IntArray:
+def _ranks(boundaries: pa.Array, values: pa.Array, first: bool) -> IntArray:
     valid = np.asarray(values.is_valid())
     ends, numbers = _as_numbers(boundaries), _as_numbers(values)
     if ends is not None and numbers is not None:
-        rank = np.searchsorted(ends, numbers, side="right")
+        rank = np.searchsorted(ends, numbers, side="left" if first else "right")
     else:
-        rank = _bisect_right(boundaries, values.cast(boundaries.type))
+        rank = _bisect(boundaries, values.cast(boundaries.type), pc.less if first else pc.less_equal)
     return np.where(valid, rank, 0).astype(np.int64)
 
 
-def _bisect_right(ends: pa.Array, values: pa.Array) -> IntArray:
-    """Number of ends, ascending, that are not above each value: int64 (n,), any number for NULL."""
+def _bisect(
+    ends: pa.Array, values: pa.Array, is_before: Callable[[pa.Array, pa.Array], pa.Array]
+) -> IntArray:
+    """Number of ends, ascending, that come before each value: int64 (n,), any number for NULL."""
     rank = np.zeros(len(values), np.int64)
     step = 1 << (len(ends).bit_length() - 1)
     while step:
         # Comparing all values at once is two to three times as fast as sorting them.
         place = rank + step
         end = ends.take(pa.array(np.minimum(place, len(ends)) - 1))
-        is_below = np.asarray(pc.fill_null(pc.less_equal(end, values), False))
-        rank = np.where(is_below & (place <= len(ends)), place, rank)
+        is_past = np.asarray(pc.fill_null(is_before(end, values), False))
+        rank = np.where(is_past & (place <= len(ends)), place, rank)
         step //= 2
     return rank
 
@@ -183,66 +191,6 @@ def hilbert_range(
         _extreme(lower, upper, bits, states, states.first),
         _extreme(lower, upper, bits, states, states.last),
     )
-
-
-def hilbert_coordinates(place: IntArray, dimensions: int, bits: int) -> list[IntArray]:
-    """The coordinates of the cells at n places, int64 (n,) for each dimension: the inverse of `hilbert_index`."""
-    states = _states(dimensions, bits)
-    part_at = np.argsort(states.place, axis=1)
-    coordinates = [np.zeros_like(place) for _ in range(dimensions)]
-    state = np.zeros_like(place)
-    for level in reversed(range(bits)):
-        visit = (place >> (level * dimensions)) & ((1 << dimensions) - 1)
-        part = part_at[state, visit]
-        state = states.following[state, part]
-        for dimension, column in enumerate(coordinates):
-            column |= ((part >> dimension) & 1) << level
-    return coordinates
-
-
-def hilbert_boxes(first: int, end: int, dimensions: int, bits: int, most: int) -> tuple[IntArray, IntArray]:
-    """A few boxes that hold every cell from one place on the curve to before another, and some cells around them.
-
-    Args:
-        first: The first place.
-        end: The place after the last one, above `first`.
-        dimensions: Dimensions of the grid.
-        bits: As in `hilbert_index`.
-        most: How many boxes there may be, at least 1.
-
-    Returns:
-        Lower and upper corners, both within the box: int64 (boxes, dimensions) each.
-    """
-    # Whole cells of a level at which the range has some dozens of them: the rest costs time and narrows little.
-    unit = 0
-    while (end - first) >> ((unit + 1) * dimensions) >= _MOST_CELLS:
-        unit += 1
-    size = 1 << (unit * dimensions)
-    first, end = first // size * size, -(-end // size) * size
-    lower, upper = [], []
-    while first < end:
-        level = unit
-        while first % (larger := 1 << ((level + 1) * dimensions)) == 0 and first + larger <= end:
-            level += 1
-        corner = hilbert_coordinates(
-            np.array([first >> (level * dimensions)]), dimensions, max(1, bits - level)
-        )
-        lower.append([int(column[0]) << level for column in corner])
-        upper.append([(int(column[0] + 1) << level) - 1 for column in corner])
-        first += 1 << (level * dimensions)
-    return _combined(np.array(lower), np.array(upper), most)
-
-
-def _combined(lower: IntArray, upper: IntArray, most: int) -> tuple[IntArray, IntArray]:
-    """Combine neighbours where that adds the least volume, until there are at most ``most`` boxes."""
-    while len(lower) > most:
-        low, high = np.minimum(lower[:-1], lower[1:]), np.maximum(upper[:-1], upper[1:])
-        volume = np.prod((upper - lower + 1).astype(np.float64), axis=1)
-        added = np.prod((high - low + 1).astype(np.float64), axis=1) - volume[:-1] - volume[1:]
-        pair = int(added.argmin())
-        lower[pair + 1], upper[pair + 1] = low[pair], high[pair]
-        lower, upper = np.delete(lower, pair, axis=0), np.delete(upper, pair, axis=0)
-    return lower, upper
 
 
 def _extreme(

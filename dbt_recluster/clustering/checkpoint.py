@@ -182,8 +182,11 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
             return None
         reason = "nothing has changed since the last check of the table"
         if len(changed):
-            planned = plan(table.blocks_among(changed, snapshot.id), checkpoint.policy)
-            if planned.block_sets or planned.limited:
+            blocks = table.blocks_among(changed, snapshot.id)
+            planned = plan(blocks, checkpoint.policy)
+            # Loads under a curve are read before they are planned.
+            is_unread = blocks.layout is not None and blocks.layout.load.any()
+            if planned.block_sets or planned.limited or is_unread:
                 return None
             partitions = f"{len(changed)} partition{'s' if len(changed) > 1 else ''}"
             reason = f"{planned.reason} in the {partitions} changed since the last check of the table"

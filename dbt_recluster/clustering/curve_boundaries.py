@@ -11,7 +11,9 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster import table_properties
-from dbt_recluster.cluster_key import ClusterKey, KeyField
+from dbt_recluster.box_tree import Points
+from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.curve import BITS, Curve
+from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
 from dbt_recluster.planner.curves import CurveBlocks, curve_of_bounds
 from dbt_recluster.transforms import EXACT
 
@@ -39,6 +44,20 @@ _STORED = {
     pa.float32(): pa.int32(),
     pa.float64(): pa.int64(),
 }
+
+
+@dataclass(frozen=True)
+class SampledLoad:
+    """Sampled rows of a load: values of each column on a curve, and how many rows each row stands for."""
+
+    columns: list[pa.Array]
+    weight: float
+
+    def points(self, curve: Curve) -> Points:
+        """Return the rows as ranks."""
+        rank = np.column_stack(curve.ranks(self.columns))
+        first = np.column_stack(curve.ranks(self.columns, first=True))
+        return Points(rank, first, rank, np.full(len(rank), self.weight))
 
 
 def curve_blocks(key: ClusterKey, curve: Curve | None, blocks: BlockMetadata) -> CurveBlocks:
@@ -60,17 +79,40 @@ def curve_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in properties.items() if name.startswith(table_properties.CURVE_PREFIX)}
 
 
-def as_properties(key: ClusterKey, curve: Curve) -> dict[str, str]:
-    """Return the properties that record a curve."""
+def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict[str, str]:
+    """Return the properties that record a curve, given the field ids of its columns.
+
+    Raises:
+        ClusterKeyError: Values of a column begin alike for so long that boundaries do not tell them apart.
+    """
+    for field, ends in zip(key.on_curve, curve.boundaries, strict=True):
+        if pa.types.is_string(ends.type) or pa.types.is_binary(ends.type):
+            values = ends.to_pylist()
+            if any(len(end) > LONGEST_TEXT and end == following for end, following in pairwise(values)):
+                raise ClusterKeyError(
+                    f"cluster_by item {key}: many values of {field.column} are longer than {LONGEST_TEXT:,} characters "
+                    f"and begin alike, and no curve tells these apart. Use a shorter column, or the key {field.column} "
+                    "alone"
+                )
     return {
-        _name(field): _encoded(field, boundaries)
+        _name(field): _encoded(field, boundaries, ids[field.column])
         for field, boundaries in zip(key.on_curve, curve.boundaries, strict=True)
     }
 
 
-def recorded_curve(properties: Mapping[str, str], key: ClusterKey) -> Curve | None:
-    """Return the curve that properties record, or None if they do not record all of it."""
-    boundaries = [_decoded(field, properties.get(_name(field), "")) for field in key.on_curve]
+def recorded_curve(
+    properties: Mapping[str, str], key: ClusterKey, ids: Mapping[str, int] | None = None
+) -> Curve | None:
+    """Return the curve that properties record, or None if they do not record all of it.
+
+    With ``ids``, the field ids of the columns, boundaries belong to a column whatever its name was when they were
+    drawn. Without, as where only SQL tells of the table, they belong to the name.
+    """
+    boundaries = []
+    for field in key.on_curve:
+        texts = [properties.get(_name(field), "")] if ids is None else curve_properties(properties).values()
+        own = (_decoded(field, text, None if ids is None else ids.get(field.column)) for text in texts)
+        boundaries.append(next((ends for ends in own if ends is not None), None))
     known = [ends for ends in boundaries if ends is not None]
     return Curve(tuple(known)) if known and len(known) == len(boundaries) else None
 
@@ -79,9 +121,9 @@ def _name(field: KeyField) -> str:
     return f"{table_properties.CURVE_PREFIX}{field.column}"
 
 
-def _encoded(field: KeyField, boundaries: pa.Array) -> str:
+def _encoded(field: KeyField, boundaries: pa.Array, field_id: int) -> str:
     """Return the text of boundaries, as exactly as it fits into `LONGEST` characters."""
-    facts = {"item": str(field), "type": str(boundaries.type)}
+    facts = {"item": str(field), "id": field_id, "type": str(boundaries.type)}
     texts = _as_texts(boundaries)
     for bits in range(BITS, 0, -1):
         # Boundaries that repeat take no room; then parts are fewer.
@@ -96,10 +138,13 @@ def _encoded(field: KeyField, boundaries: pa.Array) -> str:
     return json.dumps(facts)
 
 
-def _decoded(field: KeyField, text: str) -> pa.Array | None:
+def _decoded(field: KeyField, text: str, field_id: int | None) -> pa.Array | None:
+    """Return recorded boundaries if they are of a key item, of a column with this id, or else of this name."""
     try:
         recorded = json.loads(text)
-        if recorded["item"] != str(field):
+        (item,) = parse_cluster_key(recorded["item"]).fields
+        is_own = item == field if field_id is None else recorded["id"] == field_id
+        if not is_own or item.transform != field.transform:
             return None
         kind = _TYPES.get(recorded["type"]) or _decimal_type(recorded["type"])
         compressed = base64.b64decode(recorded["shortened"], validate=True)
@@ -111,7 +156,7 @@ def _decoded(field: KeyField, text: str) -> pa.Array | None:
         return _of_texts(texts, kind) if len(texts) == _COUNT else None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
-    except (zlib.error, pa.ArrowException):
+    except (ClusterKeyError, zlib.error, pa.ArrowException):
         return None
 
 

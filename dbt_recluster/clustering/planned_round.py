@@ -1,15 +1,8 @@
-"""A round that is planned and not yet merged: the checkpoint, the blocks, the plan, and where plans come to rest.
-
-Where the interval of a block on a curve ends is an estimate, so a merge may leave a partition as deep as it was. A
-commit therefore records how deep each partition was before it. If it is no less deep afterwards and holds the same
-blocks, it is left alone until others arrive. So every merge but one lowers the depth, and each partition comes to rest.
-"""
+"""A round that is planned and not yet merged: the checkpoint, the blocks and the plan."""
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -18,64 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
-from dbt_recluster.clustering import curve_boundaries
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.conditions import NO_CHANGES
 from dbt_recluster.clustering.history import rewrite_speed
+from dbt_recluster.clustering.rest import Rest
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.values import digest
-from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup, file_group
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
-from dbt_recluster.planner.arrays import FloatArray
-from dbt_recluster.planner.curves import renewed
 from dbt_recluster.planner.merges import simulate
 
 # Characters of the property; a Hive metastore may hold 4,000.
 _LONGEST = 3_900
 _SAMPLE_ROWS = 50_000
-
-
-def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
-    """Draw the boundaries of a table's curve if there are none, or if rows have moved away from them.
-
-    Return the properties that record them; empty if there is nothing to draw.
-    """
-    key, curve = table.key, table.curve
-    if not key.curve:
-        return {}
-    if curve is not None and curve_boundaries.is_curve_of(curve, key, blocks):
-        drawn = renewed(curve_boundaries.curve_blocks(key, curve, blocks))
-    else:
-        drawn = _sampled_curve(table, int(blocks.rows.sum()))
-    if drawn is None:
-        return {}
-    properties = curve_boundaries.as_properties(key, drawn)
-    table.drawn_curve = curve_boundaries.recorded_curve(properties, key) or drawn
-    return properties
-
-
-def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
-    """Draw boundaries from a sample of a table's rows, or return None if there are none."""
-    if not rows:
-        return None
-    fields = table.key.on_curve
-    sample = table.iceberg.sample([field.column for field in fields], rows, _SAMPLE_ROWS)
-    columns = []
-    for number, field in enumerate(fields):
-        values = sample.column(f"column_{number}").combine_chunks()
-        if pa.types.is_string(values.type):  # which may hold what is not UTF-8, and no property can
-            texts = values.cast(pa.binary()).to_pylist()
-            values = pa.array(
-                [None if text is None else text.decode(errors="replace") for text in texts], values.type
-            )
-        columns.append(field.transform.values(values))
-    return Curve.of(columns)
 
 
 @dataclass(frozen=True)
@@ -89,11 +42,10 @@ class PlannedRound:
 
     @cached_property
     def candidates(self) -> Blocks:
-        """The blocks for the planner; those of partitions at rest are fixed."""
-        planned = self.blocks.planned
-        if not self._at_rest:
-            return planned
-        return replace(planned, fixed=planned.fixed | np.isin(planned.partition, list(self._at_rest)))
+        """The blocks for the planner."""
+        if self._rest is None or not self._rest.settled.any():
+            return self.blocks.planned
+        return self.table.planned_blocks(self.blocks, self._rest.settled)
 
     @cached_property
     def plan(self) -> Plan:
@@ -103,11 +55,10 @@ class PlannedRound:
     @property
     def reason(self) -> str:
         """Why there is, or is not, something to do."""
-        if self.plan.block_sets or not self._at_rest:
+        if self.plan.block_sets or self._rest is None or not self._rest.settled.any():
             return self.plan.reason
-        where = f" of {len(self._at_rest)} partitions" if len(self._at_rest) > 1 else ""
-        depth = max(self._depths[list(self._at_rest)])
-        return f"depth {depth:.4g}{where} was not lowered by the last merge, and nothing has arrived since"
+        depth = self._rest.settled_depth
+        return f"depth {depth:.4g} was not lowered by the last merge, and nothing has arrived since"
 
     @property
     def snapshot_id(self) -> int:
@@ -209,77 +160,36 @@ class PlannedRound:
         if leaves_nothing:
             files = [group.source.files[0].task.file() for group in groups]
             checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
-        return {**NO_CHANGES, **checkpoint, **self._rest(groups, after.properties)}
-
-    def _rest(self, groups: Sequence[RewrittenGroup], after: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the property of the partitions at rest after a commit, None to remove it.
-
-        ``after`` are the properties of the table after the commit, which still lacks this.
-        """
-        if not self.table.key.curve:
-            return {}
-        checksums = self._checksums.copy()
-        for block_set, group in zip(self.plan.block_sets, groups, strict=True):
-            checksums[block_set.partition] += _checksum(group.paths) - _checksum(
-                file.path for file in group.source.files
-            )
-        deep = {block_set.partition for block_set in self.plan.block_sets if block_set.depth > 1}
-        depths = {**self._at_rest, **{number: float(self._depths[number]) for number in deep}}
-        # Each takes more than ten characters.
-        merged = [(str(checksums[number]), depth) for number, depth in depths.items()][-_LONGEST // 10 :]
-        rules = self._rules(after)
-        while merged:
-            text = json.dumps({"rules": rules, "merged": dict(merged)}, separators=(",", ":"))
-            if len(text) <= _LONGEST:
-                return {table_properties.REST: text}
-            del merged[0]
-        return {table_properties.REST: None}
+        rest = {}
+        if self._rest is not None:
+            paths = [(group.paths, [file.path for file in group.source.files]) for group in groups]
+            rest = self._rest.after(self.plan, paths, snapshots, self._rules())
+        return {**NO_CHANGES, **checkpoint, **rest}
 
     @cached_property
-    def _depths(self) -> FloatArray:
-        """The mean depth of the blocks of each partition that a plan may rewrite; touching does not count."""
-        blocks = self.blocks.planned
-        eligible = self.checkpoint.policy.candidates(blocks)
-        partitions = int(blocks.partition.max()) + 1
-        count = np.bincount(eligible.partition, minlength=partitions)
-        total = np.bincount(eligible.partition, eligible.cells().depths().astype(np.float64), partitions)
-        depth: FloatArray = total / np.maximum(count, 1)
-        return depth
-
-    @cached_property
-    def _checksums(self) -> IntArray:
-        """The checksum of the files of each partition: int64 (partitions,)."""
-        others = np.setdiff1d(np.arange(len(self.blocks.metadata)), self.blocks.eligible)
-        paths = self.blocks.metadata.path.take(pa.array(np.concatenate([self.blocks.eligible, others])))
-        of_paths = [_checksum([path]) for path in paths.to_pylist()]
-        return np.bincount(self.blocks.planned.partition, of_paths).astype(np.int64)
-
-    @cached_property
-    def _at_rest(self) -> dict[int, float]:
-        """The partitions that hold the blocks of their last merge and are no less deep than before it: that depth."""
+    def _rest(self) -> Rest | None:
+        """Where merges along a curve were in vain; None if the key has none."""
         if not self.table.key.curve or not len(self.blocks.planned):
-            return {}
-        properties, planned = self.table.iceberg.properties, self.blocks.planned
-        try:
-            record = json.loads(properties.get(table_properties.REST, "{}"))
-            merged = {name: float(depth) for name, depth in record["merged"].items()}
-            if record["rules"] != self._rules(properties):
-                return {}
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            return {}
-        deleted = planned.partition[planned.deleted_at_least(self.checkpoint.policy.deleted_share)]
-        before = [merged.get(str(name), np.inf) for name in self._checksums]
-        at_rest = np.flatnonzero(self._depths >= np.array(before) - 1e-9)
-        return {number: before[number] for number in np.setdiff1d(at_rest, deleted).tolist()}
+            return None
+        properties = self.table.iceberg.properties
+        metadata = self.table.planned_metadata(self.blocks)
+        return Rest(
+            self.blocks.planned,
+            metadata,
+            self.checkpoint.policy,
+            properties.get(table_properties.REST),
+            self._rules(),
+        )
 
-    def _rules(self, properties: Mapping[str, str]) -> str:
-        """Return a digest of all that depths depend on besides the blocks."""
+    def _rules(self) -> str:
+        """Return a digest of all that plans depend on besides the blocks and their levels."""
         return digest(
             [
                 str(self.table.key),
                 self.checkpoint.where,
                 asdict(self.checkpoint.policy),
-                curve_boundaries.curve_properties(properties),
+                repr(self.table.key_reads),
+                self.table.iceberg.schema_json,
             ]
         )
 
@@ -288,8 +198,3 @@ def _greatest(values: pa.Array) -> pa.Scalar:
     """Return the greatest value as Spark sorts them: NULL is the least one, and NaN, which Arrow leaves out, is it."""
     known = values.drop_null().sort()
     return known[-1] if len(known) else values[0]
-
-
-def _checksum(paths: Iterable[str]) -> int:
-    """Return the checksum of a set of files: the sum of those of its members, so that a merge changes it by its own."""
-    return sum(zlib.crc32(path.encode()) for path in paths)

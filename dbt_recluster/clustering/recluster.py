@@ -13,8 +13,10 @@ from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
 from dbt_recluster.clustering.conditions import block_count, met_condition
 from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
+from dbt_recluster.clustering.curve_boundaries import recorded_curve
+from dbt_recluster.clustering.drawn_curve import draw_curve
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound, draw_curve
+from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
@@ -49,6 +51,7 @@ class Recluster:
         self._table, self._options = table, options
         self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
         self._change = sort_order.TableChange()
+        self._boundaries: dict[str, str] = {}
         self._rewrites: list[history.ForeignRewrite] = []
         self._conflicts_in_a_row = 0
 
@@ -70,7 +73,7 @@ class Recluster:
             result.reason, result.depth_before, result.depth_after = reason, None, None
             result.blocks_before = result.blocks_after = block_count(self._table)
         if not (result.rounds or self._options.dry_run or result.suspended):
-            self._change.commit(self._table.iceberg)
+            self._change_alone.commit(self._table.iceberg)
             history.record_warning(self._table, self._rewrites)
         if result.rounds and self._table.reads.restricting(self._table.key).reads is not None:
             with suppress(Exception):  # an expiry meanwhile; the rounds are committed
@@ -128,7 +131,7 @@ class Recluster:
     def _read(self) -> SnapshotBlocks:
         blocks = self._table.current_blocks(self._options.where)
         if boundaries := draw_curve(self._table, blocks.metadata):
-            self._change = replace(self._change, properties={**self._change.properties, **boundaries})
+            self._boundaries = boundaries
             blocks = self._table.blocks(self._options.where, blocks.metadata.snapshot_id)
         result, measured = self._result, self._table.measure(blocks.blocks)
         result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
@@ -145,6 +148,18 @@ class Recluster:
         )
         result.warnings += [text for text in (*listed_again, *cut_off) if text not in result.warnings]
         return blocks
+
+    @property
+    def _change_of_merge(self) -> sort_order.TableChange:
+        """What a merge changes of the table: boundaries of the curve, too."""
+        return replace(self._change, properties={**self._change.properties, **self._boundaries})
+
+    @property
+    def _change_alone(self) -> sort_order.TableChange:
+        """The same without a merge: boundaries only if the table records none, or each call would change them."""
+        table, key = self._table.iceberg, self._table.key
+        is_recorded = not key.curve or recorded_curve(table.properties, key, table.field_ids) is not None
+        return self._change if is_recorded else self._change_of_merge
 
     @property
     def _policy(self) -> Policy:
@@ -237,7 +252,7 @@ class Recluster:
             levels,
             summary,
             partial(planned.properties, merged, leaves_nothing),
-            self._change,
+            self._change_of_merge,
         ).run()
         return Round(
             **_figures(commit.groups),
@@ -254,7 +269,7 @@ class Recluster:
         groups: list[FileGroup] = []
         try:
             groups = planned.file_groups()
-            target = self._change.pending(table)
+            target = self._change_of_merge.pending(table)
             merger = Merger(table, self._table.key, limits, progress, target, self._table.curve)
             return merger.merge(planned.snapshot_id, groups)
         except Exception as e:

@@ -128,7 +128,7 @@ def _on_one_axis(
         lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
         if table.key.curve:
             blocks = curve_blocks(table.key, table.curve, metadata)
-            lower, upper, unbounded, _ = blocks.along_curve(moment.blocks.run, metadata.added_by)
+            lower, upper, unbounded = blocks.along_curve(np.maximum(moment.blocks.run, 0))
         bounds.append((lower, upper, unbounded))
     lowers, uppers = (
         [

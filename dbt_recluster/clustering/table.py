@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
-from dbt_recluster.clustering.curve_boundaries import curve_blocks, recorded_curve
+from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
@@ -122,6 +122,8 @@ class ClusteredTable:
         self.cluster_by = cluster_by
         self._metadata: dict[int | None, BlockMetadata] = {}
         self.drawn_curve: Curve | None = None
+        # Rows of loads under a curve, by the snapshot that added them.
+        self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
         self._predicates: dict[str, Predicate] = {}
         # Of the table, under whatever key.
@@ -158,7 +160,7 @@ class ClusteredTable:
     def curve(self) -> Curve | None:
         """The curve of the key, as the table records it unless another one is drawn; None if there is none."""
         if self.drawn_curve is None and self.key.curve:
-            return recorded_curve(self.iceberg.properties, self.key)
+            return recorded_curve(self.iceberg.properties, self.key, self.iceberg.field_ids)
         return self.drawn_curve
 
     @property
@@ -266,6 +268,22 @@ class ClusteredTable:
         blocks = self.planner_blocks(metadata.take(eligible))
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed))
 
+    @staticmethod
+    def planned_metadata(blocks: SnapshotBlocks) -> BlockMetadata:
+        """Return the blocks that are planned, in their order."""
+        others = np.setdiff1d(np.arange(len(blocks.metadata)), blocks.eligible)
+        return (
+            blocks.metadata.take(np.concatenate([blocks.eligible, others]))
+            if len(others)
+            else blocks.metadata
+        )
+
+    def planned_blocks(self, blocks: SnapshotBlocks, settled: BoolArray) -> Blocks:
+        """Return the blocks that are planned, given those that are settled, (n,)."""
+        metadata = self.planned_metadata(blocks)
+        fixed = np.arange(len(metadata)) >= len(blocks.eligible)
+        return self.planner_blocks(metadata, fixed=fixed, settled=settled)
+
     def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
         for _ in range(_READ_ATTEMPTS - 1):
@@ -300,19 +318,24 @@ class ClusteredTable:
         level: IntArray | None = None,
         run: IntArray | None = None,
         fixed: BoolArray | None = None,
+        settled: BoolArray | None = None,
     ) -> Blocks:
         """Return blocks for the planner, with the recorded levels and runs unless others are given.
 
-        No plan rewrites the fixed ones, nor a block that the snapshot lists more than once.
+        No plan rewrites the fixed ones, nor a block that the snapshot lists more than once. Settled ones are those that
+        merges along a curve have written in vain.
         """
         if level is None or run is None:
             level, run = levels_and_runs(self.iceberg, metadata, self.key)
         if metadata.repeated is not None:
             fixed = metadata.repeated if fixed is None else fixed | metadata.repeated
-        lower, upper, unbounded = metadata.lower, metadata.upper, metadata.unbounded
+        lower, upper, unbounded, layout = metadata.lower, metadata.upper, metadata.unbounded, None
         if self.key.curve:
             blocks = curve_blocks(self.key, self.curve, metadata)
-            lower, upper, unbounded, run = blocks.along_curve(run, metadata.added_by)
+            samples = {load: sample.points(blocks.curve) for load, sample in self.sampled.items()}
+            layout = blocks.layout(run, metadata.added_by, level, settled, samples)
+            lower, upper, unbounded = blocks.along_curve(layout.chain)
+            run = np.where(layout.chain > 0, layout.chain, layout.run)
         return Blocks.build(
             lower=lower,
             upper=upper,
@@ -325,4 +348,6 @@ class ClusteredTable:
             deleted=metadata.deleted_rows,
             reads=self.key_reads,
             fixed=fixed,
+            # Blocks of a key with leading columns are cut along it, and are no boxes.
+            layout=None if self.key.leading else layout,
         )

@@ -244,6 +244,11 @@ class IcebergTable:
         leaves = leaf_fields(json.loads(self.schema_json))
         return [(path, kind, field_id) for path, kind, field_id, _ in leaves if isinstance(kind, str)]
 
+    @property
+    def field_ids(self) -> dict[str, int]:
+        """The field id of each of them, by its path."""
+        return {path: field_id for path, _, field_id in self.primitive_fields()}
+
     def check_writes_reach_main(self) -> None:
         """Refuse a session whose ``spark.wap.branch`` sends writes to another branch: only main is reclustered."""
         branch = self.spark.conf.get("spark.wap.branch", None)

@@ -210,10 +210,11 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     sorted by another key than the table has today, and to all blocks if ``key`` is not the table's.
     """
     unknown = np.zeros(len(blocks), dtype=np.int64)
-    if not level_properties(table.properties) or not is_cluster_key(table, key):
+    if not level_properties(table.properties):
         return unknown, unknown
     recorded = RecordedLevels.of(table.properties)
-    if recorded.curve != _curve_digest(key):
+    # Those of a curve are bound to its columns by the digest, whatever their names are now.
+    if recorded.curve != _curve_digest(table, key) or not (key.curve or is_cluster_key(table, key)):
         return unknown, unknown
     _, level = _of_blocks(recorded, table, blocks)
     return np.maximum(level, 0), np.where(level >= 0, blocks.added_by, unknown)
@@ -267,8 +268,13 @@ def _curve_of_table(table: IcebergTable) -> str:
         key = table_cluster_key(table)
     except ClusterKeyError:
         key = None
-    return "" if key is None else _curve_digest(key)
+    return "" if key is None else _curve_digest(table, key)
 
 
-def _curve_digest(key: ClusterKey) -> str:
-    return hashlib.sha256(str(key).encode()).hexdigest()[:_DIGEST] if key.curve else ""
+def _curve_digest(table: IcebergTable, key: ClusterKey) -> str:
+    """Return a digest of a key that has a curve, by the field ids of its columns; else an empty text."""
+    if not key.curve:
+        return ""
+    ids = {path.lower(): field_id for path, field_id in table.field_ids.items()}
+    items = [field.transform.text(str(ids.get(field.column.lower()))) for field in key.fields]
+    return hashlib.sha256(repr((items, key.curve)).encode()).hexdigest()[:_DIGEST]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -229,13 +230,25 @@ def remove_clustering(table: IcebergTable) -> tuple[str | None, list[str]]:
 
 
 def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
-    """Return the key of the table's property if it has a curve."""
-    text = table.java.properties().get(table_properties.CLUSTER_BY)
+    """Return the key of the table's property if it has a curve.
+
+    Its boundaries name columns by their ids, so the key keeps its columns when these are renamed, as a sort order does.
+    """
+    properties = table.properties
+    text = properties.get(table_properties.CLUSTER_BY)
     try:
-        key = parse_cluster_key(str(text)) if text else None
+        key = parse_cluster_key(text) if text else None
     except ClusterKeyError:
         return None
-    return key if key is not None and key.curve else None
+    if key is None or not key.curve:
+        return None
+    names = {field_id: path for path, field_id in table.field_ids.items()}
+    fields = list(key.fields)
+    for place, item in enumerate(fields):
+        with suppress(ValueError, TypeError, KeyError):
+            boundaries = json.loads(properties[f"{table_properties.CURVE_PREFIX}{item.column}"])
+            fields[place] = replace(item, column=names[boundaries["id"]])
+    return replace(key, fields=tuple(fields))
 
 
 def _key_field(table: IcebergTable, field: Mapping[str, Any]) -> KeyField:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -100,6 +101,26 @@ def range_max(values: IntArray, first: IntArray, last: IntArray) -> IntArray:
         query = by_power[borders[exponent] : borders[exponent + 1]]
         result[query] = np.maximum(row[first[query]], row[last[query] - (1 << exponent) + 1])
     return result
+
+
+def fewest_chains(kind: IntArray, lower: IntArray, upper: IntArray) -> list[int]:
+    """Number the fewest chains such that intervals of one chain have one kind and at most touch.
+
+    This is greedy interval colouring, which is optimal when intervals are taken in the order of their lower ends.
+    """
+    chains = [0] * len(kind)
+    free: dict[int, list[tuple[int, int]]] = {}  # upper end and number of the chains of each kind
+    count = 0
+    for place in np.lexsort((upper, lower, kind)).tolist():
+        of_kind = free.setdefault(int(kind[place]), [])
+        if of_kind and of_kind[0][0] <= lower[place]:
+            chains[place] = of_kind[0][1]
+            heapq.heapreplace(of_kind, (int(upper[place]), chains[place]))
+        else:
+            chains[place] = count
+            heapq.heappush(of_kind, (int(upper[place]), count))
+            count += 1
+    return chains
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ import numpy as np
 
 from dbt_recluster.exceptions import BoundsError
 from dbt_recluster.planner.arrays import BoolArray, Codes, IntArray, Intervals, Segments, combined_ranks
+from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import ReadEnds, Reads, place_reads, ranked_columns
 
@@ -91,6 +92,7 @@ class Blocks:
         extents: The part of each block's bounds that planning trusts.
         deleted: Rows of each block that delete files delete, int64 (n,), or None if there are none.
         reads: Where reads end, or None if no reads are known.
+        layout: The boxes of blocks under a curve, or None under a plain key.
     """
 
     lower: IntArray
@@ -106,6 +108,7 @@ class Blocks:
     extents: Extents
     deleted: IntArray | None = None
     reads: ReadEnds | None = None
+    layout: Layout | None = None
 
     def __len__(self) -> int:
         """Number of blocks."""
@@ -151,7 +154,9 @@ class Blocks:
         arrays: dict[str, Any] = {
             name: array[positions] for name, array in values.items() if isinstance(array, np.ndarray)
         }
-        return replace(self, extents=Extents._make(array[positions] for array in self.extents), **arrays)
+        extents = Extents._make(array[positions] for array in self.extents)
+        layout = None if self.layout is None else self.layout.take(positions)
+        return replace(self, extents=extents, layout=layout, **arrays)
 
     @classmethod
     def build(
@@ -167,6 +172,7 @@ class Blocks:
         deleted: Keys | None = None,
         reads: Reads | None = None,
         fixed: Keys | None = None,
+        layout: Layout | None = None,
     ) -> Blocks:
         """Describe n blocks by their bounds.
 
@@ -184,6 +190,7 @@ class Blocks:
             deleted: int (n,), how many of the rows are deleted. Needs ``rows``.
             reads: Ranges of the key that queries read.
             fixed: bool (n,), true for blocks that no plan may rewrite; none by default.
+            layout: The boxes of blocks under a curve, of which ``lower`` and ``upper`` have the intervals.
 
         Raises:
             BoundsError: Lengths differ, keys cannot be compared, a figure is negative, or lower exceeds upper.
@@ -218,6 +225,7 @@ class Blocks:
             if deleted is None or row_counts is None
             else np.minimum(whole_numbers("deleted", deleted, n), row_counts),
             reads=None if reads is None else ReadEnds.of(reads, place_reads(columns, n), ranks, points),
+            layout=layout,
         )
 
 

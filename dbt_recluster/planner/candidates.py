@@ -8,7 +8,8 @@ cell of its only key. So blocks that only share a boundary value have no cell in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -77,11 +78,24 @@ class Candidates:
         """Number of candidates."""
         return len(self.position)
 
+    def take(self, member: IntArray | BoolArray) -> Candidates:
+        """The candidates at these positions, ascending."""
+        values = (getattr(self, field.name)[member] for field in fields(self)[1:])
+        return Candidates(self.blocks, *values)
+
     @property
     def deleted_share(self) -> FloatArray:
         """Share of the rows that is deleted: float64 (c,)."""
         share: FloatArray = self.deleted / np.maximum(self.rows, 1)
         return share
+
+    def sets_of(self, sets: Sequence[IntArray]) -> BlockSets:
+        """Make block sets of positions in all blocks, of candidates only: int64 (k,) each."""
+        place = np.full(len(self.blocks), -1)
+        place[self.position] = np.arange(len(self))
+        size = np.array([len(member) for member in sets], np.int64)
+        member = np.concatenate([np.zeros(0, np.int64), *(np.sort(place[member]) for member in sets)])
+        return BlockSets(member, np.cumsum(size) - size)
 
     def cells(self, member: IntArray | slice = slice(None)) -> Intervals:
         """Cells of all candidates, or of those at these positions, (m,), on the axis of their own ends."""
@@ -190,6 +204,11 @@ class BlockSets:
     def size(self) -> IntArray:
         """Number of blocks in each set: int64 (sets,)."""
         return np.diff(np.append(self.start, len(self.member)))
+
+    @property
+    def members(self) -> list[IntArray]:
+        """Members of each set."""
+        return np.split(self.member, self.start[1:]) if len(self) else []
 
     @property
     def set_of_member(self) -> IntArray:

@@ -13,26 +13,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.curve import hilbert_index
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray, numbers_within
-from dbt_recluster.planner.curves import CurveBlocks, CurveColumn
+from dbt_recluster.box_tree import cut_into_boxes, hulls, points_in_boxes, tile_sides
+from dbt_recluster.planner.arrays import BoolArray, IntArray
+from dbt_recluster.planner.curves import CurveBlocks
 from dbt_recluster.planner.metrics import ReadCosts, rounded
-from dbt_recluster.planner.ranks import rank_column
 from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
 
-# Points in the box of a block that stand for its rows, at most and at least; and most points in all.
-_POINTS, _LEAST_POINTS, _MOST_POINTS = 8, 3, 1 << 21
-# Places of a point within a part of a column.
-_PLACE_BITS = 4
-PLACES = 1 << _PLACE_BITS
+# Points that stand for the rows of a block, and blocks of a sorted table beyond which all boxes count as equal.
+_POINTS, _MOST_BLOCKS = 12, 4_096
 # Boxes that reads ask for, and how much of each column they take.
 _QUERIES, _SIDE = 256, 0.01
-# Steps of a sequence that fills a square, a cube and so on evenly (Roberts, "The unreasonable effectiveness of
-# quasirandom sequences", 2018): powers of these, one for each number of columns.
-_STEPS = {2: 1 / 1.32471795724474602596, 3: 1 / 1.22074408460575947536, 4: 1 / 1.16730397826141868426}
 
-# Least and greatest values of n ranges, (n,) each.
-Ranges = tuple[IntArray | FloatArray, IntArray | FloatArray]
+# Least and greatest values of n ranges, int64 (n,) each.
+Ranges = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
@@ -69,43 +62,65 @@ def curve_information(blocks: CurveBlocks, block_rows: int) -> CurveInformation:
         blocks: n blocks.
         block_rows: Rows in a full block. No block of the sorted table would have rows of two partitions.
     """
-    columns = blocks.columns
-    n = len(blocks.rows)
-    if n == 0:
-        none = (0.0,) * len(columns)
+    columns = len(blocks.curve.boundaries)
+    if len(blocks.rows) == 0:
+        none = (0.0,) * columns
         return CurveInformation(0, none, 0.0, 0, none, 0.0)
-    points = Points.of(blocks, blocks.groups(block_rows))
-    queries, at_once = points.queries(), points.sorted_at_once(block_rows)
-    now = [(PLACES * column.low, PLACES * (column.high + 1) - 1) for column in columns]
+    at_once, _ = _sorted_at_once(blocks, blocks.groups(block_rows), block_rows)
+    now = list(zip(blocks.boxes.lower, blocks.boxes.upper, strict=True))
+    asked = _boxes_asked(blocks)
     return CurveInformation(
-        n,
-        tuple(rounded(_point_blocks(column, blocks.rows)) for column in columns),
-        rounded(_mean_opened(now, queries)),
+        len(blocks.rows),
+        _point_blocks(now, blocks.curve.parts),
+        _mean_opened(now, asked),
         len(at_once[0][0]),
-        tuple(
-            rounded(_mean_over(low, high, column, points.weight))
-            for (low, high), column in zip(at_once, points.places, strict=True)
-        ),
-        rounded(_mean_opened(at_once, queries)),
+        _point_blocks(at_once, blocks.curve.parts),
+        _mean_opened(at_once, asked),
     )
 
 
-def _point_blocks(column: CurveColumn, rows: IntArray) -> float:
-    """Mean blocks over a value of a column, at the places where blocks seem to have rows."""
-    n, ends = len(rows), column.ends.cast(column.lower.type)
-    codes, _ = rank_column(column.lower, column.upper, column.unknown, reads=(ends, ends))
-    return _mean_over(codes[:n], codes[n : 2 * n], codes[: 2 * n + len(ends)], column.spread(rows))
+def _point_blocks(boxes: Sequence[Ranges], parts: int) -> tuple[float, ...]:
+    """Mean blocks over a value of each column: parts have equal shares of the rows."""
+    return tuple(rounded(float((upper - lower + 1).sum() / parts)) for lower, upper in boxes)
 
 
-def _mean_over(
-    lower: IntArray | FloatArray, upper: IntArray | FloatArray, values: IntArray, weight: FloatArray
-) -> float:
-    """Weighted mean, over values from 0, of the intervals over them."""
-    of_value = np.bincount(values, weight)
-    value = np.flatnonzero(of_value)
-    over = np.searchsorted(np.sort(lower), value, side="right") - np.searchsorted(np.sort(upper), value)
-    mean: float = (over * of_value[value]).sum() / of_value.sum()
-    return mean
+def _boxes_asked(blocks: CurveBlocks) -> list[Ranges]:
+    """Ranks that reads of `_SIDE` of each column around rows ask for: int64 (q,) each."""
+    total = np.cumsum(np.maximum(blocks.rows, 1))
+    block = np.searchsorted(total, (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1])
+    lower, upper = (np.column_stack(ends)[block] for ends in (blocks.boxes.lower, blocks.boxes.upper))
+    centre = points_in_boxes(lower, lower, upper, np.ones(_QUERIES, np.int64), 1).rank
+    half = int(_SIDE / 2 * blocks.curve.parts)
+    return [(column - half, column + half) for column in centre.T]
+
+
+def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> tuple[list[Ranges], IntArray]:
+    """Ranks that each block of a column would have if each group were merged at once, and how many each group has."""
+    lower, upper = (np.column_stack(ends) for ends in (blocks.boxes.lower, blocks.boxes.upper))
+    parts, order = blocks.curve.parts, np.argsort(group, kind="stable")
+    boxes: list[tuple[IntArray, IntArray]] = []
+    for member in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        rows = np.maximum(blocks.rows[member], 1)
+        count = float(np.ceil(rows.sum() / block_rows - 1e-9))
+        (least,), (greatest,) = hulls(np.zeros(len(member), np.int64), lower[member], upper[member])
+        width = (greatest - least + 1) / parts
+        side = tile_sides(np.array([count]), width[None])[0]
+        if count > _MOST_BLOCKS or len(member) > _MOST_BLOCKS:
+            boxes.append(_tiles(least, greatest, np.maximum(np.rint(width / side), 1).astype(np.int64)))
+            continue
+        points = points_in_boxes(lower[member], lower[member], upper[member], rows, _POINTS)
+        tree = cut_into_boxes(points, block_rows, parts, float(np.minimum(width, side).sum()))
+        boxes.append((tree.lower, tree.upper))
+    least, greatest = (np.concatenate(ends).T for ends in zip(*boxes, strict=True))
+    return list(zip(least, greatest, strict=True)), np.array([len(low) for low, _ in boxes])
+
+
+def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+    """Cut a box, (columns,) each, into so many equal parts of each column: int64 (tiles, columns) each."""
+    number: IntArray = np.stack(np.unravel_index(np.arange(counts.prod()), counts), axis=1).astype(np.int64)
+    first: IntArray = lower + number * (upper - lower + 1) // counts
+    last: IntArray = lower + (number + 1) * (upper - lower + 1) // counts - 1
+    return first, np.maximum(last, first)
 
 
 def _opened(blocks: Sequence[Ranges], asked: Sequence[Ranges], read: int) -> BoolArray:
@@ -122,69 +137,7 @@ def _opened(blocks: Sequence[Ranges], asked: Sequence[Ranges], read: int) -> Boo
 def _mean_opened(blocks: Sequence[Ranges], asked: Sequence[Ranges]) -> float:
     """Mean number of blocks that reads open."""
     reads = len(asked[0][0])
-    return sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads
-
-
-@dataclass(frozen=True, eq=False)
-class Points:
-    """Points that lie evenly in the boxes of blocks, in the order of the curve."""
-
-    places: list[IntArray]  # ranks times `PLACES` and places within the part, int64 (m,) for each column
-    weight: FloatArray  # rows that each point stands for, float64 (m,)
-    group: IntArray  # blocks of a group would be sorted together, int64 (m,), ascending
-    bits: int  # of a rank
-
-    @classmethod
-    def of(cls, blocks: CurveBlocks, group: IntArray) -> Points:
-        """Choose points for n blocks in these groups, int64 (n,)."""
-        rows, bits = np.maximum(blocks.rows, 1), blocks.curve.bits
-        count = min(_POINTS, max(_LEAST_POINTS, _MOST_POINTS // len(rows)))
-        number = np.arange(len(rows) * count)
-        step = _STEPS[len(blocks.columns)]
-        places = []
-        ends = blocks.curve.ranks(blocks.curve.boundaries)
-        for power, (column, rank) in enumerate(zip(blocks.columns, ends, strict=True), 1):
-            full = np.append(0, rank)
-            is_alone = np.bincount(full) > 1
-            share = (0.5 + number * step**power) % 1
-            low, high = np.repeat(column.low, count), np.repeat(column.high, count)
-            place = ((low + share * (high - low + 1)) * PLACES).astype(np.int64)
-            # A value that fills more than a part is in the last one, alone.
-            part = full[place // PLACES]
-            places.append(np.where(is_alone[part], part * PLACES, place))
-        index, of_point = hilbert_index(places, bits + _PLACE_BITS), np.repeat(group, count)
-        order = np.lexsort((index, of_point))
-        weight = np.repeat(rows / count, count)
-        return cls([column[order] for column in places], weight[order], of_point[order], bits)
-
-    def queries(self) -> list[Ranges]:
-        """Places that reads of `_SIDE` of the parts of each column around rows ask for: int64 (q,) each."""
-        total = np.cumsum(self.weight)
-        share = (np.arange(_QUERIES) + 0.5) / _QUERIES * total[-1]
-        centre = np.minimum(np.searchsorted(total, share), len(total) - 1)
-        half = int(_SIDE / 2 * PLACES * (1 << self.bits))
-        return [(column[centre] - half, column[centre] + half) for column in self.places]
-
-    def full_blocks(self, block_rows: int) -> IntArray:
-        """Blocks that the rows of each group would make: int64 (groups,)."""
-        return np.ceil(np.bincount(self.group, self.weight) / block_rows - 1e-9).astype(np.int64)
-
-    def sorted_at_once(self, block_rows: int) -> list[Ranges]:
-        """Places that each block would have if each group were sorted and cut: float64 (blocks,) each."""
-        rows, blocks = np.bincount(self.group, self.weight), self.full_blocks(block_rows)
-        before = np.cumsum(rows) - rows
-        of_block = np.repeat(np.arange(len(rows)), blocks)
-        begin = before[of_block] + numbers_within(blocks) * rows[of_block] / blocks[of_block]
-        starts = np.searchsorted(np.cumsum(self.weight) - self.weight / 2, begin)
-        starts = np.minimum(starts, len(self.weight) - 1)
-        count = np.diff(starts, append=len(self.weight))
-        intervals: list[Ranges] = []
-        for column in self.places:
-            least, greatest = np.minimum.reduceat(column, starts), np.maximum.reduceat(column, starts)
-            # A few points do not reach as far as all rows of a block do.
-            reach = (greatest - least) / np.maximum(count - 1, 1)
-            intervals.append((least - reach, greatest + reach))
-        return intervals
+    return rounded(sum(np.count_nonzero(_opened(blocks, asked, read)) for read in range(reads)) / reads)
 
 
 def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> ReadCosts:
@@ -210,12 +163,9 @@ def curve_read_costs(blocks: CurveBlocks, bytes: IntArray, reads: Reads) -> Read
     asked: list[Ranges] = [(column.lower, column.upper) for column in placed]
     group, leading = blocks.groups(blocks.rows.mean()), blocks.leading
     block_rows = -(-int(np.maximum(blocks.rows, 1).sum()) // n)
-    points = Points.of(blocks, group)
-    at_once = [
-        *_repeated(now[:leading], group, points.full_blocks(block_rows)),
-        *points.sorted_at_once(block_rows),
-    ]
-    asked_at_once = [*asked[:leading], *_places_asked(blocks, reads)]
+    sorted_blocks, count = _sorted_at_once(blocks, group, block_rows)
+    at_once = [*_repeated(now[:leading], group, count), *sorted_blocks]
+    asked_at_once = [*asked[:leading], *_parts_asked(blocks, reads)]
     costs = [
         (np.flatnonzero(_opened(now, asked, read)), np.count_nonzero(_opened(at_once, asked_at_once, read)))
         for read in range(len(placed[0].lower))
@@ -239,17 +189,17 @@ def _repeated(columns: Sequence[Ranges], group: IntArray, count: IntArray) -> li
     return [(np.repeat(least, count), np.repeat(greatest, count)) for least, greatest in hulls]
 
 
-def _places_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
-    """The first and the last place of each column of the curve that reads ask for, int64 (m,) each."""
+def _parts_asked(blocks: CurveBlocks, reads: Reads) -> list[Ranges]:
+    """The first and the last part of each column of the curve that reads ask for, int64 (m,) each."""
     curve, leading = blocks.curve, blocks.leading
     lower, upper = (
         [pa.array(side[leading + place], _wide(ends.type)) for place, ends in enumerate(curve.boundaries)]
         for side in (reads.lower, reads.upper)
     )
-    last = (1 << curve.bits) - 1
+    last = curve.parts - 1
     return [
-        (PLACES * low, PLACES * (np.where(np.asarray(end.is_valid()), high, last) + 1) - 1)
-        for low, high, end in zip(curve.ranks(lower), curve.ranks(upper), upper, strict=True)
+        (low, np.where(np.asarray(end.is_valid()), high, last))
+        for low, high, end in zip(curve.ranks(lower, first=True), curve.ranks(upper), upper, strict=True)
     ]
 
 

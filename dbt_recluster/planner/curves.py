@@ -1,47 +1,35 @@
-"""Blocks along a curve: the interval of the curve that each block stands for, and when a curve no longer fits its rows.
+"""Blocks along a curve: their boxes of ranks, the interval of the curve that each stands for, and chains of them.
 
-Iceberg stores the bounds of each column, so a block is a box of ranks (see `dbt_recluster.curve`). Everything after
-this step takes it for an interval, as it takes a block of a plain key. docs/design/curves.md says why.
+Iceberg stores the bounds of each column, so a block is a box of ranks (see `dbt_recluster.curve`). Depth needs an
+order: everything after this step takes a block for an interval of the curve, as it takes one of a plain key.
+docs/design/curves.md says why, and what is decided by boxes instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import product
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster.box_tree import Points, hulls
 from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.arrays import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    combined_ranks,
-    dense_ranks,
-)
+from dbt_recluster.planner.arrays import BoolArray, IntArray, combined_ranks, dense_ranks, fewest_chains
 from dbt_recluster.planner.ranks import rank_column
 
-# Boundaries are drawn anew where a column is this many times less even on them than on fresh ones. There, points of a
-# column lose a fifth (docs/design/curves.md).
-MOST_UNEVEN = 1.15
 # `Policy.tolerance` of a curve. Where loads cover all keys, the average depth is a whole number, and a border that is
 # off by a hair would have the table merged one load too early.
 CURVE_TOLERANCE = 1.05
 # Of a load that was sorted along the curve, blocks keep this share of the places of their boxes when made disjoint.
 _KEPT_BY_RUN = 0.45
-# Most values between bounds from which the boundaries of a column are drawn.
-_MOST_VALUES = 1 << 21
-# Weights are whole numbers of rows times this, so that their sums do not depend on the order of blocks.
-_PARTS_OF_ROW = 1_024
-# Values that stand for the rows between two bounds.
-_VALUES_BETWEEN = 14
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# A block is thin if its rows are this much less dense in its box than those of its group are on average: late rows,
+# and small loads that cover everything.
+_THIN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,27 +99,29 @@ class Boxes:
         return is_sorted
 
 
-class CurveColumn(NamedTuple):
-    """The bounds of n blocks in a column of a curve."""
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What the planner knows of n blocks under a curve besides their intervals."""
 
-    ends: pa.Array  # boundaries of the column
-    lower: pa.Array  # lower bounds
-    upper: pa.Array  # upper bounds
-    unknown: BoolArray  # where the upper bound is unknown
-    low: IntArray  # ranks of the lower bounds; NULL is in the first part
-    high: IntArray  # ranks of the upper bounds; NaN and unknown ones are in the last part
+    lower: IntArray  # ranks of their boxes, int64 (n, columns)
+    upper: IntArray  # likewise
+    rank: IntArray  # the least rank of a row, int64 (n, columns): at least `lower`, if a value fills several parts
+    group: IntArray  # partition and value of the leading columns, int64 (n,), or -1 for several values
+    run: IntArray  # int64 (n,), 0 where unknown
+    load: IntArray  # the load of a block that no merge has written, int64 (n,), or 0
+    thin: BoolArray  # (n,)
+    chain: IntArray  # chains of runs whose boxes are disjoint, int64 (n,), 0 for blocks without a run
+    settled: BoolArray  # blocks that merges wrote in vain, (n,): they are merged with others only
+    parts: int  # of each column
+    samples: Mapping[int, Points]  # rows of loads, by their number
 
-    def spread(self, rows: IntArray, number: int = 1) -> FloatArray:
-        """Spread the rows of each block, int64 (n,), evenly over its bounds and the boundaries between them.
-
-        Returns:
-            Whole numbers: rows at ``number`` values for each lower bound, then for each upper bound, and at each of the
-            2**bits - 1 boundaries of the column.
-        """
-        parts = np.maximum(rows, 1) * _PARTS_OF_ROW // (self.high - self.low + 2)
-        weight, size = np.maximum(parts, 1).astype(np.float64), len(self.ends) + 1
-        steps = np.bincount(self.low, weight, size) - np.bincount(self.high, weight, size)
-        return np.concatenate([np.tile(np.maximum(weight // number, 1), 2 * number), np.cumsum(steps)[:-1]])
+    def take(self, positions: IntArray) -> Layout:
+        """The layout of the blocks at these positions."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays: dict[str, Any] = {
+            name: array[positions] for name, array in values.items() if isinstance(array, np.ndarray)
+        }
+        return replace(self, **arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,24 +150,15 @@ class CurveBlocks:
         return len(self.lower) - len(self.curve.boundaries)
 
     @cached_property
-    def columns(self) -> list[CurveColumn]:
-        """The columns of the curve."""
+    def boxes(self) -> Boxes:
+        """The boxes of the blocks. NULL is in the first part of a column, NaN and an unknown bound in the last."""
         lower, upper, unbounded = (part[self.leading :] for part in (self.lower, self.upper, self.unbounded))
-        lows, last = self.curve.ranks(lower), (1 << self.curve.bits) - 1
+        lows, last = self.curve.ranks(lower, first=True), self.curve.parts - 1
         highs = [
             np.where(unknown, last, np.maximum(low, high))
             for low, high, unknown in zip(lows, self.curve.ranks(upper), unbounded, strict=True)
         ]
-        return list(map(CurveColumn, self.curve.boundaries, lower, upper, unbounded, lows, highs))
-
-    @cached_property
-    def boxes(self) -> Boxes:
-        """The boxes of the blocks."""
-        return Boxes(
-            [column.low for column in self.columns],
-            [column.high for column in self.columns],
-            self.curve.bits,
-        )
+        return Boxes(lows, highs, self.curve.bits)
 
     @cached_property
     def _leading_keys(self) -> tuple[IntArray, int, BoolArray]:
@@ -191,31 +172,61 @@ class CurveBlocks:
             is_one &= codes[:n] == codes[n:]
         return *combined_ranks(keys), is_one
 
-    def along_curve(
-        self, run: IntArray, added_by: IntArray
-    ) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray], IntArray]:
-        """Bounds for the planner, of the leading columns and the place on the curve, and runs.
+    def layout(
+        self,
+        run: IntArray,
+        added_by: IntArray,
+        level: IntArray,
+        settled: BoolArray | None = None,
+        samples: Mapping[int, Points] | None = None,
+    ) -> Layout:
+        """Describe the blocks for the planner.
 
-        Blocks of a run follow one another along the curve where they have one value of the leading columns. So do those
-        of a load, if their bounds show that it came sorted along the curve.
+        A load whose bounds show that it came sorted along the curve is a run. Runs whose boxes are disjoint form a
+        chain: a block of one is not deepened by blocks of another, however the curve winds through their boxes.
 
         Args:
             run: int64 (n,), positive where known.
             added_by: Numbers of loads, int64 (n,), positive where known.
+            level: int64 (n,).
+            settled: Blocks that merges wrote in vain, (n,), or None; they count as one run.
+            samples: Rows of loads, by their number.
+        """
+        key, _, is_one = self._leading_keys
+        group, boxes = np.where(is_one, key, -1), self.boxes
+        is_load = (run <= 0) & (added_by > 0)
+        if (is_one & is_load).any():
+            load, _ = combined_ranks([dense_ranks(key), dense_ranks(added_by)])
+            run = np.where(boxes.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
+        lower, upper = np.column_stack(boxes.lower), np.column_stack(boxes.upper)
+        thin = self._are_thin(group, lower, upper)
+        settled = np.zeros(len(run), np.bool_) if settled is None else settled
+        chain = _chains(2 * key + thin, np.where(is_one & (run > 0), run, 0), lower, upper)
+        ranks = np.maximum(np.column_stack(self.curve.ranks(self.lower[self.leading :])), lower)
+        return Layout(
+            lower,
+            upper,
+            np.minimum(ranks, upper),
+            group,
+            np.maximum(run, 0),
+            np.where(is_load & (run <= 0) & (level == 0), added_by, 0),
+            thin,
+            np.where(settled, int(chain.max(initial=0)) + 1 + key, chain),
+            settled,
+            self.curve.parts,
+            samples or {},
+        )
+
+    def along_curve(self, chain: IntArray) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray]]:
+        """Bounds for the planner, of the leading columns and the place on the curve, disjoint within a chain.
 
         Returns:
-            Lower bounds, upper bounds and where the latter are unknown, for each column; and the runs, int64 (n,).
+            Lower bounds, upper bounds and where the latter are unknown, for each column.
         """
-        group, count, is_one = self._leading_keys
-        is_load = is_one & (run <= 0) & (added_by > 0)
-        if is_load.any():
-            load, _ = combined_ranks([(group, count), dense_ranks(added_by)])
-            run = np.where(self.boxes.is_sorted(np.where(is_load, load + 1, 0)), added_by, run)
-        known, _ = combined_ranks([(group, count), dense_ranks(run)])
-        begin, end = self.boxes.intervals(np.where(is_one & (run > 0), known + 1, 0))
+        begin, end = self.boxes.intervals(chain)
         lower, upper, unbounded = (part[: self.leading] for part in (self.lower, self.upper, self.unbounded))
-        none = np.zeros(len(run), np.bool_)
-        return [*lower, pa.array(begin)], [*upper, pa.array(end)], [*unbounded, none], run
+        none = np.zeros(len(chain), np.bool_)
+        return [*lower, pa.array(begin)], [*upper, pa.array(end)], [*unbounded, none]
 
     def groups(self, block_rows: float) -> IntArray:
         """Number the blocks that the curve sorts together, by partition and leading columns: int64 (n,), from 0.
@@ -237,150 +248,54 @@ class CurveBlocks:
         group[order] = np.cumsum(is_first | (np.diff(share, prepend=-1) != 0)) - 1
         return group
 
+    def _are_thin(self, group: IntArray, lower: IntArray, upper: IntArray) -> BoolArray:
+        """Blocks whose rows are few for their box, beside those of their group: bool (n,)."""
+        code, _ = dense_ranks(group)
+        least, greatest = hulls(code, lower, upper)
+        volume = np.prod((upper - lower + 1).astype(np.float64), axis=1)
+        of_group = np.bincount(code, self.rows) / np.prod((greatest - least + 1).astype(np.float64), axis=1)
+        thin: BoolArray = (self.rows / volume < _THIN * of_group[code]) & (group >= 0)
+        return thin
+
+
+def _chains(group: IntArray, run: IntArray, lower: IntArray, upper: IntArray) -> IntArray:
+    """Number chains of the runs of each group, from 1; 0 for blocks without a run: int64 (n,).
+
+    Runs of a chain follow one another along one column: the one by which the group has the fewest chains.
+    """
+    known = np.flatnonzero(run > 0)
+    chain = np.zeros(len(run), np.int64)
+    if not len(known):
+        return chain
+    code, count = combined_ranks([dense_ranks(group[known]), dense_ranks(run[known])])
+    least, greatest = hulls(code, lower[known], upper[known])
+    of_run = np.zeros(count, np.int64)
+    of_run[code] = group[known]
+    fewest = np.full(int(of_run.max()) + 1, count + 1)
+    number, numbers = np.zeros(count, np.int64), 0
+    for column in range(lower.shape[1]):
+        by_column = np.array(
+            fewest_chains(of_run, 2 * least[:, column], 2 * greatest[:, column] + 1), np.int64
+        )
+        used = np.unique(np.column_stack([of_run, by_column]), axis=0)
+        here = np.bincount(used[:, 0], minlength=len(fewest))
+        is_better = here < fewest
+        number = np.where(is_better[of_run], numbers + by_column, number)
+        fewest = np.where(is_better, here, fewest)
+        numbers += int(by_column.max()) + 1
+    chain[known] = number[code] + 1
+    return chain
+
 
 def curve_of_bounds(
     lower: Sequence[pa.Array], upper: Sequence[pa.Array], unbounded: Sequence[BoolArray], rows: IntArray
 ) -> Curve:
-    """Cut columns into equal shares of the rows that blocks with these bounds seem to have.
+    """Cut columns into equal shares of the bounds of blocks, of which each stands for half of the rows of its block.
 
-    Rows, int64 (n,), are assumed to lie evenly between the bounds of their block. Of text and binary only bounds count.
-    Other arguments are those of `CurveBlocks`.
+    Arguments are those of `CurveBlocks`.
     """
-    columns, weights = [], []
+    columns, weight = [], np.maximum(rows, 1).astype(np.float64)
     for low, high, unknown in zip(lower, upper, unbounded, strict=True):
-        high = _known(high, unknown)
-        between = _values_between(low, high, _MOST_VALUES)
-        columns.append(pa.concat_arrays([low, high, *between]))
-        weight = np.maximum(rows, 1).astype(np.float64) * _PARTS_OF_ROW
-        # Where values between them stand for the rows, bounds count only for blocks that have but one.
-        bound = np.ones(len(rows)) if between else weight
-        weights.append(np.concatenate([bound, bound, np.tile(weight // max(1, len(between)), len(between))]))
-    return Curve.of(columns, weights)
-
-
-def renewed(blocks: CurveBlocks, most: float = MOST_UNEVEN) -> Curve | None:
-    """Draw boundaries anew if rows lie much less evenly over the parts of a column than they could.
-
-    Args:
-        blocks: n blocks, with the curve as it is.
-        most: How many times less evenly rows may lie than on fresh boundaries, at least 1.
-
-    Returns:
-        A curve over equal shares of today's rows, or None if the curve may stay.
-    """
-    curve, columns = blocks.curve, blocks.columns
-    if len(blocks.rows) == 0:
-        return None
-    ends = curve.ranks(curve.boundaries)
-    ranks = [np.concatenate([column.low, column.high, of]) for column, of in zip(columns, ends, strict=True)]
-    now = unevenness(ranks, [column.spread(blocks.rows) for column in columns], curve.bits, len(blocks.rows))
-    # Nothing is more even than equal shares.
-    if (now <= most).all():
-        return None
-    samples = [_values_in_parts(column) for column in columns]
-    weights = [
-        column.spread(blocks.rows, number) for column, (_, number) in zip(columns, samples, strict=True)
-    ]
-    fresh = Curve.of([values for values, _ in samples], weights, curve.bits)
-    ranks = fresh.ranks([values for values, _ in samples])
-    then = unevenness(ranks, weights, curve.bits, len(blocks.rows))
-    return fresh if (now > most * then).any() else None
-
-
-def _values_in_parts(column: CurveColumn) -> tuple[pa.Array, int]:
-    """Values that stand for the rows of blocks in a column, as `CurveColumn.spread` has them, and how many for a bound.
-
-    A bound stands for the rows between it and the next boundary, or the other bound if that is nearer. Of numbers and
-    times there are further values in between, or else a part that many rows have come into would not be cut by them.
-    """
-    lower, low, high = column.lower, column.low, column.high
-    ends, upper = column.ends.cast(lower.type), _known(column.upper, column.unknown)
-    if not _is_number(lower.type):
-        return pa.concat_arrays([lower, upper, ends]), 1
-    following = ends.take(pa.array(np.minimum(low, len(ends) - 1), mask=low == len(ends)))
-    preceding = ends.take(pa.array(np.maximum(high - 1, 0), mask=high == 0))
-    most = _MOST_VALUES // 2
-    after = _values_between(lower, pc.min_element_wise(upper, following), most)
-    before = _values_between(pc.max_element_wise(lower, preceding), upper, most)
-    return pa.concat_arrays([lower, *after, upper, *before, ends]), 1 + len(after)
-
-
-def unevenness(
-    ranks: Sequence[IntArray], weights: Sequence[FloatArray], bits: int, blocks: int
-) -> FloatArray:
-    """How unevenly rows lie over the parts of each column: float64 (columns,), 1 where shares are equal.
-
-    A point of a column with shares p of its P parts opens P**(1 - 1/d) * sum(p**(2 - 1/d)) times the blocks that it
-    would open at equal shares, if the other columns have equal shares. Parts are half as wide as a block's box, given
-    the number of blocks. ``weights`` are the rows that values of these ranks stand for, float64 (m,) for each column.
-    """
-    power = 1 - 1 / len(ranks)
-    coarse = min(bits, int(np.ceil(np.log2(max(blocks, 2)) / len(ranks))) + 1)
-    result = []
-    for rank, weight in zip(ranks, weights, strict=True):
-        share = np.bincount(rank >> (bits - coarse), weight, 1 << coarse) / weight.sum()
-        result.append(float((share ** (1 + power)).sum() * (1 << coarse) ** power))
-    return np.array(result)
-
-
-def _known(upper: pa.Array, unknown: BoolArray) -> pa.Array:
-    """Upper bounds, NULL where unknown."""
-    return pc.if_else(pa.array(~unknown), upper, pa.scalar(None, upper.type)) if unknown.any() else upper
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    """Whether `_values_between` finds values between two of this type."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_date32(kind)
-        or pa.types.is_timestamp(kind)
-    )
-
-
-def _values_between(lower: pa.Array, upper: pa.Array, most: int) -> list[pa.Array]:
-    """A value in each of several equal parts between the bounds of each block: arrays (n,), NULL where a bound is.
-
-    Where in a part it lies differs from block to block, or else many blocks over all values had a few in common. There
-    are at most ``most`` values in all, or one array; none for text and rarer types.
-    """
-    kind = lower.type
-    if not _is_number(kind):
-        return []
-    count = max(1, min(_VALUES_BETWEEN, most // max(1, len(lower))))
-    invalid = ~np.asarray(pc.and_(lower.is_valid(), upper.is_valid()))
-    is_float = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    number = pa.float64() if is_float else pa.int32() if pa.types.is_date32(kind) else pa.int64()
-    low, high = (np.asarray(pc.fill_null(end.cast(number), 0)) for end in (lower, upper))
-    if is_float:
-        shift = _shift(low.view(np.uint64), high.view(np.uint64))
-        shares = [(part + shift) / count for part in range(count)]
-        with np.errstate(invalid="ignore"):
-            values = [pa.array(low * (1 - share) + high * share, mask=invalid) for share in shares]
-        is_decimal = pa.types.is_decimal(kind)
-        return [(_within(value, lower, upper) if is_decimal else value).cast(kind) for value in values]
-    # The distance of two numbers of 64 bits is one without a sign.
-    begin, end = (ends.astype(np.int64).view(np.uint64) for ends in (low, high))
-    step, rest = (end - begin) // np.uint64(count), (end - begin) % np.uint64(count)
-    begin = begin + (step * _shift(begin, end)).astype(np.uint64)
-    places = [
-        begin + step * np.uint64(part) + rest * np.uint64(part) // np.uint64(count) for part in range(count)
-    ]
-    return [pa.array(place.view(np.int64), mask=invalid).cast(number).cast(kind) for place in places]
-
-
-def _within(values: pa.Array, lower: pa.Array, upper: pa.Array) -> pa.Array:
-    """Values between bounds as decimals: a number of 64 bits may round beyond both, and beyond the type."""
-    values, lower, upper = (
-        column.cast(pa.decimal256(76, lower.type.scale)) for column in (values, lower, upper)
-    )
-    below = pc.min_element_wise(values, upper, skip_nulls=False)
-    return pc.max_element_wise(below, lower, skip_nulls=False)
-
-
-def _shift(lower: npt.NDArray[np.uint64], upper: npt.NDArray[np.uint64]) -> FloatArray:
-    """A number for each pair of bounds that looks like chance: float64 (n,), from 0 to below 1."""
-    # Multiples of the golden ratio (Knuth, "The Art of Computer Programming", 6.4).
-    mixed = (lower * _GOLDEN ^ upper) * _GOLDEN
-    return (mixed >> np.uint64(12)).astype(np.float64) / 2**52
+        known = pc.if_else(pa.array(~unknown), high, pa.scalar(None, high.type)) if unknown.any() else high
+        columns.append(pa.concat_arrays([low, known]))
+    return Curve.of(columns, [np.concatenate([weight, weight])] * len(columns))

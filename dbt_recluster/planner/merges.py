@@ -49,6 +49,7 @@ class BlockSet:
             `Policy.block_bytes` bytes if these are more.
         run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
         partition: Code of its partition in `Blocks.partition`.
+        is_merge: Whether it makes blocks narrower; others put small blocks together, or drop deleted rows.
     """
 
     blocks: IntArray
@@ -60,6 +61,7 @@ class BlockSet:
     expected_blocks: int
     run: int
     partition: int
+    is_merge: bool = True
 
 
 @dataclass(frozen=True)
@@ -352,6 +354,7 @@ def simulate(blocks: Blocks, plan: Plan, policy: Policy) -> Blocks:
             np.append(unnarrowed, np.zeros(len(written.rows), np.bool_)),
         ),
         reads=None if left.reads is None else left.reads.moved(points),
+        layout=None,
         **_figures_after(left, written, plan, first_run=max(0, int(blocks.run.max())) + 1),
     )
 

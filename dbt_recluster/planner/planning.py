@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dbt_recluster.exceptions import PolicyError
-from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, fewest_chains
 from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.box_sets import BoxSets
 from dbt_recluster.planner.candidates import (
     BlockSets,
     Candidates,
+    Selected,
     WorstDepth,
     fit_into_bytes,
     no_sets,
@@ -22,12 +23,12 @@ from dbt_recluster.planner.candidates import (
 from dbt_recluster.planner.compaction import select_compactions
 from dbt_recluster.planner.merges import BlockSet, Gain, Plan, reveals_less, simulate
 from dbt_recluster.planner.policy import Policy
-from dbt_recluster.planner.strategies import BY_NAME
-from dbt_recluster.planner.strategies.age_groups import compacted_levels
+from dbt_recluster.planner.strategies import BY_NAME, Strategy
+from dbt_recluster.planner.strategies.age_groups import compacted_levels, written_levels
 from dbt_recluster.text import size as size_text
 
-# Kinds of sets: of the strategy, of small neighbours, and of one block with many deleted rows.
-_MERGE, _COMPACTION, _DELETED = range(3)
+# Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
+_MERGE, _BOXES, _COMPACTION, _DELETED = range(4)
 
 
 def plan(blocks: Blocks, policy: Policy) -> Plan:
@@ -92,7 +93,7 @@ class _Selection:
     """The sets of a plan, best first."""
 
     sets: BlockSets
-    kind: IntArray  # `_MERGE`, `_COMPACTION` or `_DELETED` for each set, int64 (sets,)
+    kind: IntArray  # `_MERGE`, `_BOXES`, `_COMPACTION` or `_DELETED` for each set, int64 (sets,)
     worst: WorstDepth  # the depth that the strategy compared with a threshold
 
     def of(self, kind: int) -> BlockSets:
@@ -115,16 +116,23 @@ class _Planner:
         """Select the strategy's sets, compactions and blocks with deleted rows, as far as they fit into the budget."""
         eligible, policy = self.eligible, self.policy
         strategy = BY_NAME[policy.strategy]
-        sets, worst = no_sets(), WorstDepth()
-        if len(eligible):
-            thresholds = policy.thresholds(np.bincount(eligible.blocks.partition))
-            sets, worst = strategy.select(eligible, thresholds, policy.max_set_bytes)
+        boxes, own = None, no_sets()
+        if strategy.compacts and eligible.blocks.layout is not None and len(eligible):
+            boxes = BoxSets(eligible, policy)
+            own = eligible.sets_of(boxes.select())
+        sets, worst = self._by_depth(strategy, own.member)
         sets = self._worthwhile(sets)
-        kind = np.full(len(sets), _MERGE)
+        if boxes is not None:
+            in_blocks = sets.at(eligible.position)
+            sets = sets.only(np.array([boxes.pays(member) for member in in_blocks.members], np.bool_))
+            taken = sets.then(own).at(eligible.position).member
+            own = own.then(eligible.sets_of(boxes.neighbours(taken)))
+        kind = np.repeat([_MERGE, _BOXES], [len(sets), len(own)])
+        sets = sets.then(own)
         if strategy.compacts:
             compactions = select_compactions(eligible, sets.member, policy)
             deleted = self._deleted(np.concatenate([sets.member, compactions.member]))
-            kind = np.repeat([_MERGE, _COMPACTION, _DELETED], [len(sets), len(compactions), len(deleted)])
+            kind = np.append(kind, np.repeat([_COMPACTION, _DELETED], [len(compactions), len(deleted)]))
             sets = sets.then(compactions).then(deleted)
             # The order of the strategy, or along the key, where there is nothing to compare.
             if len(deleted) or len(np.unique(kind)) > 1:
@@ -132,6 +140,18 @@ class _Planner:
                 sets, kind = sets.in_order(order), kind[order]
         fits = fit_into_bytes(eligible, sets, policy.max_bytes)
         return _Selection(sets.only(fits), kind[fits], worst)
+
+    def _by_depth(self, strategy: Strategy, taken: IntArray) -> Selected:
+        """Select the strategy's sets among the candidates that are not taken, given by position."""
+        free = np.ones(len(self.eligible), np.bool_)
+        free[taken] = False
+        place = np.flatnonzero(free)
+        if not len(place):
+            return no_sets(), WorstDepth()
+        candidates = self.eligible if free.all() else self.eligible.take(free)
+        thresholds = self.policy.thresholds(np.bincount(self.eligible.blocks.partition))
+        sets, worst = strategy.select(candidates, thresholds, self.policy.max_set_bytes)
+        return sets.at(place), worst
 
     def _worthwhile(self, sets: BlockSets) -> BlockSets:
         """The sets that lower a depth, leave fewer blocks, or rewrite a block with many deleted rows."""
@@ -193,6 +213,9 @@ class _Planner:
         where = " in the worst partition" if blocks.partition.any() else ""
         figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{where}"
         parts = [f"{figure} is above {limit:.4g}"] if (selection.kind == _MERGE).any() else []
+        if boxes := len(selection.of(_BOXES)):
+            sets = "1 set of blocks" if boxes == 1 else f"{boxes} sets of blocks"
+            parts.append(f"merging {sets} saves reads of single columns more than it costs")
         if len(compactions := selection.of(_COMPACTION)):
             parts.append(self._compactions_text(compactions))
         if deleted := len(selection.of(_DELETED)):
@@ -231,7 +254,7 @@ class _Planner:
             return ()
         merged_levels = BY_NAME[self.policy.strategy].written_levels
         level = np.empty(len(sets), np.int64)
-        for kind, levels in enumerate((merged_levels, compacted_levels, compacted_levels)):
+        for kind, levels in enumerate((merged_levels, written_levels, compacted_levels, compacted_levels)):
             level[selection.kind == kind] = levels(eligible, selection.of(kind))
         blocks, in_blocks = eligible.blocks, sets.at(eligible.position)
         columns = zip(
@@ -242,8 +265,9 @@ class _Planner:
             own_depth(eligible, sets).tolist(),
             _expected_depth(eligible, sets).tolist(),
             self.expected_blocks(sets).tolist(),
-            _runs(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
+            fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
             eligible.partition[sets.member[sets.start]].tolist(),
+            (selection.kind <= _BOXES).tolist(),
             strict=True,
         )
         return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
@@ -257,26 +281,6 @@ def _expected_depth(eligible: Candidates, sets: BlockSets) -> IntArray:
     last = np.append(sets.greatest(eligible.last), eligible.last[untouched])
     cells = Intervals.of_closed(first, last)
     return cells.take(slice(len(sets))).greatest(cells.depth())
-
-
-def _runs(level: IntArray, lower: IntArray, upper: IntArray) -> list[int]:
-    """Number the fewest runs such that sets of one run have one level and key ranges that at most touch.
-
-    This is greedy interval colouring, which is optimal when intervals are taken in the order of their lower ends.
-    """
-    runs = [0] * len(level)
-    free: dict[int, list[tuple[int, int]]] = {}  # upper end and number of the runs of each level
-    count = 0
-    for place in np.lexsort((upper, lower, level)).tolist():
-        of_level = free.setdefault(int(level[place]), [])
-        if of_level and of_level[0][0] <= lower[place]:
-            runs[place] = of_level[0][1]
-            heapq.heapreplace(of_level, (int(upper[place]), runs[place]))
-        else:
-            runs[place] = count
-            heapq.heappush(of_level, (int(upper[place]), count))
-            count += 1
-    return runs
 
 
 def simulate_rounds(blocks: Blocks, policy: Policy) -> Iterator[tuple[Plan, Blocks]]:

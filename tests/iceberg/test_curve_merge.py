@@ -1,10 +1,10 @@
-"""Merging along a curve: the place of a row in SQL is that in NumPy, and blocks are disjoint along the curve."""
+"""Merging along a curve: the place and the box of a row in SQL are those in NumPy, and blocks are disjoint boxes."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from tables import MERGE_METHODS, checksum, merge_method
 
+from dbt_recluster.box_tree import SHARE, SHARES, Points, cut_into_boxes
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.columns import quote_path
 from dbt_recluster.curve import Curve
@@ -20,7 +21,7 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
-from dbt_recluster.iceberg.rewrite.curve_sql import place_query
+from dbt_recluster.iceberg.rewrite.curve_sql import place_query, with_box
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, file_group
 from dbt_recluster.iceberg.rewrite.literals import keys_sql
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
@@ -158,21 +159,28 @@ def merge_all(
 def check_blocks(
     spark: Any, name: str, key: str | list[str], curve: Curve, sets: list[list[str]], block_rows: int
 ) -> None:
-    """Check that blocks are disjoint along the leading columns and the curve, sorted, and of the right size."""
+    """Check that blocks are sorted along the curve, small enough, and disjoint: as boxes, or behind leading columns."""
     parsed = parse_cluster_key(key).check(IcebergTable.load(spark, name).columns())
     ids, items = values(spark, name, parsed)
+    ranks = dict(zip(ids.tolist(), np.column_stack(curve.ranks(items)).tolist(), strict=True))
     place = dict(zip(ids.tolist(), curve.index(items).tolist(), strict=True))
     leading = "".join(f"{quote_path(field.column)}, " for field in parsed.leading)
     order = f"dense_rank() over (order by {leading}1)" if leading else "0"
     inside: dict[str, list[tuple[int, int]]] = {}
+    boxes: dict[str, list[list[int]]] = {}
     for row in spark.sql(f"select _file, _pos, id, {order} r from {name} order by _file, _pos").collect():
         inside.setdefault(row._file, []).append((row.r, place[row.id]))
+        boxes.setdefault(row._file, []).append(ranks[row.id])
     for files in sets:
-        ranks = [inside[path] for path in files]
-        assert all(block == sorted(block) for block in ranks)
-        assert all(left[-1] <= right[0] for left, right in pairwise(ranks))
-        assert all(len(block) <= block_rows for block in ranks)
-        assert all(len(block) >= block_rows / 2 for block in ranks)
+        blocks = [inside[path] for path in files]
+        assert all(block == sorted(block) for block in blocks)
+        assert all(len(block) <= block_rows for block in blocks)
+        if leading:
+            assert all(left[-1] <= right[0] for left, right in pairwise(blocks))
+            continue
+        ends = [(np.min(boxes[path], axis=0), np.max(boxes[path], axis=0)) for path in files]
+        for (lower, upper), (other_lower, other_upper) in combinations(ends, 2):
+            assert ((upper < other_lower) | (lower > other_upper)).any()
 
 
 # A shuffle sorts by the place alone, whatever the types; a range has literals of each.
@@ -235,22 +243,17 @@ def test_rows_that_are_deleted_stay_deleted(spark: Any, schema: str, version: in
     check_blocks(spark, name, "hilbert(x, y)", curve, sets, 300)
 
 
-def test_a_cell_that_fills_blocks_is_cut_by_value_and_a_value_by_place_of_reading(
-    spark: Any, schema: str
-) -> None:
+def test_rows_of_equal_ranks_share_blocks(spark: Any, schema: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name)
-    # The curve knows one value of each column, so all rows lie in a few cells; and half of them are equal.
+    # The curve knows one value of each column, so all rows have one of four pairs of ranks.
     curve = Curve((pa.array([50_000] * 1023, pa.int32()), pa.array([1.0] * 1023)))
-    spark.sql(f"update {name} set x = 7, y = 0.5 where id % 2 = 0")
     before = checksum(spark, name)
     _, (files,) = merge_all(spark, name, "hilbert(x, y)", 500, curve)
     assert checksum(spark, name) == before
     sizes = dict(spark.sql(f"select _file, count(*) from {name} group by _file").collect())
     assert set(sizes) == set(files)
     assert max(sizes.values()) <= 500
-    equal = spark.sql(f"select count(distinct _file) from {name} where x = 7 and y = 0.5").first()[0]
-    assert equal < len(files) / 2 + 3
 
 
 def test_boundaries_that_somebody_changed_cost_work_and_no_rows(spark: Any, schema: str) -> None:
@@ -276,7 +279,31 @@ def test_a_curve_takes_boundaries(spark: Any, schema: str) -> None:
         Merger(table, parse_cluster_key("hilbert(x, y)"), BlockLimits(300, 1 << 40))
 
 
-def test_a_range_of_a_curve_opens_the_files_around_it(spark: Any, schema: str) -> None:
+def test_boxes_in_sql_are_those_of_the_tree(spark: Any) -> None:
+    """Several trees, one of them without a cut, and one with rows of equal ranks."""
+    random = np.random.default_rng(0)
+    trees = []
+    for rows, most in ((3000, 1024), (1, 5), (900, 3)):
+        rank = random.integers(0, most, (rows, 2))
+        trees.append(cut_into_boxes(Points(rank, rank, rank, np.ones(rows)), 50, 1024, 0.1))
+    assert len(trees[1]) == 1
+    assert (trees[2].column == SHARE).any()
+    tree, rank = random.integers(0, 3, 500), random.integers(0, 1024, (500, 2))
+    share = random.integers(0, SHARES, 500)
+    first = np.cumsum([0, *map(len, trees)])
+    expected = [
+        int(first[number] + trees[number].box_of(rank[[row]], share[[row]])[0])
+        for row, number in enumerate(tree.tolist())
+    ]
+    columns = [tree.tolist(), *rank.T.tolist(), share.tolist()]
+    frame = spark.createDataFrame(list(zip(range(500), *columns)), "id int, t int, r int, s int, share int")
+    found = (
+        with_box(frame, trees, "t", ["r", "s", "share"], "box").select("id", "box").orderBy("id").collect()
+    )
+    assert [row.box for row in found] == expected
+
+
+def test_a_box_opens_the_files_around_it(spark: Any, schema: str) -> None:
     name = f"{schema}.points"
     make_points(spark, name)
     curve, (files,) = merge_all(spark, name, "hilbert(x, y)", 300)

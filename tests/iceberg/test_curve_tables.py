@@ -100,7 +100,9 @@ def test_leading_columns_come_first(spark: Any, schema: str) -> None:
     assert sort_order_text(IcebergTable.load(spark, name)) == "p ASC NULLS FIRST"
 
 
-TEXTS = as_properties(parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2))
+TEXTS = as_properties(
+    parse_cluster_key("hilbert(a, b)"), Curve.of([pa.array(["x", "y"])] * 2), {"a": 2, "b": 3}
+)
 
 
 # What else is no record of boundaries, tests/unit/test_curve_boundaries.py knows.

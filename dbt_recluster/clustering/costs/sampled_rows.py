@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster.box_tree import SHARES, Points, cut_into_boxes
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
 from dbt_recluster.iceberg.predicates import LAST_CHARACTER, alternatives_of, fold
-from dbt_recluster.iceberg.rewrite.split_points import CellBorders, choose_split_points
+from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
 from dbt_recluster.iceberg.value_types import ValueType, value_types
 from dbt_recluster.transforms import Transform
@@ -114,29 +115,39 @@ class SampledRows:
 
     def _sorted(self, names: Sequence[str], curve: Curve | None) -> tuple[IntArray, IntArray]:
         """Cut rows that are sorted by partition and key: return the block of each, and the partition of each block."""
-        keys = [self.columns[name].order for name in names]
-        place = None
         if curve is not None:
-            place = curve.index(self._bound_values(names))
-            keys.insert(0, place)
+            return self._in_boxes(names, curve)
+        keys = [self.columns[name].order for name in names]
         order = np.lexsort([*keys[::-1], self._partition])
         partition = self._partition[order]
         starts = np.diff(partition, prepend=-1) != 0
         is_new = np.logical_or.reduce([starts, *(np.diff(key[order], prepend=0) != 0 for key in keys)])
         for begin, end in pairwise([*np.flatnonzero(starts), len(order)]):
             distinct = np.flatnonzero(is_new[begin:end])
-            cells = None
-            if curve is not None and place is not None:
-                places = place[order[begin + distinct]]
-                cells = CellBorders.of(places, np.zeros(len(places), np.bool_), len(names), curve.bits)
-            starts[begin + self._starts(int(partition[begin]), distinct, end - begin, cells)] = True
+            starts[begin + self._starts(int(partition[begin]), distinct, end - begin)] = True
         block = np.empty(len(order), np.int64)
         block[order] = np.cumsum(starts) - 1
         return block, partition[starts]
 
-    def _starts(
-        self, partition: int, distinct: IntArray, sampled: int, cells: CellBorders | None
-    ) -> IntArray:
+    def _in_boxes(self, names: Sequence[str], curve: Curve) -> tuple[IntArray, IntArray]:
+        """The same of rows that are merged along a curve."""
+        values = self._bound_values(names)
+        rank, first = (np.column_stack(curve.ranks(values, first=is_first)) for is_first in (False, True))
+        block, partitions = np.empty(len(rank), np.int64), list[int]()
+        for partition in np.unique(self._partition).tolist():
+            place = np.flatnonzero(self._partition == partition)
+            rows, limit = float(self._rows[partition]), float(self._limit[partition])
+            weight = np.full(len(place), rows / len(place))
+            of_block = len(names) * max(1.0, rows / limit) ** (-1 / len(names))
+            points = Points(rank[place], first[place], rank[place], weight)
+            tree = cut_into_boxes(points, limit, curve.parts, of_block)
+            share = np.arange(len(place)) * SHARES // max(1, len(place))
+            used, box = np.unique(tree.box_of(rank[place], share), return_inverse=True)
+            block[place] = len(partitions) + box
+            partitions += [partition] * len(used)
+        return block, np.array(partitions, np.int64)
+
+    def _starts(self, partition: int, distinct: IntArray, sampled: int) -> IntArray:
         """Return where the blocks of a partition begin among its sorted, sampled rows, but the first one.
 
         ``distinct`` has the first row of each distinct key, int64 (keys,).
@@ -145,7 +156,7 @@ class SampledRows:
         if rows <= limit:
             return distinct[:0]
         counts = np.diff(np.append(distinct, sampled))
-        points = choose_split_points(counts, rows, limit, cells)
+        points = choose_split_points(counts, rows, limit)
         before = [distinct[point.value] + round(point.share * counts[point.value]) for point in points]
         return np.minimum(np.array(before, np.int64), sampled - 1)
 

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from dbt_recluster.box_tree import SHARE, BoxTree
 from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.columns import base_type, quote_path
 from dbt_recluster.curve import Curve, curve_states
@@ -42,6 +44,40 @@ def with_place(frame: DataFrame, curve: Curve, key: ClusterKey, place: str) -> D
     for step in _place_steps(curve, key.on_curve, types, place):
         frame = frame.selectExpr("*", *step)
     return frame
+
+
+def with_box(
+    frame: DataFrame, trees: Sequence[BoxTree], tree: str, ranks: Sequence[str], box: str
+) -> DataFrame:
+    """Add the column ``box``, int: the number of each row's box, counted through the boxes of all trees.
+
+    Args:
+        frame: Rows.
+        trees: Trees of cuts.
+        tree: SQL of the number of each row's tree.
+        ranks: The column of each rank, and then of each row's share (see `box_tree.SHARE`).
+        box: A name; no column begins with it.
+    """
+    nodes, boxes, root, columns, cuts, below, above = 0, 0, [], [], [], [], []
+    for each in trees:
+        child = np.where(each.child < 0, each.child - boxes, each.child + nodes)
+        root.append(each.root - boxes if each.root < 0 else each.root + nodes)
+        columns += np.where(each.column == SHARE, len(ranks) - 1, each.column).tolist()
+        cuts += each.cut.tolist()
+        below += child[:, 0].tolist()
+        above += child[:, 1].tolist()
+        nodes, boxes = nodes + len(each.cut), boxes + len(each)
+    arrays = {"columns": columns, "cuts": cuts, "below": below, "above": above}
+    # An empty text would be an array of one NULL.
+    tables = [f"{_constants(values or [0], 'int')} as {box}_{name}" for name, values in arrays.items()]
+    frame = frame.selectExpr("*", *tables, f"get({_constants(root, 'int')}, {tree}) as {box}_0")
+    steps = max(each.height for each in trees)
+    for step in range(steps):
+        node = f"{box}_{step}"
+        is_above = f"get(array({', '.join(ranks)}), get({box}_columns, {node})) >= get({box}_cuts, {node})"
+        following = f"if({is_above}, get({box}_above, {node}), get({box}_below, {node}))"
+        frame = frame.selectExpr("*", f"if({node} < 0, {node}, {following}) as {box}_{step + 1}")
+    return frame.selectExpr("*", f"-1 - {box}_{steps} as {box}")
 
 
 def place_query(query: str, curve: Curve, key: ClusterKey, types: Mapping[str, str], place: str) -> str:

@@ -121,6 +121,7 @@ class ScanPartition:
             whole row groups otherwise.
         group: Position of their file group among those that are packed together.
         lower, upper: For a new block, its rows have a key from `lower` to below `upper`; None is unbounded.
+        box: For a new block of a curve, the number of its box among those of its group.
     """
 
     files: tuple[BlockFile, ...]
@@ -129,6 +130,7 @@ class ScanPartition:
     group: int = 0
     lower: KeyValue | None = None
     upper: KeyValue | None = None
+    box: int = 0
 
 
 def file_group(

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dbt_recluster.box_tree import SHARE, SHARES, BoxTree
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote, quote_path
 from dbt_recluster.curve import Curve
-from dbt_recluster.iceberg.rewrite.curve_sql import with_place
+from dbt_recluster.iceberg.rewrite.curve_sql import with_box, with_place
 from dbt_recluster.iceberg.rewrite.file_groups import ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, deciding_columns, key_sql, keys_sql
 from dbt_recluster.transforms import Transform
@@ -36,8 +37,6 @@ _FUNCTION_CATALOG = "org.apache.iceberg.spark.SparkFunctionCatalog"
 # Threads of dbt share a session.
 _setting = threading.Lock()
 
-# The resolution of the share at which the rows of one value are split.
-_SHARES = 1 << 20
 _ROW_MASK = (1 << 30) - 1  # the product with the next constant fits into a long
 _WORD_MASK = (1 << 32) - 1
 _GOLDEN = 0x9E3779B1
@@ -123,6 +122,37 @@ class KeyedRows:
                 rows = rows.with_frame(rows.frame.where(condition))
         return rows
 
+    def with_box(self, trees: Sequence[BoxTree], group_of: Sequence[int]) -> tuple[KeyedRows, str]:
+        """Add the number of each row's box, counted through the boxes of all groups; return it with its name.
+
+        Args:
+            trees: The boxes of each file group.
+            group_of: For each Spark partition of the rows, the position of its group in ``trees``.
+        """
+        rows, ranks = (
+            self,
+            [f"{self.prefix}_place_rank_{column}_0" for column in range(trees[0].lower.shape[1])],
+        )
+        if any((tree.column == SHARE).any() for tree in trees):
+            rows = self._with_share()
+            ranks.append(rows.names[-1])
+        group, box = f"get({_integers(group_of)}, spark_partition_id())", f"{self.prefix}_box"
+        return self.with_frame(with_box(rows.frame, trees, group, ranks, box)), box
+
+    def in_boxes(self, trees: Sequence[BoxTree], group_of: Sequence[int], boxes: Sequence[int]) -> KeyedRows:
+        """Keep the rows of Spark partition i that lie in box i of ``boxes``; others as in :meth:`with_box`."""
+        rows, box = self.with_box(trees, group_of)
+        partition = f"{self.prefix}_partition"
+        rows = rows.with_column(partition, "spark_partition_id()")
+        return rows.with_frame(rows.frame.where(f"{box} = get({_integers(boxes)}, {partition})"))
+
+    def shuffled_to_boxes(self, trees: Sequence[BoxTree], group_of: Sequence[int]) -> KeyedRows:
+        """Shuffle rows to their boxes: Spark partition i becomes box i; arguments as in :meth:`with_box`."""
+        rows, box = self.with_box(trees, group_of)
+        count = sum(map(len, trees))
+        rows = rows.with_column(box, f"get({_integers(partition_salts(count))}, {box})")
+        return self.with_frame(rows.frame.repartition(count, box))
+
     def in_blocks(self, starts: Sequence[Sequence[BlockStart]], group_of: Sequence[int]) -> KeyedRows:
         """Shuffle rows to their new blocks: Spark partition i becomes block i, counted through all groups.
 
@@ -135,7 +165,7 @@ class KeyedRows:
         rows, values = self, [cut.key for cut in cuts]
         if any(cut.share for cut in cuts):
             rows = self._with_share()
-            values = [[*cut.key, pa.scalar(round(cut.share * _SHARES), pa.int32())] for cut in cuts]
+            values = [[*cut.key, pa.scalar(round(cut.share * SHARES), pa.int32())] for cut in cuts]
         deciding = deciding_columns(values)
         key, array = key_sql(rows.names[:deciding]), keys_sql(values, rows.types[:deciding])
         group, block, end = (f"{self.prefix}_{purpose}" for purpose in ("group", "block", "end"))

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
+from dbt_recluster.box_tree import SHARE, BoxTree, one_box
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -25,7 +26,7 @@ from dbt_recluster.iceberg.rewrite.file_groups import (
     scan_partitions,
 )
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, KeyedRows
-from dbt_recluster.iceberg.rewrite.ranges import block_ranges, bytes_read, is_ascending
+from dbt_recluster.iceberg.rewrite.ranges import block_ranges, box_ranges, bytes_read, is_ascending
 from dbt_recluster.iceberg.rewrite.sample import GroupSample, count_rows, take_samples
 from dbt_recluster.iceberg.rewrite.staging import MAX_PIECES, staged
 from dbt_recluster.iceberg.rewrite.verification import assign_files, verify_rewrite
@@ -63,14 +64,19 @@ class _GroupPlan:
     Attributes:
         number: Position among the groups of the round.
         group: The group.
-        starts: Where its new blocks begin.
+        blocks: Where its new blocks begin; of a curve, the boxes that they are.
         ranges: Its new blocks if each is read by itself; None if the group is shuffled.
     """
 
     number: int
     group: FileGroup
-    starts: Sequence[BlockStart]
+    blocks: Sequence[BlockStart] | BoxTree
     ranges: Sequence[ScanPartition] | None
+
+    @property
+    def count(self) -> int:
+        """Number of new blocks; some may turn out to have no row."""
+        return len(self.blocks) if isinstance(self.blocks, BoxTree) else len(self.blocks) + 1
 
     @property
     def job(self) -> tuple[int, bool]:
@@ -161,26 +167,45 @@ class Merger:
         plans = []
         for number, group in enumerate(groups):
             sample = samples.get(number)
-            starts = sample.block_starts(limits[number]) if sample else []
-            plans.append(_GroupPlan(number, group, starts, self._ranges(group, starts, sample)))
+            blocks = self._blocks(sample, limits[number])
+            plans.append(_GroupPlan(number, group, blocks, self._ranges(group, blocks, sample)))
         return plans
 
+    def _blocks(self, sample: GroupSample | None, limit: int) -> Sequence[BlockStart] | BoxTree:
+        """Decide where the blocks of a sampled group begin or, if the key is a curve alone, which boxes they are."""
+        if self.curve is None or self.key.leading:
+            return sample.block_starts(limit) if sample else []
+        if sample is None:
+            return one_box(len(self.key.fields), self.curve.parts)
+        snapshot, columns = self.table.current_snapshot(), len(self.key.fields)
+        blocks = max(1.0, ((snapshot and snapshot.count("total-records")) or sample.rows) / limit)
+        # What a block costs in the whole table, sorted at once.
+        return sample.boxes(limit, self.curve.parts, columns * blocks ** (-1 / columns))
+
     def _ranges(
-        self, group: FileGroup, starts: Sequence[BlockStart], sample: GroupSample | None
+        self, group: FileGroup, blocks: Sequence[BlockStart] | BoxTree, sample: GroupSample | None
     ) -> list[ScanPartition] | None:
         """Return the ranges to read a group by, or None if a shuffle is cheaper or necessary."""
         if self.curve is not None and not is_ascending(self.curve):
             return None
-        if any(start.share for start in starts) or (sample and not sample.has_bounds):
+        if isinstance(blocks, BoxTree):
+            cuts, is_shared = len(blocks) - 1, bool((blocks.column == SHARE).any())
+        else:
+            cuts, is_shared = len(blocks), any(start.share for start in blocks)
+        if is_shared or (sample and not sample.has_bounds):
             return None
         affordable = _MOST_READ_AGAIN * group.bytes + _SHUFFLE_BYTES
         is_sorted = sample.is_sorted if sample else (True,) * len(group.files)
         files = zip(group.files, is_sorted, strict=True)
         unsorted = sum(file.bytes for file, sorted_inside in files if not sorted_inside)
         # Unsorted files overlap with everything, which is clear before any range is built.
-        if unsorted * len(starts) > 2 * affordable:
+        if unsorted * cuts > 2 * affordable:
             return None
-        ranges = block_ranges(self.table, group, self.key, [start.key for start in starts], self.curve)
+        if isinstance(blocks, BoxTree):
+            assert self.curve is not None
+            ranges = box_ranges(self.table, group, self.key, self.curve, blocks)
+        else:
+            ranges = block_ranges(self.table, group, self.key, [start.key for start in blocks])
         opened = [len(block_range.files) for block_range in ranges]
         if not opened or len(opened) * max(opened) > MAX_PIECES:
             return None
@@ -194,17 +219,34 @@ class Merger:
         if is_shuffled:
             parallelism = self.table.spark.sparkContext.defaultParallelism
             partitions = scan_partitions([plan.group for plan in plans], parallelism)
-            of_block = [plan for plan in plans for _ in range(len(plan.starts) + 1)]
+            of_block = [plan for plan in plans for _ in range(plan.count)]
         else:
             partitions = [block_range for plan in plans for block_range in plan.ranges or ()]
             of_block = [plan for plan in plans for _ in plan.ranges or ()]
         with staged(self.table, partitions) as source:
             rows = KeyedRows.of(self.table.spark, source.frame, self.key, self.curve)
-            if is_shuffled:
-                rows = rows.in_blocks([plan.starts for plan in plans], [part.group for part in partitions])
-            else:
-                rows = rows.in_ranges(partitions)
+            rows = self._in_blocks(rows, plans, partitions)
             step, stages = ("merge by a shuffle", 2) if is_shuffled else ("merge by ranges", 1)
             with jobs.write(step, source.set_id, [plan.number for plan in of_block], stages):
                 written_to = [plan.group.partition for plan in of_block]
                 return write_files(self.target or self.table, rows.to_write(), source, spec_id, written_to)
+
+    def _in_blocks(
+        self, rows: KeyedRows, plans: Sequence[_GroupPlan], partitions: Sequence[ScanPartition]
+    ) -> KeyedRows:
+        """Have each Spark partition hold the rows of a new block, given the partitions that read them."""
+        trees = [plan.blocks for plan in plans if isinstance(plan.blocks, BoxTree)]
+        starts = [plan.blocks for plan in plans if not isinstance(plan.blocks, BoxTree)]
+        if plans[0].job[1]:
+            group_of = [partition.group for partition in partitions]
+            return rows.shuffled_to_boxes(trees, group_of) if trees else rows.in_blocks(starts, group_of)
+        if not trees:
+            return rows.in_ranges(partitions)
+        before = accumulate(map(len, trees), initial=0)
+        group_of = [number for number, plan in enumerate(plans) for _ in plan.ranges or ()]
+        boxes = [
+            first + block.box
+            for first, plan in zip(before, plans, strict=False)
+            for block in plan.ranges or ()
+        ]
+        return rows.in_boxes(trees, group_of, boxes)

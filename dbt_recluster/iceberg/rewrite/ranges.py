@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster.box_tree import BoxTree
 from dbt_recluster.cluster_key import ClusterKey
-from dbt_recluster.curve import Curve, hilbert_boxes
+from dbt_recluster.curve import Curve
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.manifest_entries import Condition, combine, compare
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition
 from dbt_recluster.iceberg.rewrite.literals import KeyValue, column_starts, iceberg_json
@@ -25,36 +28,53 @@ from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, J
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.transforms import Transform
 
-# A range of places on a curve is read as at most so many boxes: each costs every row group a comparison.
-_MOST_BOXES = 8
 _ALL: Condition = {"type": "literal", "value": True}
 _NONE: Condition = {"type": "literal", "value": False}
 _METRICS_EVALUATOR = "org.apache.iceberg.expressions.InclusiveMetricsEvaluator"
 
 
 def block_ranges(
-    table: IcebergTable,
-    group: FileGroup,
-    key: ClusterKey,
-    starts: Sequence[KeyValue],
-    curve: Curve | None = None,
+    table: IcebergTable, group: FileGroup, key: ClusterKey, starts: Sequence[KeyValue]
 ) -> list[ScanPartition]:
     """Return the new blocks of a group, which begin at its least key and at ``starts``, and the files each reads.
 
     A block has the files that may hold a row of it, by their bounds; one without any is left out. There are none if
     Iceberg has no constants of the key's type, so that all blocks would read all files.
     """
-    if not starts:
-        return [ScanPartition(group.files, group.spec_id)]
+    conditions = _Conditions(table, key)
+    ends = list(pairwise([None, *starts, None]))
+    reading = _reading(table, group, [conditions.between(lower, upper) for lower, upper in ends])
+    return [replace(block, lower=ends[number][0], upper=ends[number][1]) for number, block in reading]
+
+
+def box_ranges(
+    table: IcebergTable, group: FileGroup, key: ClusterKey, curve: Curve, tree: BoxTree
+) -> list[ScanPartition]:
+    """Return the same of blocks that are boxes of a curve."""
+    conditions = _Conditions(table, key)
+    types = table.columns().types
+    starts = [
+        column_starts(field, types[field.column], boundaries)
+        for field, boundaries in zip(key.on_curve, curve.boundaries, strict=True)
+    ]
+    boxes = zip(*tree.regions(curve.parts), strict=True)
+    reading = _reading(table, group, [conditions.in_box(starts, lower, upper) for lower, upper in boxes])
+    return [replace(block, box=number) for number, block in reading]
+
+
+def _reading(
+    table: IcebergTable, group: FileGroup, conditions: Sequence[Condition]
+) -> list[tuple[int, ScanPartition]]:
+    """Return the files that may hold rows for which each condition holds, and which; none if one admits all rows."""
+    if len(conditions) == 1:
+        return [(0, ScanPartition(group.files, group.spec_id))]
     by_path = {file.path: file for file in group.files}
-    conditions, expressions = _RangeConditions(table, key, curve), table.iceberg.expressions
-    functions = JavaFunctions(table.spark)
+    expressions, functions = table.iceberg.expressions, JavaFunctions(table.spark)
     files = java_list(table.spark, [file.task.file() for file in group.files])
     location = functions.function(functions.method(CONTENT_FILE, "location", STRING))
     evaluate = functions.method(_METRICS_EVALUATOR, "eval", "boolean", CONTENT_FILE)
-    ranges = []
-    for lower, upper in pairwise([None, *starts, None]):
-        condition = conditions.between(lower, upper)
+    reading = []
+    for number, condition in enumerate(conditions):
         if condition == _ALL:
             return []  # the block would read every file
         # Without a schema the parser takes times as numbers, which have no year that it does not know.
@@ -64,8 +84,8 @@ def block_ranges(
         paths = functions.strings(files.stream().filter(may_match).map(location).iterator())
         if paths:
             own = tuple(by_path[path] for path in paths)
-            ranges.append(ScanPartition(own, group.spec_id, wanted, lower=lower, upper=upper))
-    return ranges
+            reading.append((number, ScanPartition(own, group.spec_id, wanted)))
+    return reading
 
 
 def bytes_read(group: FileGroup, ranges: Sequence[ScanPartition], is_sorted: Sequence[bool]) -> float:
@@ -89,46 +109,27 @@ def is_ascending(curve: Curve) -> bool:
     return ascending.count(True) == len(curve.boundaries)
 
 
-class _RangeConditions:
-    """Ranges of keys as conditions that hold for every row of a range, and for some others.
+class _Conditions:
+    """Blocks as conditions on columns that hold for every row of a block, and for some others."""
 
-    A range along a curve becomes a few boxes. Of other keys only the first item counts.
-    """
-
-    def __init__(self, table: IcebergTable, key: ClusterKey, curve: Curve | None) -> None:
+    def __init__(self, table: IcebergTable, key: ClusterKey) -> None:
         self._kinds = {path: kind for path, kind, _ in table.primitive_fields()}
         self._key = key
-        self._curve = None if key.leading else curve
-        if self._curve is not None:
-            types = table.columns().types
-            self._starts = [
-                column_starts(field, types[field.column], boundaries)
-                for field, boundaries in zip(key.on_curve, self._curve.boundaries, strict=True)
-            ]
+
+    def in_box(self, starts: Sequence[pa.Array], lower: IntArray, upper: IntArray) -> Condition:
+        """Return a condition that holds for every row whose ranks, (columns,), lie within a box.
+
+        ``starts`` has the least value of each rank of a column but the first.
+        """
+        box = []
+        for field, of_rank, low, high in zip(self._key.on_curve, starts, lower, upper, strict=True):
+            least = _python(of_rank[int(low) - 1]) if low else None
+            beyond = _python(of_rank[int(high)]) if high < len(of_rank) else None
+            box.append(self._interval(field.column, least, beyond))
+        return combine("and", [interval for interval in box if interval != _ALL] or [_ALL])
 
     def between(self, lower: KeyValue | None, upper: KeyValue | None) -> Condition:
-        """Return a condition that holds for every row from one key to below another."""
-        if self._curve is None:
-            return self._of_first_item(lower, upper)
-        dimensions, bits = len(self._key.on_curve), self._curve.bits
-        first = 0 if lower is None else lower[0].as_py()
-        end = 1 << (dimensions * bits)
-        if upper is not None:
-            # Where a cell is cut by value, rows of the same place are below the bound.
-            end = upper[0].as_py() + any(value.is_valid for value in upper[1:])
-        if first >= end:
-            return _NONE
-        boxes = []
-        for low, high in zip(*hilbert_boxes(first, end, dimensions, bits, _MOST_BOXES), strict=True):
-            box = []
-            for field, starts, part, last in zip(self._key.on_curve, self._starts, low, high, strict=True):
-                least = _python(starts[int(part) - 1]) if part else None
-                beyond = _python(starts[int(last)]) if last < len(starts) else None
-                box.append(self._interval(field.column, least, beyond))
-            boxes.append(combine("and", [interval for interval in box if interval != _ALL] or [_ALL]))
-        return _ALL if _ALL in boxes else combine("or", boxes)
-
-    def _of_first_item(self, lower: KeyValue | None, upper: KeyValue | None) -> Condition:
+        """Return a condition that holds for every row from one key to below another, by their first item."""
         field, closed = self._key.fields[0], len(self._key.fields) > 1
         is_date = self._kinds[field.column] == "date"
 

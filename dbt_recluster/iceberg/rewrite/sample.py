@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dbt_recluster.box_tree import BoxTree, Points, cut_into_boxes
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import quote_path
 from dbt_recluster.curve import Curve
@@ -17,16 +19,22 @@ from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray, codes_of
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, ScanPartition, scan_partitions
 from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
-from dbt_recluster.iceberg.rewrite.split_points import CellBorders, SplitPoint, choose_split_points
+from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.transforms import Truncate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # The low bits of monotonically_increasing_id() are the row's number in its partition, the high bits the partition.
 _ROW_BITS = 33
 # Strides begin at scattered offsets, or the sample of data that repeats itself in step with them would be a single
 # value. The multiplier has no small factors.
 _SCATTER = 2_654_435_761
+# Characters, or bytes, of a boundary of a curve: the driver holds a thousand of them for each column, and as many times
+# as rows are sampled.
+LONGEST_TEXT = 1_024
 # How far a block may be off, in standard deviations of its sampled rows.
 _DEVIATIONS = 3.5
 _NOT_UTF_8 = "recluster_not_utf_8"
@@ -46,8 +54,7 @@ class GroupSample:
         is_sorted: For each file of the group, whether its rows are in the order of the key, as far as the sample shows.
         has_bounds: Whether Iceberg's bounds hold. It decodes text before it compares it, so those of text that is not
             UTF-8 are not in Spark's order, which is by byte. Considers all rows of all groups.
-        leading: How many of ``values`` are those of columns that are not on a curve.
-        cells: The cells of the curve that begin at the keys, if the key ends in a curve.
+        points: The keys as ranks, if the key is a curve.
     """
 
     values: list[pa.Array]
@@ -56,29 +63,28 @@ class GroupSample:
     stride: int
     is_sorted: tuple[bool, ...]
     has_bounds: bool
-    leading: int
-    cells: CellBorders | None
+    points: Points | None
 
     def block_starts(self, limit: float) -> list[BlockStart]:
         """Choose where blocks of at most ``limit`` rows begin, with room for the error of the sample."""
-        if self.stride > 1:
-            # If rows are in random order, a split point is off by the square root of the rows sampled; in sorted
-            # files, by at most one stride for each.
-            off = _DEVIATIONS * (self.stride / limit) ** 0.5
-            if all(self.is_sorted):
-                off = min(off, 2 * len(self.is_sorted) * self.stride / limit)
-            limit *= 1 - min(off, 0.3)
-        points = choose_split_points(self.counts, self.rows, limit, self.cells)
-        return [BlockStart(self._key(point), point.share) for point in points]
+        points = choose_split_points(self.counts, self.rows, self._safe(limit))
+        return [BlockStart([column[p.value] for column in self.values], p.share) for p in points]
 
-    def _key(self, point: SplitPoint) -> list[pa.Scalar]:
-        """Return the key at which a block begins: with a cell of the curve, if one begins there."""
-        key = [column[point.value] for column in self.values]
-        if self.cells is None or not self.cells.level[point.value] or point.share:
-            return key
-        # NULL is below all values, so the block has the whole cell.
-        columns = [pa.scalar(None, column.type) for column in self.values[self.leading + 1 :]]
-        return [*key[: self.leading], pa.scalar(int(self.cells.start[point.value])), *columns]
+    def boxes(self, limit: float, parts: int, per_block: float) -> BoxTree:
+        """Choose the boxes of blocks of at most ``limit`` rows, if the key is a curve; see `cut_into_boxes`."""
+        assert self.points is not None
+        return cut_into_boxes(self.points, self._safe(limit), parts, per_block)
+
+    def _safe(self, limit: float) -> float:
+        """Return a limit by which no block has more than ``limit`` rows, whatever the error of the sample."""
+        if self.stride == 1:
+            return limit
+        # If rows are in random order, a split point is off by the square root of the rows sampled; in sorted files, by
+        # at most one stride for each.
+        off = _DEVIATIONS * (self.stride / limit) ** 0.5
+        if all(self.is_sorted):
+            off = min(off, 2 * len(self.is_sorted) * self.stride / limit)
+        return limit * (1 - float(min(off, 0.3)))
 
 
 def take_samples(
@@ -92,8 +98,10 @@ def take_samples(
     partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
     rows, has_bounds = _read(table, partitions, key, [strides[partition.group] for partition in partitions])
     names = [f"key_{position}" for position in range(len(key.fields))]
+    on_curve = curve_values(rows, key)
     if curve is not None:
-        rows, names = _with_place(rows, names, key, curve)
+        rows = rows.append_column(_PLACE, pa.array(curve.index(on_curve)))
+        names.insert(len(key.leading), _PLACE)
     group_of = np.array([partition.group for partition in partitions])
     rows = rows.append_column(_GROUP, pa.array(group_of[_numbers(rows, "place") >> _ROW_BITS]))
     rows = _sorted_rows(rows, [_GROUP, *names])
@@ -101,10 +109,7 @@ def take_samples(
     is_sorted = _are_sorted(_numbers(rows, "place"), np.cumsum(is_new), partitions)
     counts = np.diff(np.append(np.flatnonzero(is_new), len(rows)))
     keys = rows.filter(pa.array(is_new))
-    cells = None
-    if curve is not None:
-        changes = _is_new_value(keys, [_GROUP, *names[: len(key.leading)]])
-        cells = CellBorders.of(_numbers(keys, _PLACE), changes, len(curve.boundaries), curve.bits)
+    ranked = None if curve is None or key.leading else _points(curve, curve_values(keys, key), counts)
     values, group_number = [keys[name].combine_chunks() for name in names], _numbers(keys, _GROUP)
     samples = []
     for number, group in enumerate(groups):
@@ -118,11 +123,21 @@ def take_samples(
                 stride=strides[number],
                 is_sorted=tuple(is_sorted[place] for place in read_by for _ in partitions[place].files),
                 has_bounds=has_bounds,
-                leading=len(key.leading),
-                cells=cells and CellBorders(cells.level[start:stop], cells.start[start:stop]),
+                points=ranked and _of_rows(ranked, slice(start, stop), float(group.live_rows or 0)),
             )
         )
     return samples
+
+
+def sample_keys(
+    table: IcebergTable, groups: Sequence[FileGroup], key: ClusterKey, strides: Sequence[int]
+) -> list[pa.Table]:
+    """Return the keys, ``key_0``..., of one of every ``strides[i]`` rows of ``groups[i]``, for each of the groups."""
+    partitions = scan_partitions(groups, table.spark.sparkContext.defaultParallelism)
+    rows, _ = _read(table, partitions, key, [strides[partition.group] for partition in partitions])
+    group_of = np.array([partition.group for partition in partitions])
+    group = group_of[_numbers(rows, "place") >> _ROW_BITS]
+    return [rows.filter(pa.array(group == number)) for number in range(len(groups))]
 
 
 def _read(
@@ -150,12 +165,20 @@ def _read(
             f"cast(shiftright(place, {_ROW_BITS}) as int)) as stride",
         )
         frame = frame.where(f"row_number % stride = ((row_number div stride) * {_SCATTER}L) % stride")
-        frame = frame.select("place", *names)
+        frame = frame.selectExpr("place", *_cut_off_texts(frame, names[len(key.leading) :], names))
         rows = collect_arrow(frame)
         if not texts:
             return rows, True
         metrics = frame._jdf.queryExecution().observedMetrics()
         return rows, not metrics.apply(_NOT_UTF_8).get(0)
+
+
+def _cut_off_texts(frame: DataFrame, on_curve: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return columns as SQL, texts on a curve up to one character more than boundaries have."""
+    long = {f.name for f in frame.schema.fields if f.dataType.typeName() in ("string", "binary")} & {
+        *on_curve
+    }
+    return [f"substring({name}, 1, {LONGEST_TEXT + 1}) as {name}" if name in long else name for name in names]
 
 
 def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
@@ -178,19 +201,26 @@ def _is_utf_8(column: str) -> str:
     return f"(encode({column}, 'UTF-8') = cast({column} as binary))"
 
 
-def _with_place(
-    rows: pa.Table, names: Sequence[str], key: ClusterKey, curve: Curve
-) -> tuple[pa.Table, list[str]]:
-    """Add the place on the curve of each row, and return the names of the columns that sort rows."""
-    leading, on_curve = names[: len(key.leading)], names[len(key.leading) :]
+def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:
+    """Return the values ``key_0``... of the columns of a curve, of the types that bounds have."""
     columns = []
-    for field, name in zip(key.on_curve, on_curve, strict=True):
-        values = rows[name].combine_chunks()
+    for position, field in enumerate(key.on_curve, len(key.leading)):
+        values = rows[f"key_{position}"].combine_chunks()
         # Bounds have truncated decimals as whole numbers; all other types compare as Spark returns them.
         is_unscaled = isinstance(field.transform, Truncate) and pa.types.is_decimal(values.type)
         columns.append(field.transform.values(values) if is_unscaled else values)
-    rows = rows.append_column(_PLACE, pa.array(curve.index(columns)))
-    return rows, [*leading, _PLACE, *on_curve]
+    return columns
+
+
+def _points(curve: Curve, columns: Sequence[pa.Array], counts: IntArray) -> Points:
+    rank = np.column_stack(curve.ranks(columns))
+    return Points(rank, np.column_stack(curve.ranks(columns, first=True)), rank, counts.astype(np.float64))
+
+
+def _of_rows(points: Points, places: slice, rows: float) -> Points:
+    """Return points that stand for so many rows."""
+    of_group = points.take(places)
+    return of_group._replace(rows=of_group.rows * (rows / max(1.0, of_group.rows.sum())))
 
 
 def _sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:

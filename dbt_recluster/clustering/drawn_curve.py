@@ -1,0 +1,127 @@
+"""Draw the boundaries of a curve from the boundaries so far and a sample of the loads that no merge has written yet.
+
+Boundaries stand for the rows from which they were drawn, one for each part of a column. So only new loads are read, and
+only their key. Drawn from the bounds of blocks instead, boundaries go where late rows stretch these bounds to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.clustering import curve_boundaries
+from dbt_recluster.clustering.curve_boundaries import SampledLoad
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.curve import Curve
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
+from dbt_recluster.iceberg.metadata.scan import scan_tasks
+from dbt_recluster.iceberg.recorded_levels import levels_and_runs
+from dbt_recluster.iceberg.rewrite.file_groups import file_group
+from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT, curve_values, sample_keys
+
+# Rows of a sample: of each block, of each load at least, and of all loads.
+_ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
+# Blocks of loads beyond which loads are not told apart, as at the first clustering of a table.
+_MOST_BLOCKS = 1_000
+# Loads that came sorted along the curve move its boundaries once they have this share of the rows.
+_NEW_SHARE = 0.05
+
+
+def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
+    """Draw the boundaries of a table's curve if there are none, or if loads have come for which they do not stand.
+
+    The samples of these loads stay with the table. Returns the properties that record the boundaries; empty if there is
+    nothing to draw.
+
+    Raises:
+        ClusterKeyError: Values of a column begin alike for so long that no boundary tells them apart.
+    """
+    key = table.key
+    if not key.curve or not blocks.rows.sum():
+        return {}
+    curve = table.curve
+    if curve is not None and not curve_boundaries.is_curve_of(curve, key, blocks):
+        curve = None
+    new = _new_blocks(table, blocks, curve)
+    if curve is not None and not new.any():
+        return {}
+    if new.any() and np.count_nonzero(new) <= _MOST_BLOCKS:
+        table.sampled |= _samples(table, blocks, new & ~np.isin(blocks.added_by, list(table.sampled)))
+        samples = [table.sampled[load] for load in np.unique(blocks.added_by[new]).tolist()]
+    else:
+        samples, new = [_sample_of_table(table, int(blocks.rows.sum()))], np.ones(len(blocks), np.bool_)
+    columns = [list(parts) for parts in zip(*(sample.columns for sample in samples), strict=True)]
+    weights = [np.full(len(sample.columns[0]), sample.weight) for sample in samples]
+    if curve is not None and (others := int(blocks.rows[~new].sum())):
+        columns = [[*parts, ends] for parts, ends in zip(columns, curve.boundaries, strict=True)]
+        weights.append(np.full(curve.parts - 1, others / (curve.parts - 1)))
+    weight = np.concatenate(weights)
+    drawn = Curve.of([pa.concat_arrays(parts) for parts in columns], [weight] * len(columns))
+    ids = table.iceberg.field_ids
+    properties = curve_boundaries.as_properties(key, drawn, ids)
+    table.drawn_curve = curve_boundaries.recorded_curve(properties, key, ids) or drawn
+    return properties
+
+
+def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
+    """Blocks of the loads to read: all that no merge has written, unless they are few and well sorted: bool (n,)."""
+    level, run = levels_and_runs(table.iceberg, blocks, table.key)
+    new: BoolArray = (run <= 0) & (level == 0)
+    if curve is None or blocks.rows[new].sum() >= _NEW_SHARE * blocks.rows.sum():
+        return new
+    is_unsorted = (
+        curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level).load > 0
+    )
+    return new if is_unsorted.any() else np.zeros(len(blocks), np.bool_)
+
+
+def _samples(table: ClusteredTable, blocks: BlockMetadata, wanted: BoolArray) -> dict[int, SampledLoad]:
+    """Sample the rows of the loads of these blocks, bool (n,)."""
+    places = np.flatnonzero(wanted)
+    if not len(places):
+        return {}
+    assert blocks.snapshot_id is not None
+    paths = blocks.path.take(pa.array(places)).to_pylist()
+    tasks = scan_tasks(table.iceberg, blocks.snapshot_id, paths)
+    # Files of one group have one partition spec.
+    load, spec_id = blocks.added_by[places], blocks.spec_id[places]
+    groups, loads = [], []
+    for number, spec in sorted(set(zip(load.tolist(), spec_id.tolist(), strict=True))):
+        members = np.flatnonzero((load == number) & (spec_id == spec)).tolist()
+        groups.append(file_group(tasks, [paths[member] for member in members], spec, level=0, run=0))
+        loads.append(number)
+    rows = {number: int(blocks.rows[places[load == number]].sum()) for number in loads}
+    least = sum(rows.values()) // _MOST_ROWS
+    wanted_rows = {
+        number: max(_LEAST_ROWS, _ROWS_OF_BLOCK * np.count_nonzero(load == number)) for number in loads
+    }
+    strides = [max(1, least, int(rows[number] // wanted_rows[number])) for number in loads]
+    sampled = sample_keys(table.iceberg, groups, table.key, strides)
+    result: dict[int, SampledLoad] = {}
+    for number, values in zip(loads, sampled, strict=True):
+        columns = list(map(_as_boundaries, curve_values(values, table.key)))
+        if number in result:
+            columns = [pa.concat_arrays(both) for both in zip(result[number].columns, columns, strict=True)]
+        result[number] = SampledLoad(columns, rows[number] / max(1, len(columns[0])))
+    return result
+
+
+def _sample_of_table(table: ClusteredTable, rows: int) -> SampledLoad:
+    """Sample the rows of the whole table."""
+    fields = table.key.on_curve
+    sample = table.iceberg.sample([field.column for field in fields], rows, _MOST_ROWS)
+    values = [sample.column(f"column_{number}").combine_chunks() for number in range(len(fields))]
+    columns = [field.transform.values(column) for field, column in zip(fields, values, strict=True)]
+    return SampledLoad([_as_boundaries(column) for column in columns], rows / max(1, len(sample)))
+
+
+def _as_boundaries(values: pa.Array) -> pa.Array:
+    """Return values as boundaries can have them: text is cut off, and UTF-8."""
+    if pa.types.is_string(values.type):
+        texts = values.cast(pa.binary()).to_pylist()
+        decoded = [None if text is None else text.decode(errors="replace") for text in texts]
+        return pa.array([None if text is None else text[: LONGEST_TEXT + 1] for text in decoded], values.type)
+    if pa.types.is_binary(values.type):
+        return pc.binary_slice(values, 0, LONGEST_TEXT + 1)
+    return values

@@ -1,0 +1,142 @@
+"""Rest: the blocks along a curve that merges have written in vain.
+
+Where the interval of a block on a curve ends is an estimate, so blocks that merges have written may still overlap by
+it, and merging them again may change nothing. A commit therefore records, for each partition that it merges, how deep
+the rows of that partition were, and which commits have written blocks since they were less deep. As long as no other
+writer changes the partition, and its rows are no less deep than recorded, the blocks of these commits are settled:
+among themselves they count as one run. They are merged again with others only, so every merge either lowers the depth
+or leaves fewer blocks that are not settled, and each partition comes to rest.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from dbt_recluster import table_properties
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
+from dbt_recluster.planner import Blocks, Plan, Policy
+from dbt_recluster.planner.arrays import FloatArray
+
+# Characters of the property; a Hive metastore may hold 4,000.
+_LONGEST = 3_900
+
+
+class Rest:
+    """What a property records of the partitions of some blocks.
+
+    Args:
+        blocks: The blocks that are planned, as far as nothing is known of them.
+        metadata: The same blocks.
+        policy: The policy of the plan.
+        recorded: The property, or None.
+        rules: A digest of all that the plan depends on besides. A record of other rules counts as none.
+    """
+
+    def __init__(
+        self, blocks: Blocks, metadata: BlockMetadata, policy: Policy, recorded: str | None, rules: str
+    ) -> None:
+        self._blocks, self._metadata, self._policy = blocks, metadata, policy
+        self._commits: list[int] = []
+        self._recorded: dict[str, tuple[float, int]] = {}
+        try:
+            record = json.loads(recorded or "{}")
+            if record["rules"] != rules:
+                return
+            commits = [int(commit) for commit in record["commits"]]
+            partitions = {
+                str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            return
+        self._commits, self._recorded = commits, partitions
+
+    @cached_property
+    def settled(self) -> BoolArray:
+        """The blocks that are settled: bool (n,)."""
+        settled = np.zeros(len(self._blocks), np.bool_)
+        for number, (depth, first) in self._of_partition.items():
+            if self._depths[number] >= depth - 1e-9:
+                settled |= (self._blocks.partition == number) & np.isin(
+                    self._metadata.added_by, self._commits[max(first, 0) :]
+                )
+        return settled
+
+    @property
+    def settled_depth(self) -> float:
+        """The greatest depth of a partition that has settled blocks."""
+        return float(self._depths[np.unique(self._blocks.partition[self.settled])].max())
+
+    def after(
+        self,
+        plan: Plan,
+        paths: Sequence[tuple[Iterable[str], Iterable[str]]],
+        commits: Sequence[int],
+        rules: str,
+    ) -> dict[str, str | None]:
+        """Return the property after a commit.
+
+        Args:
+            plan: The plan.
+            paths: The paths of the files that each of its sets has written, and of those that it has replaced.
+            commits: The snapshots of the commit.
+            rules: As of the constructor, after the commit.
+        """
+        checksums = self._checksums.copy()
+        for block_set, (written, replaced) in zip(plan.block_sets, paths, strict=True):
+            checksums[block_set.partition] += _checksum(written) - _checksum(replaced)
+        merged = {block_set.partition for block_set in plan.block_sets if block_set.is_merge}
+        settling = set(np.unique(self._blocks.partition[self.settled]).tolist())
+        kept = {}
+        for number in {**self._of_partition, **dict.fromkeys(merged)}:
+            depth, first = self._of_partition.get(number, (np.inf, 0))
+            if number in merged and number not in settling:
+                depth, first = min(depth, float(self._depths[number])), len(self._commits)
+            kept[str(checksums[number])] = (round(depth, 6), first)
+        while kept:
+            oldest = min(first for _, first in kept.values())
+            record = {
+                "rules": rules,
+                "commits": [*self._commits[oldest:], *commits],
+                "partitions": {name: [depth, first - oldest] for name, (depth, first) in kept.items()},
+            }
+            text = json.dumps(record, separators=(",", ":"))
+            if len(text) <= _LONGEST:
+                return {table_properties.REST: text}
+            del kept[next(iter(kept))]
+        return {table_properties.REST: None}
+
+    @cached_property
+    def _of_partition(self) -> dict[int, tuple[float, int]]:
+        """What is recorded of each partition, by its code."""
+        if not self._recorded:
+            return {}
+        names = enumerate(map(str, self._checksums.tolist()))
+        return {number: self._recorded[name] for number, name in names if name in self._recorded}
+
+    @cached_property
+    def _depths(self) -> FloatArray:
+        """Mean depth of the rows of each partition that a plan may rewrite; touching does not count."""
+        eligible = self._policy.candidates(self._blocks)
+        partitions = int(self._blocks.partition.max()) + 1
+        rows = np.bincount(eligible.partition, eligible.rows, partitions)
+        total = np.bincount(
+            eligible.partition, eligible.cells().depths() * eligible.rows.astype(np.float64), partitions
+        )
+        depths: FloatArray = total / np.maximum(rows, 1)
+        return depths
+
+    @cached_property
+    def _checksums(self) -> IntArray:
+        """The checksum of the files of each partition: int64 (partitions,)."""
+        of_paths = [_checksum([path]) for path in self._metadata.path.to_pylist()]
+        return np.bincount(self._blocks.partition, of_paths).astype(np.int64)
+
+
+def _checksum(paths: Iterable[str]) -> int:
+    """Return the sum of the checksums of paths, so that a merge changes it by those of its own files."""
+    return sum(zlib.crc32(path.encode()) for path in paths)

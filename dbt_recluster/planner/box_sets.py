@@ -1,0 +1,201 @@
+"""Box sets: block sets under a curve's key that pay by the boxes of their blocks, whatever their depth along the curve.
+
+What a layout costs is in `box_tree`. A merge pays if it takes as much off that, for each row rewritten, as merging
+`Policy.depth` sorted copies of the whole table into one would. Three kinds of sets are tried: a load by itself, thin
+blocks, and neighbouring runs whose boxes are far from cubes. Sets that were selected by depth are held against the
+same price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dbt_recluster.box_tree import (
+    Points,
+    box_costs,
+    cut_into_boxes,
+    hulls,
+    join_points,
+    points_in_boxes,
+    tile_sides,
+)
+from dbt_recluster.planner.arrays import IntArray
+from dbt_recluster.planner.blocks import Blocks
+from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.curves import Layout
+from dbt_recluster.planner.policy import Policy
+
+# Copies of the table are merged one after the other, so a merge is worth part of what all at once would save.
+_SHARE_OF_COPIES = 0.5
+# No merge pays that takes less than this share off what its blocks cost.
+_LEAST_SAVING = 0.05
+# Points that stand for the rows of a block, at most and at least; and for those of a set.
+_POINTS, _LEAST_POINTS, _MOST_POINTS = 32, 8, 1 << 15
+# Blocks of a set beyond which its boxes are not worked out.
+_MOST_BLOCKS = 4_096
+# Numbers of neighbouring runs that are tried, and sets of them in a group that are worked out.
+_WINDOWS, _MOST_TRIED = 8, 8
+
+
+@dataclass(frozen=True, eq=False)
+class BoxSets:
+    """The box sets of a plan's candidates. A set is positions in all blocks, int64 (k,), of one group."""
+
+    candidates: Candidates
+    policy: Policy
+
+    @property
+    def _blocks(self) -> Blocks:
+        return self.candidates.blocks
+
+    @property
+    def _layout(self) -> Layout:
+        assert self._blocks.layout is not None
+        return self._blocks.layout
+
+    def select(self) -> list[IntArray]:
+        """Select loads, and thin blocks, that pay to be merged among themselves; or all blocks of a group at once."""
+        layout, sets = self._layout, list[IntArray]()
+        for member in self._groups:
+            load = layout.load[member]
+            parts = [
+                member[load == number] for number in np.unique(load).tolist() if number in layout.samples
+            ]
+            thin = member[layout.thin[member] & (load == 0)]
+            if len(thin) and (layout.run[thin] != layout.run[thin[0]]).any():
+                parts.append(thin)
+            gains = [self._gain(part) for part in parts]
+            paying = [part for part, gain in zip(parts, gains, strict=True) if gain >= 0]
+            at_once = self._gain(member) if len(member) <= _MOST_BLOCKS else -np.inf
+            is_best = at_once >= max(0.0, sum(gain for gain in gains if gain >= 0))
+            sets += [member] if is_best else paying
+        return sets
+
+    def neighbours(self, taken: IntArray) -> list[IntArray]:
+        """Select neighbouring runs that pay to be merged; ``taken`` are the blocks of other sets, int64 (m,)."""
+        layout, sets = self._layout, list[IntArray]()
+        free = layout.run > 0
+        free &= ~layout.thin
+        free[taken] = False
+        for of_group in self._groups:
+            ways = sorted(self._windows(of_group[free[of_group]]), key=lambda way: -way[0])
+            for _, member in ways[:_MOST_TRIED]:
+                if free[member].all() and self.pays(member):
+                    sets.append(member)
+                    free[member] = False
+        return sets
+
+    def pays(self, member: IntArray) -> bool:
+        """Whether merging a set pays. So does one of several groups, or that is too large to be worked out."""
+        group = self._layout.group[member]
+        is_worked_out = group[0] >= 0 and (group == group[0]).all() and len(member) <= _MOST_BLOCKS
+        return not is_worked_out or self._gain(member) >= 0
+
+    def _gain(self, member: IntArray) -> float:
+        """What merging a set of one group saves beyond its price; below 0 if it is not to be merged."""
+        layout, limit = self._layout, self.policy.max_set_bytes
+        if limit is not None and int(self._blocks.bytes_or_0[member].sum()) > limit:
+            return -np.inf
+        if len(member) < 2 or layout.settled[member].all():
+            return -np.inf
+        group = int(layout.group[member[0]])
+        per_block, block_rows = self._price_of[group]
+        points = self._points(member)
+        tree = cut_into_boxes(points, block_rows, layout.parts, per_block)
+        cost = float(box_costs(layout.lower[member], layout.upper[member], layout.parts).sum())
+        saving = cost - float(box_costs(tree.lower, tree.upper, layout.parts).sum())
+        return saving - self._price(group, points.rows.sum() / block_rows, cost)
+
+    def _price(self, group: int, blocks: float, cost: float) -> float:
+        """What merging so many full blocks, which cost so much now, has to save."""
+        threshold = self.policy.thresholds(np.array([self._blocks_of[group]]))[0]
+        of_copies = threshold ** (1 / self._layout.lower.shape[1]) - 1
+        return float(
+            max(_SHARE_OF_COPIES * of_copies * self._price_of[group][0] * blocks, _LEAST_SAVING * cost)
+        )
+
+    def _points(self, member: IntArray) -> Points:
+        """What stands for the rows of a set: samples of its loads, and points that lie evenly in all other boxes."""
+        layout, load = self._layout, self._layout.load[member]
+        parts, known = [], np.zeros(len(member), np.bool_)
+        for number in np.unique(load).tolist():
+            if number in layout.samples:
+                of_load = load == number
+                share = self._rows[member[of_load]].sum() / self._rows[layout.load == number].sum()
+                sample = layout.samples[number]
+                parts.append(sample._replace(rows=sample.rows * share))
+                known |= of_load
+        if others := np.count_nonzero(~known):
+            boxes = layout.take(member[~known])
+            count = int(np.clip(_MOST_POINTS // others, _LEAST_POINTS, _POINTS))
+            rows = self._rows[member[~known]]
+            parts.append(points_in_boxes(boxes.lower, boxes.rank, boxes.upper, rows, count))
+        return join_points(parts)
+
+    def _windows(self, member: IntArray) -> Iterator[tuple[float, IntArray]]:
+        """Yield neighbouring runs of one group that may pay to be merged, and by how much."""
+        layout = self._layout.take(member)
+        run, of_block = np.unique(layout.run, return_inverse=True)
+        if len(run) < 2:
+            return
+        least, greatest = hulls(of_block, layout.lower, layout.upper)
+        cost = np.bincount(of_block, box_costs(layout.lower, layout.upper, layout.parts))
+        rows = np.bincount(of_block, self._rows[member])
+        chain = np.zeros(len(run), np.int64)
+        chain[of_block] = layout.chain
+        # Along the column of which each run has the least.
+        column = int((greatest - least).sum(axis=0).argmin())
+        order = np.lexsort((least[:, column], chain))
+        group = int(layout.group[0])
+        block_rows = self._price_of[group][1]
+        for count in np.unique(np.geomspace(2, len(run), _WINDOWS).astype(np.int64)).tolist():
+            for start in range(0, len(run) - count + 1, max(1, count // 2)):
+                window = order[start : start + count]
+                if (chain[window] != chain[window[0]]).any():
+                    continue
+                widths = (greatest[window].max(axis=0) - least[window].min(axis=0) + 1) / layout.parts
+                blocks = np.array([max(1.0, rows[window].sum() / block_rows)])
+                tiled = blocks[0] * np.minimum(widths, tile_sides(blocks, widths[None])).sum()
+                gain = cost[window].sum() - tiled - self._price(group, blocks[0], cost[window].sum())
+                if gain > 0:
+                    yield float(gain), member[np.isin(of_block, window)]
+
+    @cached_property
+    def _rows(self) -> IntArray:
+        rows, deleted = self._blocks.rows, self._blocks.deleted
+        if rows is None:
+            return np.full(len(self._blocks), self.policy.block_rows)
+        return np.maximum(rows if deleted is None else rows - deleted, 1)
+
+    @cached_property
+    def _groups(self) -> list[IntArray]:
+        """Candidates of each group that may hold a set: positions, ascending, int64 (k,) each."""
+        position = np.sort(self.candidates.position).astype(np.int64)
+        group = self._layout.group[position]
+        order = np.argsort(group, kind="stable")
+        parts = np.split(position[order], np.flatnonzero(np.diff(group[order])) + 1)
+        return [part for part in parts if len(part) > 1 and self._layout.group[part[0]] >= 0]
+
+    @cached_property
+    def _price_of(self) -> dict[int, tuple[float, float]]:
+        """By group: what a block costs in a table sorted at once, and the rows in a full block."""
+        layout, size = self._layout, self._blocks.bytes_or_0.sum()
+        block_rows = float(self.policy.block_rows)
+        if self.policy.block_bytes is not None and size:
+            block_rows = max(1.0, min(block_rows, self._rows.sum() * self.policy.block_bytes / size))
+        group, code = np.unique(layout.group, return_inverse=True)
+        least, greatest = hulls(code, layout.lower, layout.upper)
+        widths = (greatest - least + 1) / layout.parts
+        blocks = np.maximum(np.bincount(code, self._rows) / block_rows, 1.0)
+        each = np.minimum(widths, tile_sides(blocks, widths)[:, None]).sum(axis=1)
+        return {int(number): (float(cost), block_rows) for number, cost in zip(group, each, strict=True)}
+
+    @cached_property
+    def _blocks_of(self) -> dict[int, int]:
+        """Blocks of each group's partition."""
+        count = np.bincount(self._blocks.partition)
+        return dict(zip(self._layout.group.tolist(), count[self._blocks.partition].tolist(), strict=True))
