@@ -102,7 +102,7 @@ def configs() -> str:
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
     from dbt_recluster.adapter.table_figures import TEST, TEST_ARGUMENTS
-    from dbt_recluster.operations.declaration import CHOICE, FORMAT
+    from dbt_recluster.operations.declaration import FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS
 
     parts = [
@@ -112,7 +112,7 @@ def operations() -> str:
         "value`, with hyphens for underscores. Wrong arguments are an error before anything is changed, with exit code "
         "1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
-        table(("argument", "what it is", "default"), [_argument_row(each) for each in (*CHOICE, FORMAT)]),
+        table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([job](../job.md)).\n",
     ]
     for operation in OPERATIONS.values():
@@ -121,7 +121,7 @@ def operations() -> str:
         needs = (
             "has to be chosen" if operation.needs_choice else f"every model that {operation.eligible.trait}"
         )
-        parts.append(f"Without `table` or `select`: {needs}.\n")
+        parts.append(f"Without `table`: {needs}.\n")
         if operation.arguments:
             rows = [_argument_row(each) for each in operation.arguments]
             parts.append(table(("argument", "what it is", "default"), rows) + "\n")
@@ -145,12 +145,12 @@ def macros() -> str:
 
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
-    from dbt_recluster.operations.declaration import CHOICE, FORMAT, TABLE
+    from dbt_recluster.operations.declaration import FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS
 
     entries = []
     for operation in OPERATIONS.values():
-        listed = [f"- `{each.name}`: {each.meaning}" for each in (*CHOICE[1:], *operation.arguments, FORMAT)]
+        listed = [f"- `{each.name}`: {each.meaning}" for each in (*operation.arguments, FORMAT)]
         entries.append(
             {
                 "name": operation.name,
