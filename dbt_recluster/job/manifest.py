@@ -89,8 +89,8 @@ class Manifest:
         catalogs = {str(node["database"]) for node in (*given.values(), *known) if node.get("database")}
         for name in spark_names:
             if name not in catalogs:
-                meant = did_you_mean(name, sorted(catalogs), "they are in") or "they have none: use --catalog"
-                raise OptionError(f"--map {name}: no table of {path} is in a catalog {name}; {meant}")
+                others = did_you_mean(name, sorted(catalogs), "they are in") if catalogs else "use --catalog"
+                raise OptionError(f"--map {name}: no table of {path} is in a catalog {name}; {others}")
         relations = {
             str(node["relation_name"]): join_parts(relation_of(node))
             for node in (*nodes.values(), *map(placed, known))
@@ -140,7 +140,8 @@ class Manifest:
     def built(self, path: Path) -> set[str]:
         """Return the ids of the nodes that a run built, by its run_results.json; none after one with ``--empty``."""
         content = _read(path, "run-results", 4)
-        results, arguments = content.get("results"), content.get("args") or {}
+        results, arguments = content.get("results"), content.get("args")
+        arguments = arguments if isinstance(arguments, dict) else {}
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise ManifestError(f"{path} has no results: it is not the run_results.json of dbt")
         command = arguments.get("which")

@@ -16,7 +16,7 @@ Node = Mapping[str, Any]
 
 TABLES = ("model", "seed", "snapshot")
 # The materializations without blocks. Any other may make a table: adapters and projects have their own.
-_NOTABLES = ("view", "ephemeral", "materialized_view", "test", "unit", "function")
+_NO_TABLES = ("view", "ephemeral", "materialized_view", "test", "unit", "function")
 # Nodes whose SQL is part of that of others, and does not run by itself.
 _INLINED = ("ephemeral", "view")
 _READERS = ("model", "snapshot", "test", "analysis")
@@ -76,7 +76,7 @@ MAINTAINED = Eligible(_has("maintain"), "has recluster_maintain: true", by_defau
 def has_table(node: Node) -> bool:
     """Whether a node makes a table."""
     kind, materialized = node.get("resource_type", "model"), node["config"].get("materialized")
-    return kind in TABLES and materialized not in _NOTABLES
+    return kind in TABLES and materialized not in _NO_TABLES
 
 
 def choose(
