@@ -139,7 +139,7 @@ def _multiple(transform: Transform, value: int) -> int:
 
 def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     """Return whole numbers of any size, limited to those that the type holds."""
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(str(kind))
     return pa.array([min(max(number, int(limits.min)), int(limits.max)) for number in numbers], kind)
 
 
