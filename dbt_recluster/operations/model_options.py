@@ -5,7 +5,7 @@ dbt does not check the values of an adapter's configs, so they are checked here,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
@@ -103,19 +103,6 @@ class ModelOptions:
         if isinstance(reads, str) and reads.strip().lower() == "project":
             del values["reads"]
             return replace(cls._of_values(values), records_reads=True)
-        return cls._of_values(values)
-
-    @classmethod
-    def of_table(cls, properties: Mapping[str, str], but: Container[str] = ()) -> ModelOptions:
-        """Read what a model has left in the properties of its table, except its key (:func:`recorded_key`).
-
-        Options ``but`` are not read, so that their values may be wrong.
-        """
-        values = {
-            name: (f"table property {declaration.table_property}", properties.get(declaration.table_property))
-            for name, declaration in MODEL_OPTIONS.items()
-            if declaration.is_recorded and name not in but
-        }
         return cls._of_values(values)
 
     @classmethod

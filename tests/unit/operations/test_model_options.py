@@ -23,12 +23,13 @@ def parse(**config: Any) -> ModelOptions:
     return ModelOptions.of_config(config)
 
 
-def of_table(**options: str) -> ModelOptions:
-    return ModelOptions.of_table({f"recluster.option.{name}": value for name, value in options.items()})
+def of_table(**options: str) -> ReclusterOptions:
+    return ReclusterOptions.of_table({f"recluster.option.{name}": value for name, value in options.items()})
 
 
 def test_defaults() -> None:
-    assert parse() == ModelOptions() == of_table()
+    assert parse() == ModelOptions()
+    assert of_table() == ReclusterOptions()
     assert ModelOptions().automatic_clustering
     assert ModelOptions().recluster == ReclusterOptions()
     assert (ReclusterOptions().block_rows, ReclusterOptions().depth) == (1_000_000, None)
@@ -189,7 +190,8 @@ def test_order_of_a_load() -> None:
 
 def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     properties = {"recluster.option.depth": "banana", "recluster.option.max_bytes": "10 GB"}
-    assert ModelOptions.of_table(properties, but={"depth"}).recluster == ReclusterOptions(max_bytes="10 GB")
+    options = ReclusterOptions.of_table(properties, depth=2, where=None, dry_run=True)
+    assert options == ReclusterOptions(depth=2, max_bytes="10 GB", dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +207,9 @@ def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     ],
 )
 def test_a_wrong_value_of_a_table_names_its_property(name: str, value: str) -> None:
+    properties = {f"recluster.option.{name}": value}
     with pytest.raises(OptionError, match=f"^table property recluster.option.{name} must be "):
-        of_table(**{name: value})
+        MODEL_OPTIONS[name].of_table(properties)
 
 
 def test_a_wrong_key_of_a_table_names_its_property() -> None:
@@ -232,7 +235,8 @@ def test_what_is_recorded_is_what_was_meant() -> None:
         recluster_reads=["id > 5"],
         block_rows=7,
     )
-    assert ModelOptions.of_table(options.properties()) == options
+    assert ReclusterOptions.of_table(options.properties()) == options.recluster
+    assert MODEL_OPTIONS["automatic_clustering"].of_table(options.properties()) is False
     recorded = {name for name, option in MODEL_OPTIONS.items() if option.is_recorded}
     assert {name.removeprefix("recluster.option.") for name in options.properties()} <= recorded
     assert not ModelOptions().properties()
