@@ -72,7 +72,8 @@ def configs() -> str:
             _NOTE,
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
-            f"any data is written. `meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
+            "any data is written; a name that is none of these is a warning. "
+            f"`meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
             table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
             f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "

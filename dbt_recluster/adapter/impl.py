@@ -6,7 +6,8 @@ What works on tables is imported by the methods that need it: commands such as `
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import make_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,9 @@ _CAPABILITIES = (
     Capability.SchemaMetadataByRelations,
     Capability.CatalogsV2,
 )
+
+# The commands of dbt that build models.
+_BUILDING = ("run", "build", "retry")
 
 # dbt does not check the values of an adapter's configs; ModelOptions does.
 ReclusterConfig: type[SparkConfig] = make_dataclass(
@@ -107,6 +111,19 @@ class ReclusterAdapter(TableMethods):
 
                 self._begun = DbtRun(self)
             return self._begun
+
+    @contextmanager
+    def connection_named(
+        self, name: str, query_header_context: Any = None, *more: Any, **named: Any
+    ) -> Iterator[None]:
+        """Open a node's connection. A microbatch model is checked first: dbt takes an error in a batch for a crash."""
+        config = getattr(query_header_context, "config", {})
+        if config.get("incremental_strategy") == "microbatch" and self.config.args.which in _BUILDING:
+            from dbt_recluster.adapter.model_build import options_of
+
+            options_of(query_header_context)
+        with super().connection_named(name, query_header_context, *more, **named):
+            yield
 
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: nothing is known of it, and its file format is in lower case, by default Iceberg."""

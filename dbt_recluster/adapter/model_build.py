@@ -27,7 +27,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
 from dbt_recluster.iceberg.predicates import check_predicate
-from dbt_recluster.operations.model_options import ModelOptions, misspelt
+from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
 # Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
 _TOKENS = re.compile(
@@ -101,9 +101,9 @@ class ModelBuild:
         if first_time(f"configs of {model['unique_id']}"):
             node_config = config.model.config
             kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
-            known = [f.name for kind in kinds for f in fields(kind)]
-            for key, meant in misspelt(node_config, known):
-                warn(f"{model['name']}: there is no config {key}; did you mean {meant}?")
+            others = [f.name for kind in kinds for f in fields(kind)]
+            for warning in unknown_names({key: node_config.get(key) for key in node_config}, others):
+                warn(f"{model['name']}: {warning}")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
         reason = ""
         if config.get("materialized") == "view":
@@ -121,10 +121,8 @@ class ModelBuild:
     def _configured(self, config: Any) -> ModelOptions:
         """Return the options of the node; an error names what is wrong with them."""
         node = config.model
-        items = {name: node.config.get(name) for name in node.config}
-        with as_dbt_errors(node):
-            options = ModelOptions.of_config(items)
-        self._loaded = LoadedInto.of_config(items)
+        options = options_of(node)
+        self._loaded = LoadedInto.of_config(node.config)
         note = options.cluster_by.note if options.cluster_by else None
         if note and self._run.first_time(f"curve of {node.unique_id}"):
             logger.info(f"{node.name}: {note}")
@@ -355,6 +353,12 @@ class ModelBuild:
             return None
         replaced, self._postponed = self._replaced, None
         return replaced
+
+
+def options_of(node: Any) -> ModelOptions:
+    """Return the options of a node; an error names what is wrong with them."""
+    with as_dbt_errors(node):
+        return ModelOptions.of_config({name: node.config.get(name) for name in node.config})
 
 
 def without_end(query: str) -> str:

@@ -207,11 +207,14 @@ class _Job:
         return targets
 
     def _check_tables(self, targets: list[Target]) -> None:
-        """Check every key against its table, before anything is done to any of them."""
+        """Check every key and predicate against its table, before anything is done to any of them."""
         wrong, missing = [], []
         for target in targets:
+            call = Call(target, self._request.arguments, self)
             try:
-                _ = Call(target, self._request.arguments, self).table.key
+                _ = call.table.key
+                if self._operation.is_rewrite and (where := call.options().where) is not None:
+                    call.table.predicate(where)
             except NotAnIcebergTableError as e:
                 missing.append(e)  # reported with its own answer, unless it is the only one
                 continue

@@ -109,7 +109,9 @@ def recluster(call: Call) -> ReclusterResult:
     if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
     """
     call.warnings.extend(_key_warnings(call))
-    if call.target.options is None:
+    if call.target.options is not None:
+        call.warnings.extend(call.target.options.unknown)
+    else:
         for name in unknown_properties(call.opened.iceberg.properties):
             call.warnings.append(f"table property {name} is not an option of dbt-recluster and is ignored")
     result = recluster_target(call)
