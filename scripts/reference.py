@@ -72,7 +72,7 @@ def configs() -> str:
             _NOTE,
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
-            "any data is written; a name that is none of these is a warning. "
+            "any data is written; a misspelt name is a warning that names the nearest. "
             f"`meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
             table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
@@ -189,7 +189,7 @@ def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
     from dbt_recluster.clustering.history import PREFIX, round_summary
     from dbt_recluster.iceberg.iceberg_table import LOADED_AT
-    from dbt_recluster.table_properties import PROPERTIES
+    from dbt_recluster.table_properties import CARRIED_OVER, PROPERTIES
 
     listed = [
         (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
@@ -215,6 +215,9 @@ def properties() -> str:
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`. "
             "`recluster.looked` and `recluster.level.<id>` are of earlier versions. They are still read, and the next "
             "recluster replaces them.\n",
+            "`dbt run --full-refresh` and `dbt seed` drop a table and make a new one. Its key and options are those of "
+            f"the model then, {' and '.join(f'`{name}`' for name in CARRIED_OVER)} are carried over, and the rest "
+            "begins anew, as the blocks do. `remove_clustering`, or a drop by hand, ends all of them.\n",
             "## Of the summary of a snapshot that a recluster made\n",
             "`clustering_history` reads them.\n",
             table(("entry", "what it is"), summary),

@@ -213,6 +213,9 @@ class ModelBuild:
         self._resolve_once(lambda: self._table_columns(this))
         if is_ours and (not altered or (may_be_replaced and is_clustered)):
             after = self._adapter.table_clustering(this)
+            # A seed and a Python model make their tables without properties.
+            lost = {name: value for name, value in self._carried_over.items() if name not in after.properties}
+            self._alter(this, ClusteringChange(set_properties=lost))
             if is_clustered or before is None or KEY_PROPERTY in before.properties:
                 self._cluster(this, after, self._macros["config"].get("tblproperties"))
             else:
@@ -229,7 +232,11 @@ class ModelBuild:
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
-        return creation_properties(self.options)
+        return {**creation_properties(self.options), **self._carried_over}
+
+    @property
+    def _carried_over(self) -> dict[str, str]:
+        return {} if self._table is None else self._table.carried_over
 
     def _cluster(
         self, relation: BaseRelation, actual: TableClustering, table_properties: Mapping[str, str] | None

@@ -193,8 +193,8 @@ class ClusteredTable:
     def suspend(self) -> str:
         """Keep everybody from reclustering the table until :meth:`resume`; return since when it is suspended.
 
-        A running recluster stops before its next round. The property survives a replacement of the table, but not a
-        drop, which ``dbt run --full-refresh`` does.
+        A running recluster stops before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays
+        suspended.
         """
         since = self.suspended
         if since is None:

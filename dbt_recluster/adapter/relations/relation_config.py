@@ -22,13 +22,21 @@ from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.table_properties import CURVE_PREFIX, DISTRIBUTION_MODE, REST
+from dbt_recluster.table_properties import CARRIED_OVER, CURVE_PREFIX, DISTRIBUTION_MODE, REST
 
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does; boundaries may.
 _REDACTED = "*********(redacted)"
 
 # The names of properties that the adapter sets start so.
-_COMPARED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
+_COMPARED = (
+    KEY_PROPERTY,
+    OPTION_PREFIX,
+    CURVE_PREFIX,
+    METRICS_PREFIX,
+    ROW_GROUP_BYTES,
+    DISTRIBUTION_MODE,
+    *CARRIED_OVER,
+)
 # Those of them that only the model's options and key keep there.
 _RECORDED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, REST)
 
@@ -63,6 +71,12 @@ class TableClustering:
         return self.sort_order == _REDACTED or any(
             value == _REDACTED and name.startswith(_COMPARED) for name, value in self.properties.items()
         )
+
+    @property
+    def carried_over(self) -> dict[str, str]:
+        """The properties that a table which takes this one's place is to have too."""
+        known = {name: self.properties.get(name, _REDACTED) for name in CARRIED_OVER}
+        return {name: value for name, value in known.items() if value != _REDACTED}
 
     @property
     def sort_columns(self) -> list[str]:
