@@ -188,7 +188,7 @@ def _argument_row(argument: Any) -> tuple[str, str, str]:
 def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
     from dbt_recluster.clustering.history import PREFIX, round_summary
-    from dbt_recluster.iceberg.iceberg_table import LOADED_AT
+    from dbt_recluster.iceberg.commit import LOADED_AT
     from dbt_recluster.table_properties import CARRIED_OVER, PROPERTIES
 
     listed = [

@@ -5,6 +5,7 @@ What works on tables is imported by the methods that need it: commands such as `
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -180,8 +181,9 @@ class ReclusterAdapter(TableMethods):
         )
 
     def cancel_open_connections(self) -> Any:
-        """Ctrl-C: nothing more is submitted."""
-        if self._begun is not None and self._begun.submission is not None:
+        """Ctrl-C: nothing more is submitted. After ``--fail-fast``, what was built before still is."""
+        is_failure = isinstance(sys.exc_info()[1], Exception)
+        if self._begun is not None and self._begun.submission is not None and not is_failure:
             self._begun.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
