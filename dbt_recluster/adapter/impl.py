@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import make_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +37,6 @@ _CAPABILITIES = (
     Capability.SchemaMetadataByRelations,
     Capability.CatalogsV2,
 )
-
-# The commands of dbt that build models.
-_BUILDING = ("run", "build", "retry")
 
 # dbt does not check the values of an adapter's configs; ModelOptions does.
 ReclusterConfig: type[SparkConfig] = make_dataclass(
@@ -113,18 +109,15 @@ class ReclusterAdapter(TableMethods):
                 self._begun = DbtRun(self)
             return self._begun
 
-    @contextmanager
-    def connection_named(
-        self, name: str, query_header_context: Any = None, *more: Any, **named: Any
-    ) -> Iterator[None]:
+    def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
         """Open a node's connection. A microbatch model is checked first: dbt takes an error in a batch for a crash."""
         config = getattr(query_header_context, "config", {})
-        if config.get("incremental_strategy") == "microbatch" and self.config.args.which in _BUILDING:
+        is_microbatch = config.get("incremental_strategy") == "microbatch"
+        if is_microbatch and self.config.args.which in ("run", "build", "retry"):
             from dbt_recluster.adapter.model_build import options_of
 
             options_of(query_header_context)
-        with super().connection_named(name, query_header_context, *more, **named):
-            yield
+        return super().connection_named(name, query_header_context, *more, **named)
 
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: nothing is known of it, and its file format is in lower case, by default Iceberg."""
@@ -214,11 +207,19 @@ class ReclusterAdapter(TableMethods):
     @available.parse_none
     @as_dbt_errors()
     def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
-        """Run an operation and print what it answers; it fails if the operation failed for any table."""
+        """Run an operation and print what it answers; it fails if the operation failed for any table.
+
+        A node's hook that reclusters its own table does so as after the build.
+        """
         from dbt_recluster.adapter.dbt_run import run_vars
+        from dbt_recluster.adapter.hooks import recluster_arguments, with_table
         from dbt_recluster.adapter.operations import operate
 
-        operate(name, given, macros, self._run.context(run_vars(macros)))
+        given, is_own = with_table(given, macros)
+        if is_own and name == "recluster" and not given.get("dry_run"):
+            self.current_build().recluster(macros, recluster_arguments(given, macros))
+        else:
+            operate(name, given, macros, self._run.context(run_vars(macros)))
 
     @available.parse_list
     @as_dbt_errors()

@@ -12,6 +12,7 @@ from dbt.adapters.base.relation import BaseRelation
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, run_budget, run_vars
+from dbt_recluster.adapter.hooks import reclusters
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     LoadedInto,
@@ -52,6 +53,8 @@ class ModelBuild:
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
         self._table: TableClustering | None = None  # that this build writes into, or replaces
+        self._altered = False  # whether that has its clustering from before the load
+        self._is_reclustered = False  # by a hook
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # that it took from the table
         self._postponed: str | None = None
@@ -75,8 +78,8 @@ class ModelBuild:
                 self._adapter.check_directory(this, existing, config, is_seed=is_seed)
             return self._materialize(materialization)
         self.options = options
-        altered = self._prepare_table(existing, kept)
-        return self._finish_table(self._materialize(materialization), altered)
+        self._altered = self._prepare_table(existing, kept)
+        return self._finish_table(self._materialize(materialization))
 
     def _check_node(self) -> None:
         """Check what the columns do not decide: the language, the vars of the run, and configs without effect."""
@@ -102,7 +105,7 @@ class ModelBuild:
             node_config = config.model.config
             kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
             others = [f.name for kind in kinds for f in fields(kind)]
-            for warning in unknown_names({key: node_config.get(key) for key in node_config}, others):
+            for warning in unknown_names(node_config, others):
                 warn(f"{model['name']}: {warning}")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
         reason = ""
@@ -123,9 +126,9 @@ class ModelBuild:
         node = config.model
         options = options_of(node)
         self._loaded = LoadedInto.of_config(node.config)
-        note = options.cluster_by.note if options.cluster_by else None
-        if note and self._run.first_time(f"curve of {node.unique_id}"):
-            logger.info(f"{node.name}: {note}")
+        key = options.cluster_by
+        if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
+            logger.info(f"{node.name}: {key.note}")
         return options
 
     def _keeps(self, existing: BaseRelation | None) -> bool:
@@ -197,32 +200,51 @@ class ModelBuild:
             )
         return new_columns
 
-    def _finish_table(self, result: Any, altered: bool) -> Any:
-        """Give a new or replaced table its sort order, and recluster the table."""
-        this, before = self._macros["this"], self._table
+    def _finish_table(self, result: Any) -> Any:
+        """Give a new or replaced table its sort order, and recluster the table unless its post_hook does."""
         is_clustered = self.options.cluster_by is not None
-        is_ours = is_clustered or before is not None
-        may_be_replaced = bool(self._macros["post_hooks"]) and is_ours
-        if may_be_replaced and not self._adapter.is_iceberg_table(this):
+        may_be_replaced = bool(self._macros["post_hooks"]) and (is_clustered or self._table is not None)
+        if may_be_replaced and not self._adapter.is_iceberg_table(self._macros["this"]):
             if is_clustered:
                 self._macros["exceptions"]["warn"](
                     f"cluster_by has no effect on {self._macros['model']['name']}: after its hooks there is no Iceberg "
                     "table of that name."
                 )
             return result
-        self._resolve_once(lambda: self._table_columns(this))
-        if is_ours and (not altered or (may_be_replaced and is_clustered)):
-            after = self._adapter.table_clustering(this)
-            # A seed and a Python model make their tables without properties.
-            lost = {name: value for name, value in self._carried_over.items() if name not in after.properties}
-            self._alter(this, ClusteringChange(set_properties=lost))
-            if is_clustered or before is None or KEY_PROPERTY in before.properties:
-                self._cluster(this, after, self._macros["config"].get("tblproperties"))
-            else:
-                self._alter(this, restored_order(before, after))
-        self._run.finish_build(self._macros, self.options, self._former_key)
+        self._complete_clustering()
+        by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
+        self._run.finish_build(self._macros, self.options, self._former_key, by_hook=by_hook)
         # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
+
+    def _complete_clustering(self) -> None:
+        """Give the table its sort order, unless it has kept it."""
+        this, before, is_clustered = self._macros["this"], self._table, self.options.cluster_by is not None
+        is_kept = self._altered and not (is_clustered and self._macros["post_hooks"])
+        self._resolve_once(lambda: self._table_columns(this))
+        if is_kept or not (is_clustered or before):
+            return
+        after = self._adapter.table_clustering(this)
+        # A seed and a Python model make their tables without properties.
+        lost = {name: value for name, value in self._carried_over.items() if name not in after.properties}
+        self._alter(this, ClusteringChange(set_properties=lost))
+        if is_clustered or before is None or KEY_PROPERTY in before.properties:
+            self._cluster(this, after, self._macros["config"].get("tblproperties"))
+        else:
+            self._alter(this, restored_order(before, after))
+
+    def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Recluster the node's table because a hook says so; the automatic recluster is left out then."""
+        self._is_reclustered = True
+        if not self._adapter.is_iceberg_table(macros["this"]):
+            warn, name = macros["exceptions"]["warn"], macros["model"]["name"]
+            warn(f"recluster() has no effect on {name}: there is no Iceberg table of that name.")
+            return
+        if not self._macros:  # a materialization of the project's own
+            self._macros, self.options = macros, options_of(macros["config"].model)
+        self._complete_clustering()
+        former_key, self._former_key = self._former_key, None
+        self._run.recluster(macros, self.options, former_key, arguments)
 
     def set_clustering(self, relation: BaseRelation, table_properties: Mapping[str, str] | None) -> None:
         """Give the table of this build, which has just got its columns, the clustering of the node if it has one."""
@@ -365,7 +387,7 @@ class ModelBuild:
 def options_of(node: Any) -> ModelOptions:
     """Return the options of a node; an error names what is wrong with them."""
     with as_dbt_errors(node):
-        return ModelOptions.of_config({name: node.config.get(name) for name in node.config})
+        return ModelOptions.of_config(node.config)
 
 
 def without_end(query: str) -> str:

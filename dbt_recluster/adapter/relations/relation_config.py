@@ -27,18 +27,10 @@ from dbt_recluster.table_properties import CARRIED_OVER, CURVE_PREFIX, DISTRIBUT
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does; boundaries may.
 _REDACTED = "*********(redacted)"
 
-# The names of properties that the adapter sets start so.
-_COMPARED = (
-    KEY_PROPERTY,
-    OPTION_PREFIX,
-    CURVE_PREFIX,
-    METRICS_PREFIX,
-    ROW_GROUP_BYTES,
-    DISTRIBUTION_MODE,
-    *CARRIED_OVER,
-)
-# Those of them that only the model's options and key keep there.
+# The names of properties that only the model's options and key keep in a table start so.
 _RECORDED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, REST)
+# Those of all that the adapter reads, to compare or to carry over.
+_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 # One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(
