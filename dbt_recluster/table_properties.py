@@ -6,13 +6,10 @@ from typing import Final
 
 PROPERTIES: Final[dict[str, tuple[str, str]]] = {}
 """What each property holds and what losing it costs, by its name, or the start of it where that ends in a dot."""
-CARRIED_OVER: Final[list[str]] = []
-"""Those that a table which dbt drops leaves to the one that it makes anew: nothing else can tell them."""
 
 
-def _declare(name: str, holds: str, lost: str, *, is_carried_over: bool = False) -> str:
+def _declare(name: str, holds: str, lost: str) -> str:
     PROPERTIES[name] = (holds, lost)
-    CARRIED_OVER.extend([name] if is_carried_over else [])
     return name
 
 
@@ -57,7 +54,6 @@ READS: Final = _declare(
     "recluster.reads",
     "The ranges of columns that queries read, as `import_reads` has recorded them.",
     "Reads count as even until they are recorded again.",
-    is_carried_over=True,
 )
 AUTO_DEPTH: Final = _declare(
     "recluster.auto_depth",
@@ -68,7 +64,6 @@ SUSPENDED: Final = _declare(
     "recluster.suspended",
     "Since when the table is suspended.",
     "The table is reclustered again.",
-    is_carried_over=True,
 )
 METRICS_PREFIX: Final = _declare(
     "write.metadata.metrics.column.",
@@ -86,3 +81,6 @@ DISTRIBUTION_MODE: Final = _declare(
     "query of a load is sorted along a curve.",
     "Spark's writers do as Iceberg's default says.",
 )
+
+CARRIED_OVER: Final = (READS, SUSPENDED)
+"""What a table that dbt drops leaves to the one that it makes anew. Only people can tell it, and not the model."""

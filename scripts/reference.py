@@ -110,7 +110,8 @@ def operations() -> str:
         _NOTE,
         "# Operations\n",
         "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
-        "value`, with hyphens for underscores. Wrong arguments are an error before anything is changed, with exit code "
+        "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
+        "table unless it names another. Wrong arguments are an error before anything is changed, with exit code "
         "1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (*CHOICE, FORMAT)]),

@@ -21,7 +21,7 @@ def with_table(given: Mapping[str, Any], macros: Mapping[str, Any]) -> tuple[dic
 
     And whether that is its table.
     """
-    own = macros["this"].render() if macros.get("model", {}).get("resource_type") in _NODES else None
+    own = macros["this"].render() if (macros.get("model") or {}).get("resource_type") in _NODES else None
     table = given.get(TABLE.name) or own
     name = table.render() if isinstance(table, BaseRelation) else table
     return {**given, TABLE.name: name}, own is not None and name == own

@@ -52,7 +52,7 @@ class ModelBuild:
         self.options = ModelOptions()
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
-        self._table: TableClustering | None = None  # that this build writes into, or replaces
+        self._table = TableClustering()  # of what it writes into or replaces, if that has any
         self._altered = False  # whether that has its clustering from before the load
         self._is_reclustered = False  # by a hook
         self._loaded = LoadedInto()
@@ -176,7 +176,7 @@ class ModelBuild:
         self._table = self._adapter.table_clustering(existing)
         if not kept or new_columns:
             return False
-        self._cluster(existing, self._table, self._macros["config"].get("tblproperties"))
+        self._cluster(existing, self._table)
         return True
 
     def _prepare_key(self, key: ClusterKey, kept_table: BaseRelation | None) -> list[str]:
@@ -203,7 +203,7 @@ class ModelBuild:
     def _finish_table(self, result: Any) -> Any:
         """Give a new or replaced table its sort order, and recluster the table unless its post_hook does."""
         is_clustered = self.options.cluster_by is not None
-        may_be_replaced = bool(self._macros["post_hooks"]) and (is_clustered or self._table is not None)
+        may_be_replaced = bool(self._macros["post_hooks"] and (is_clustered or self._table.properties))
         if may_be_replaced and not self._adapter.is_iceberg_table(self._macros["this"]):
             if is_clustered:
                 self._macros["exceptions"]["warn"](
@@ -211,25 +211,27 @@ class ModelBuild:
                     "table of that name."
                 )
             return result
-        self._complete_clustering()
+        self.set_clustering()
         by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
         self._run.finish_build(self._macros, self.options, self._former_key, by_hook=by_hook)
         # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
-    def _complete_clustering(self) -> None:
-        """Give the table its sort order, unless it has kept it."""
-        this, before, is_clustered = self._macros["this"], self._table, self.options.cluster_by is not None
-        is_kept = self._altered and not (is_clustered and self._macros["post_hooks"])
+    def set_clustering(self) -> None:
+        """Give the node's table, as soon as it has its columns, the clustering that it has not kept."""
+        before, is_clustered = self._table, self.options.cluster_by is not None
+        if not (is_clustered or before.properties):
+            return
+        this = self._macros["this"]
         self._resolve_once(lambda: self._table_columns(this))
-        if is_kept or not (is_clustered or before):
+        if self._altered and not (is_clustered and self._macros["post_hooks"]):
             return
         after = self._adapter.table_clustering(this)
         # A seed and a Python model make their tables without properties.
-        lost = {name: value for name, value in self._carried_over.items() if name not in after.properties}
+        lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
         self._alter(this, ClusteringChange(set_properties=lost))
-        if is_clustered or before is None or KEY_PROPERTY in before.properties:
-            self._cluster(this, after, self._macros["config"].get("tblproperties"))
+        if is_clustered or KEY_PROPERTY in before.properties:
+            self._cluster(this, after)
         else:
             self._alter(this, restored_order(before, after))
 
@@ -242,31 +244,20 @@ class ModelBuild:
             return
         if not self._macros:  # a materialization of the project's own
             self._macros, self.options = macros, options_of(macros["config"].model)
-        self._complete_clustering()
+        self.set_clustering()
         former_key, self._former_key = self._former_key, None
         self._run.recluster(macros, self.options, former_key, arguments)
 
-    def set_clustering(self, relation: BaseRelation, table_properties: Mapping[str, str] | None) -> None:
-        """Give the table of this build, which has just got its columns, the clustering of the node if it has one."""
-        if self.options.cluster_by:
-            self._resolve_once(lambda: self._table_columns(relation))
-            self._cluster(relation, self._adapter.table_clustering(relation), table_properties)
-
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
-        return {**creation_properties(self.options), **self._carried_over}
+        return {**creation_properties(self.options), **self._table.carried_over}
 
-    @property
-    def _carried_over(self) -> dict[str, str]:
-        return {} if self._table is None else self._table.carried_over
-
-    def _cluster(
-        self, relation: BaseRelation, actual: TableClustering, table_properties: Mapping[str, str] | None
-    ) -> None:
+    def _cluster(self, relation: BaseRelation, actual: TableClustering) -> None:
         """Give a table the clustering of its model; the model's line tells a change of the key."""
         before = actual.properties.get(KEY_PROPERTY)
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
+        table_properties = self._macros["config"].get("tblproperties")
         self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
@@ -357,7 +348,7 @@ class ModelBuild:
         None means that it is not to be; where its columns do not allow it, the query is returned as it is.
         """
         options, table = self.options, self._table
-        if options.cluster_by is None or options.columns is None or table is None:
+        if options.cluster_by is None or options.columns is None:
             return None
         is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
         if not is_asked or recorded_curve(table.properties, options.cluster_by) is None:
