@@ -13,7 +13,6 @@ from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, Wh
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy
 
-DEFAULT_BLOCK_ROWS = 1_000_000
 TRIGGERS = ("run", "manual")
 
 # The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
@@ -52,8 +51,10 @@ class Option:
         """Return a value as it is given under ``name``, checked; the default for None."""
         return self.default if value is None else self.parse(name, value)
 
-    def recorded(self, properties: Mapping[str, str]) -> Any:
-        """Return the value that a table's properties record, checked, or the default."""
+    def of_table(self, properties: Mapping[str, str], given: Any = None) -> Any:
+        """Return the value that is given, else the one that a table's properties record, else the default, checked."""
+        if given is not None or not self.is_recorded:
+            return self.read(self.name, given)
         return self.read(f"table property {self.table_property}", properties.get(self.table_property))
 
 
@@ -126,7 +127,7 @@ class ReclusterOptions:
     block_rows: int = option(
         values.parse_row_count,
         "The most rows in a block that a merge writes; loads write files as Spark does.",
-        default=DEFAULT_BLOCK_ROWS,
+        default=1_000_000,
         example="500000",
         metavar="NUMBER",
         config="block_rows",
@@ -166,6 +167,15 @@ class ReclusterOptions:
             raise OptionError(f"trigger must be one of {', '.join(TRIGGERS)}, not {self.trigger!r}")
         if self.progress is not None and not callable(self.progress):
             raise OptionError(f"progress must be a function, not {self.progress!r}")
+
+    @classmethod
+    def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
+        """Return the options that are given; where one is None, what a table's properties record, or the default."""
+        recorded = {
+            name: declaration.of_table(properties, given.get(name))
+            for name, declaration in RECLUSTER_OPTIONS.items()
+        }
+        return cls(**{**given, **recorded})
 
     @property
     def has_conditions(self) -> bool:

@@ -19,7 +19,6 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.transforms import Transform, transform_of_iceberg
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class TableChange:
             self.add_to(transaction)
         except Exception as e:
             raise UnsupportedTableError(
-                f"Iceberg cannot change {table.name}: {short_message(e)}. Nothing was changed; check its properties."
+                f"Iceberg cannot change {table.name}: {table.explain(e)}. Nothing was changed; check its properties."
             ) from e
         return transaction.table
 
@@ -213,19 +212,28 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
     return {**bounds, ROW_GROUP_BYTES: str(max(_ROW_GROUP_BYTES, columns * _COLUMN_CHUNK_BYTES))}
 
 
-def remove_clustering(table: IcebergTable) -> tuple[str | None, list[str]]:
-    """Take what dbt-recluster keeps out of a table, in one commit. Data and Iceberg's own properties stay.
+def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:
+    """Take what dbt-recluster keeps out of a table, in one commit, or say what that is.
+
+    Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order.
 
     Returns:
-        The sort order that was cleared, or None: one that no model has set stays. And the properties that were removed.
+        The sort order that is cleared, or None: one that no model has set stays. And the properties that are removed.
     """
     with Transaction.alone(table) as transaction:
-        names = sorted(name for name in table.properties if name.startswith("recluster."))
-        order = sort_order_text(table) if table_properties.CLUSTER_BY in names else None
-        if order:
-            transaction.java.replaceSortOrder().commit()
-        transaction.set_properties(dict.fromkeys(names))
-    return order or None, names
+        properties, order = table.properties, None
+        names = sorted(name for name in properties if name.startswith("recluster."))
+        if table_properties.CLUSTER_BY in names:
+            order = sort_order_text(table) or None
+            mode = table_properties.DISTRIBUTION_MODE
+            names += (
+                [mode] if properties.get(mode) in ("range", "none") else []
+            )  # no model's key sets another
+        if not dry_run:
+            if order:
+                transaction.java.replaceSortOrder().commit()
+            transaction.set_properties(dict.fromkeys(names))
+    return order, names
 
 
 def _recorded_curve(table: IcebergTable) -> ClusterKey | None:

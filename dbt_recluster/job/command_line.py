@@ -34,7 +34,7 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
-from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
 from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
 from dbt_recluster.redaction import redact, without_known_secrets
@@ -86,7 +86,6 @@ class _Job:
         self._files: list[str] = []
         self._left_out = 0
         self._code: int | None = None
-        self._given = {name for name, value in request.arguments.items() if value is not None}
         self._opened: tuple[str, ClusteredTable] | None = None
         self._manifest: Manifest | None = None
         self._selected: set[str] | None = None
@@ -160,9 +159,10 @@ class _Job:
                 return False  # sorted by something that is no cluster key
         if not self._operation.is_rewrite:
             return True
-        options = options or ModelOptions.of_table(iceberg.properties, but=self._given)
-        self._left_out += not options.automatic_clustering
-        return options.automatic_clustering
+        given = None if options is None else options.automatic_clustering
+        automatic = bool(MODEL_OPTIONS["automatic_clustering"].of_table(iceberg.properties, given))
+        self._left_out += not automatic
+        return automatic
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL of what reads a node's table, by name, as the manifest has it."""
@@ -215,11 +215,14 @@ class _Job:
         return targets
 
     def _check_tables(self, targets: list[Target]) -> None:
-        """Check every key against its table, before anything is done to any of them."""
+        """Check every key and predicate against its table, before anything is done to any of them."""
         wrong, missing = [], []
         for target in targets:
+            call = Call(target, self._request.arguments, self)
             try:
-                _ = Call(target, self._request.arguments, self).table.key
+                _ = call.table.key
+                if self._operation.is_rewrite and (where := call.options().where) is not None:
+                    call.table.predicate(where)
             except NotAnIcebergTableError as e:
                 missing.append(e)  # reported with its own answer, unless it is the only one
                 continue

@@ -16,7 +16,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate, parser
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
-from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.model_options import recorded_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
 from dbt_recluster.text import did_you_mean
 
@@ -120,8 +120,10 @@ class Call:
         """Return the options of the table's model, or else those that it records, replaced by the arguments."""
         names = [*RECLUSTER_OPTIONS, "dry_run"]
         given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
-        own = self.target.options or ModelOptions.of_table(self.opened.iceberg.properties, but=given)
-        return replace(own.recluster, **given, **more)
+        own = self.target.options
+        return (
+            self.opened.options(**given, **more) if own is None else replace(own.recluster, **given, **more)
+        )
 
 
 @dataclass(frozen=True)

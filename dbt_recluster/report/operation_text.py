@@ -113,7 +113,8 @@ def removed(values: Mapping[str, Any]) -> str:
     if not values["properties"]:
         return f"{values['table']}: nothing to remove"
     order = f"the sort order {values['sort_order']} and " if values["sort_order"] else ""
-    return f"{values['table']}: removed {order}{', '.join(values['properties'])}"
+    verb = "would remove" if values["dry_run"] else "removed"
+    return f"{values['table']}: {verb} {order}{', '.join(values['properties'])}"
 
 
 def cost(values: Mapping[str, Any]) -> str:

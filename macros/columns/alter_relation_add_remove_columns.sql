@@ -23,7 +23,7 @@
   {%- endif -%}
 
   {%- if is_this -%}
-    {%- do build.set_clustering(relation, config.get('tblproperties')) -%}
+    {%- do build.set_clustering() -%}
   {%- endif -%}
 
   {%- if remove_columns -%}

@@ -118,7 +118,15 @@ class TestRemoval(Operations):
     LOADS = 1
 
     def test_models_without_a_key_are_taken_too(self, project: Any, table: str) -> None:
+        planned = operate("remove_clustering", "{table: events, dry_run: true}")
+        assert f"{table}: would remove the sort order k ASC NULLS FIRST and recluster." in planned
+        assert "is not a model's and stays" not in planned
         printed = operate("remove_clustering", "{table: [events, plain]}")
+        assert (
+            planned.partition(": would remove ")[2].split()[0]
+            == printed.partition(": removed ")[2].split()[0]
+        )
+        assert "write.distribution-mode" in printed
         assert f"{table}: removed the sort order k ASC NULLS FIRST and recluster." in printed
         assert f"{table}: its model has cluster_by, and sets it again at its next run" in printed
         assert f"{project.test_schema}.plain: nothing to remove" in printed

@@ -186,21 +186,39 @@ def test_all_nodes_are_checked_before_anything_is_done(spark: Any, project: Proj
     table(spark, project, "misfit")
     file = metadata_file(spark, orders)
     project.add("orders", cluster_by="k")
-    project.add("typo", meta={"recluster": {"cluster_by": "k", "dept": 3}})
+    project.add("flat", meta={"recluster": {"cluster_by": "k", "depth": -3}})
     project.add("deep", cluster_by="k", recluster_depth="deep")
     place = ("--catalog", project.catalog)
     code, answer, _ = run("recluster", *project.write(), *place)
     assert (code, answer["tables"]) == (2, [])
-    assert (
-        "models/typo.sql is wrong: meta.recluster has no option dept; did you mean depth?" in answer["error"]
-    )
+    assert "models/flat.sql is wrong: meta.recluster.depth must be a number" in answer["error"]
     assert "models/deep.sql is wrong: recluster_depth must be a number" in answer["error"]
-    del project.nodes["model.shop.typo"], project.nodes["model.shop.deep"]
+    del project.nodes["model.shop.flat"], project.nodes["model.shop.deep"]
     project.add("misfit", cluster_by="no_such_column")
     code, answer, _ = run("recluster", *project.write(), *place)
     assert (code, answer["tables"]) == (2, [])
     assert "no_such_column" in answer["error"]
+    project.add("misfit", meta={"recluster": {"cluster_by": "k", "where": "no_such_column > 1"}})
+    code, answer, _ = run("recluster", *project.write(), *place)
+    assert (code, answer["tables"]) == (2, [])
+    assert "no_such_column" in answer["error"]
+    assert "misfit" in answer["error"]
     assert metadata_file(spark, orders) == file
+
+
+def test_a_misspelt_option_is_a_warning(spark: Any, project: Project, run: Any) -> None:
+    table(spark, project, "orders")
+    project.add(
+        "orders", recluster_dept=2, meta={"recluster": {"cluster_by": "k", "finall": 1}, "reclustr": 1}
+    )
+    code, answer, err = run("recluster", *project.write(), "--catalog", project.catalog)
+    assert (code, len(answer["tables"])) == (0, 1)
+    for text in (
+        "there is no config recluster_dept; did you mean recluster_depth?",
+        "there is no meta.recluster.finall; did you mean final?",
+        "meta.reclustr is not read; did you mean meta.recluster?",
+    ):
+        assert err.count(f"{project.catalog}.sales.orders: {text}") == 1
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def test_removing_clustering_takes_the_curve(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=0)
     change(spark, name, LED)
     order, names = remove_clustering(IcebergTable.load(spark, name))
-    assert (order, names) == (BY_ID, ["recluster.cluster_by"])
+    assert (order, names) == (BY_ID, ["recluster.cluster_by", "write.distribution-mode"])
     assert key_of(spark, name) is None
 
 
