@@ -108,6 +108,13 @@ class ReclusterOptions:
         example="peak",
         metavar="NAME",
     )
+    max_merge_blocks: int | None = option(
+        values.parse_merge_blocks,
+        "The most overlapping blocks in one merge; strategy width merges blocks of like width, by powers of it.",
+        otherwise="no limit, and powers of 4",
+        metavar="NUMBER",
+        example="8",
+    )
     max_bytes: int | None = option(
         values.parse_bytes,
         "The most bytes to rewrite in each table: a number, or a size such as '10 GB'.",
@@ -180,6 +187,7 @@ class ReclusterOptions:
         return Policy(
             max_bytes=self.max_bytes,
             max_merge_bytes=_MAX_SET_BYTES,
+            max_merge_blocks=self.max_merge_blocks,
             block_rows=self.block_rows,
             **{name: value for name, value in given.items() if value is not None},
         )

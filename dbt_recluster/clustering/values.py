@@ -104,14 +104,14 @@ def _depth(value: Any) -> Depth | None:
     return number if number is not None and number > 0 else None
 
 
-def count_up_to(most: int) -> Callable[[str, Any], int]:
-    """Return a parser of a whole number from 1 on."""
+def count_up_to(most: int, least: int = 1) -> Callable[[str, Any], int]:
+    """Return a parser of a whole number from ``least`` on."""
 
     def read(value: Any) -> int | None:
         number = parse_number(value)
-        return int(number) if number is not None and 1 <= number <= most and number.is_integer() else None
+        return int(number) if number is not None and least <= number <= most and number.is_integer() else None
 
-    return parser(f"a whole number above 0, at most {most:,}", read)
+    return parser(f"a whole number above {least - 1}, at most {most:,}", read)
 
 
 def moment(value: Any, now: datetime | None = None) -> datetime:
@@ -153,6 +153,7 @@ parse_strategy = parser(
     f"one of {', '.join(STRATEGIES)}", lambda value: value if value in STRATEGIES else None
 )
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
+parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)

@@ -38,8 +38,7 @@ class ClusteringInformation:
             depths of the n blocks that overlap others, beside c that overlap none (US patent 10,817,540, equation 1).
         overlap_point_depth: Mean depth of the bounds where at least two blocks meet, 1 if there are none
             (sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/).
-        levels: By level, the number of its blocks, their rows (0 if unknown) and their average depth among themselves,
-            which the strategies `peak` and `above_average` compare with the threshold.
+        levels: By level, the number of its blocks, their rows (0 if unknown) and their average depth among themselves.
         total_rows: Rows in all blocks; 0 if unknown.
         total_bytes: Bytes in all blocks; 0 if unknown.
         small_block_count: Number of blocks with less than half the rows and bytes of a full one. This and the next

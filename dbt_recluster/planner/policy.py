@@ -51,6 +51,8 @@ class Policy:
         strategy: One of `STRATEGIES`.
         max_bytes: Most bytes that a plan may read, or None for no limit.
         max_merge_bytes: Most bytes in one block set, or None for no limit.
+        max_merge_blocks: Most blocks in one merge of overlapping blocks, at least 2, or None for no limit. Strategy
+            `width` sorts widths into powers of it.
         block_rows: Rows in a full block, at least 1. A constant block with at least half of them is never rewritten.
         max_level: Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million
             loads. Databend stops after 32 rewrites (databend#20002).
@@ -65,6 +67,7 @@ class Policy:
     strategy: str = "payback"
     max_bytes: int | None = None
     max_merge_bytes: int | None = None
+    max_merge_blocks: int | None = None
     block_rows: int = 1_000_000
     max_level: int = 64
     block_bytes: int | None = None
@@ -106,7 +109,7 @@ class Policy:
             raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
         if not _is_finite(self.tolerance) or self.tolerance < 1:
             raise PolicyError(f"tolerance must be a number of at least 1, not {self.tolerance!r}")
-        optional = {"block_bytes": 1, "max_bytes": 0, "max_merge_bytes": 1}
+        optional = {"block_bytes": 1, "max_bytes": 0, "max_merge_bytes": 1, "max_merge_blocks": 2}
         for name, least in {"block_rows": 1, "max_level": 1, **optional}.items():
             value = getattr(self, name)
             if value is None and name in optional:

@@ -43,6 +43,18 @@ def test_the_figures_of_each_level(spark: Any, schema: str) -> None:
     assert "  level  blocks   rows  depth in level\n      0       3    900             3.0\n" in text
 
 
+def test_a_table_at_the_greatest_level_is_told_so(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    recorded = IcebergTable.load(spark, name).properties[table_properties.LEVELS]
+    greatest = recorded.replace(f'"{max(levels(spark, name))}"', '"64"')
+    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{greatest}')")
+    result = recluster(spark, name, depth=1, block_rows=1000)
+    blocks = len(levels(spark, name))
+    assert set(levels(spark, name)) == {64}, recorded
+    assert result.reason == f"no block can be narrowed: merging ends at level 64, reached by {blocks} blocks"
+
+
 def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     recluster(spark, name, "k", depth=1, block_rows=1000)

@@ -130,3 +130,37 @@ def information(bounds, constant):
         "relative_clustering_ratio": equation_1(bounds),
         "overlap_point_depth": mean(shared) if shared else 1.0,
     }
+
+
+def widths(bounds):
+    """Of each closed interval, the members of the longest disjoint sequence that it overlaps."""
+    sequence = []
+    for low, high in sorted(bounds, key=lambda pair: (pair[1], -pair[0])):
+        if not sequence or low > sequence[-1][1]:
+            sequence.append((low, high))
+    return [sum(low <= high_of and low_of <= high for low_of, high_of in sequence) for low, high in bounds]
+
+
+def width_sets(bounds, most):
+    """Sets of strategy `width`, of at most so many intervals: bucket by bucket, in each along the key."""
+    width, left, sets = widths(bounds), set(range(len(bounds))), []
+    for power in reversed(range(max(width).bit_length())):
+        pool = sorted((i for i in left if width[i] >= most**power), key=lambda i: bounds[i])
+        for component in _chains(bounds, pool):
+            for start in range(0, len(component), most):
+                for chain in _chains(bounds, component[start : start + most]):
+                    if len(chain) > 1:
+                        sets.append(sorted(chain))
+                        left -= set(chain)
+    return sets
+
+
+def _chains(bounds, order):
+    """Cut intervals, in the order of the key, where they leave a gap; a touch is none."""
+    chains, reach = [], -math.inf
+    for i in order:
+        if bounds[i][0] >= reach:
+            chains.append([])
+        chains[-1].append(i)
+        reach = max(reach, bounds[i][1])
+    return chains
