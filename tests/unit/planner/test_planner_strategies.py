@@ -136,26 +136,26 @@ class TestAboveAverage:
         assert planned_sets(build([(0, 1)] * 5), strategy="above_average", depth=2) == [[0, 1, 2, 3, 4]]
 
 
-class TestWidth:
-    # Eight sorted partitions of hexadecimal digits and four new ones, two to a merge; paragraphs 107-115.
-    SORTED = [(digit, digit + 1) for digit in range(0, 16, 2)]
-    NEW = [(0x0, 0xE), (0x2, 0xF), (0x1, 0xC), (0x2, 0xD)]
+# Eight sorted partitions of hexadecimal digits and four new ones: paragraphs 107-115 of US patent 10,817,540.
+HEXADECIMAL = [(digit, digit + 1) for digit in range(0, 16, 2)]
+HEXADECIMAL += [(0x0, 0xE), (0x2, 0xF), (0x1, 0xC), (0x2, 0xD)]
 
+
+class TestWidth:
     def test_the_widths_of_the_patent(self):
-        bounds = self.SORTED + self.NEW
-        assert naive.widths(bounds) == [1] * 8 + [8, 7, 7, 6]
-        ends = [np.array(side) for side in zip(*bounds, strict=True)]
-        assert block_widths(Intervals.of_closed(*ends)).tolist() == naive.widths(bounds)
+        assert naive.widths(HEXADECIMAL) == [1] * 8 + [8, 7, 7, 6]
+        ends = [np.array(side) for side in zip(*HEXADECIMAL, strict=True)]
+        assert block_widths(Intervals.of_closed(*ends)).tolist() == naive.widths(HEXADECIMAL)
 
     def test_the_scenario_of_the_patent(self):
-        """The whole run: the new partitions are sorted among themselves by four merges, and then with the old ones.
+        """The whole run, two to a merge: four merges sort the new partitions among themselves, and others put them between
+        the old ones.
 
         Each block has real rows, and each round's sets are those of a naive twin that would lower a depth.
         """
         policy = Policy(strategy="width", depth=1, block_rows=60, max_merge_blocks=2)
         table = [
-            block_tables.Block(tuple(np.linspace(*bounds, 60).round(6).tolist()))
-            for bounds in self.SORTED + self.NEW
+            block_tables.Block(tuple(np.linspace(*bounds, 60).round(6).tolist())) for bounds in HEXADECIMAL
         ]
         tables = block_tables.final(table, policy)
         rounds = []
