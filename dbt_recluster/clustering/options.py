@@ -147,7 +147,8 @@ class ReclusterOptions:
     )
     after: After | None = option(
         values.parse_after,
-        "How much must have changed since the last recluster: commits, rows or share.",
+        "How much must have changed since the last recluster, commits, rows or share, or how long ago it must be, "
+        "hours or days.",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,
@@ -155,7 +156,7 @@ class ReclusterOptions:
     when: tuple[When, ...] = option(
         values.parse_when,
         "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
-        "skipped too few blocks.",
+        "skipped too few blocks, or the clustering ratio has fallen too low.",
         default=(),
         otherwise="after every build",
         example='{query: "select ...", opens: 40}',

@@ -148,8 +148,7 @@ class TestWidth:
         assert block_widths(Intervals.of_closed(*ends)).tolist() == naive.widths(HEXADECIMAL)
 
     def test_the_scenario_of_the_patent(self):
-        """The whole run, two to a merge: four merges sort the new partitions among themselves, and others put them between
-        the old ones.
+        """The whole run, two to a merge: four merges sort the new partitions, and others put them between the old ones.
 
         Each block has real rows, and each round's sets are those of a naive twin that would lower a depth.
         """
