@@ -36,19 +36,11 @@ _MOST_LEVELS = 5
 _MOST_IN_PICTURE = 8
 _HIGHEST = 3  # a threshold beyond so many times the greatest depth would leave no room for the curve
 _SHORTEST_SPAN = timedelta(minutes=1)
-_LEVELS = [f"level{number}" for number in range(_MOST_LEVELS)]
-_NAMES = ("card", "ink", "muted", "grid", "before", "after", "now", "load", *_LEVELS)
-_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_NAMES)}
-_PNG_COLOURS = {
-    "card": "#ffffff",
-    "ink": "#1d2126",
-    "muted": "#626a73",
-    "grid": "#dfe3e8",
-    "before": "#c25a1c",
-    "after": "#1f66b5",
-    "now": "#1d2126",
-    "load": "#9aa3ad",
-}
+# The page's colours in the light, which the picture has; its CSS variables take the place of the others in figures.
+_PNG_COLOURS = dict(
+    re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0])
+)
+_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_PNG_COLOURS)}
 
 
 def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:

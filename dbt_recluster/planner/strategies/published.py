@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, range_max, ranges_where
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, ranges_where
 from dbt_recluster.planner.candidates import (
     Candidates,
     Selected,
@@ -17,6 +17,7 @@ from dbt_recluster.planner.candidates import (
     average_depths,
     form_sets,
     no_sets,
+    own_depth,
 )
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
@@ -100,9 +101,12 @@ def _select_peaks(
             of_point[cells.begin] = of_point[cells.end - 1] = partition
             bar = _peak_bars(depth, of_point, partitions, above_average)
             on_peak = (depth > bar[of_point]) & (depth > 1) & deep[of_point]
-            block, peak = _blocks_over_peaks(cells, depth, *ranges_where(on_peak, of_point))
-            formed = form_sets(candidates, member[block], peak, limits)
-            sets = sets.then(formed)
+            first, last = ranges_where(on_peak, of_point)
+            # Each block is in the set of the first peak that it covers a point of.
+            peak = np.searchsorted(last, cells.begin)
+            covers = np.append(first, cells.size)[peak] < cells.end
+            formed = form_sets(candidates, member[covers], peak[covers], limits)
+            sets = sets.then(formed.in_order(np.argsort(-own_depth(candidates, formed), kind="stable")))
             waiting[candidates.partition[formed.member]] = False
     return sets, worst
 
@@ -117,23 +121,6 @@ def _peak_bars(depth: IntArray, partition: IntArray, partitions: int, above_aver
         total = np.bincount(partition[shared], depth[shared], partitions)
         np.minimum(bar, total / np.maximum(count, 1), out=bar)
     return bar
-
-
-def _blocks_over_peaks(
-    cells: Intervals, depth: IntArray, first: IntArray, last: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Assign every block to the first peak that it covers a point of, given the first and last points of peaks.
-
-    Returns:
-        The blocks over a peak, int64 (m,), and the rank of each one's peak by height, int64 (m,), 0 for the deepest.
-    """
-    height = range_max(depth, first, last)
-    rank = np.empty(len(first), np.int64)
-    rank[np.lexsort((first, -height))] = np.arange(len(first))
-    peak = np.searchsorted(last, cells.begin)
-    covers = peak < len(first)
-    covers[covers] = first[peak[covers]] < cells.end[covers]
-    return np.flatnonzero(covers), rank[peak[covers]]
 
 
 def block_widths(intervals: Intervals) -> IntArray:
