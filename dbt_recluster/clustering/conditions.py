@@ -132,19 +132,17 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
 
     What was ``recorded`` is added, unless a recluster followed it.
     """
-    rounds = [number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)]
-    last = max(rounds, default=0)
+    last = max((number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)), default=0)
     later = snapshots[last:]
-    counted = [
-        number for number, snapshot in enumerate(later, 1) if recorded and snapshot.id == recorded.snapshot
-    ]
-    oldest = int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0
-    if recorded is not None:
-        recorded = replace(recorded, since=recorded.since or oldest)
-        if counted:
-            return recorded.plus(later[counted[0] :])
-    if recorded is None or rounds:
-        return Changes(since=oldest).plus(later)
+    anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0)
+    if recorded is None:
+        return anew.plus(later)
+    recorded = replace(recorded, since=recorded.since or anew.since)
+    for number, snapshot in enumerate(later, 1):
+        if snapshot.id == recorded.snapshot:
+            return recorded.plus(later[number:])
+    if last:
+        return anew.plus(later)
     # Rows of commits that came and expired since, on balance; or those that a replacement of the table has dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
@@ -86,9 +87,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     ids = _last_recluster(table.snapshots())
     moments = [table.blocks(), *(table.blocks(snapshot_id=snapshot_id) for snapshot_id in ids)]
     now, *around = _layouts(table, moments)
-    metadata, partitions = moments[0].metadata, np.bincount(moments[0].blocks.partition)
-    if len(partitions) <= 1 and table.key.leading:
-        now = replace(now, labels=_labels(table, 0, metadata, now))
+    partitions = np.bincount(moments[0].blocks.partition)
     thresholds = set(options.policy.thresholds(partitions).tolist())
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
@@ -97,7 +96,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
         now=now,
         before=around[0] if around else None,
         after=around[1] if around else None,
-        changed=bool(ids) and ids[-1] != metadata.snapshot_id,
+        changed=bool(ids) and ids[-1] != moments[0].metadata.snapshot_id,
         on_curve={
             str(field): _along_column(table, item, moments[0])
             for item, field in enumerate(table.key.on_curve, len(table.key.leading))
@@ -118,27 +117,24 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
 def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
     on_axis, scale = [moment.blocks for moment in moments], None
-    if all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
+    if is_one := all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
         on_axis, scale = _on_one_axis(table, moments)
-    return [
-        _layout(blocks, moment.blocks.level, scale) for moment, blocks in zip(moments, on_axis, strict=True)
-    ]
-
-
-def _layout(blocks: Blocks, level: IntArray, scale: FloatArray | None) -> Layout:
-    axis = np.arange(blocks.points) / max(1, blocks.points - 1) if scale is None else scale
-    ends = None if blocks.reads is None else blocks.reads.in_cells.reshape(-1, 2).sum(axis=1)
-    return Layout(axis[blocks.lower], axis[blocks.upper], level, axis, blocks.intervals.depth(), ends)
+    layouts = []
+    for moment, blocks in zip(moments, on_axis, strict=True):
+        axis = np.arange(blocks.points) / max(1, blocks.points - 1) if scale is None else scale
+        ends = None if blocks.reads is None else blocks.reads.in_cells.reshape(-1, 2).sum(axis=1)
+        lower, upper = axis[blocks.lower], axis[blocks.upper]
+        labels = _labels(table, moment.metadata, lower, upper) if is_one and table.key.leading else []
+        depth = blocks.intervals.depth()
+        layouts.append(Layout(lower, upper, moment.blocks.level, axis, depth, ends, labels))
+    return layouts
 
 
 def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> Layout:
-    """Return the blocks over their range of one item of the key."""
-    lower, upper, unbounded = (
-        side[item] for side in (moment.metadata.lower, moment.metadata.upper, moment.metadata.unbounded)
-    )
-    blocks = Blocks.build(lower=lower, upper=upper, unbounded=unbounded)
-    layout = _layout(blocks, moment.blocks.level, _scale(blocks, lower, upper, unbounded))
-    return replace(layout, labels=_labels(table, item, moment.metadata, layout))
+    """Return the layout of the blocks along one item of the key."""
+    column, metadata = table.under(ClusterKey((table.key.fields[item],))), moment.metadata.items([item])
+    blocks = column.planner_blocks(metadata, moment.blocks.level, moment.blocks.run)
+    return _layouts(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]
 
 
 def _on_one_axis(
@@ -194,19 +190,19 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
 
 
 def _labels(
-    table: ClusteredTable, item: int, blocks: BlockMetadata, layout: Layout
+    table: ClusteredTable, blocks: BlockMetadata, lower: FloatArray, upper: FloatArray
 ) -> list[tuple[float, str]]:
-    """Return a few positions along the axis with an item of the key there."""
+    """Return a few positions along the axis with the first item of the key there, given those of the bounds."""
     if not len(blocks):
         return []
-    known = ~blocks.unbounded[item]
-    positions = np.concatenate([layout.lower, layout.upper[known]])
-    values = pa.concat_arrays([blocks.lower[item], blocks.upper[item].filter(pa.array(known))])
+    known = ~blocks.unbounded[0]
+    positions = np.concatenate([lower, upper[known]])
+    values = pa.concat_arrays([blocks.lower[0], blocks.upper[0].filter(pa.array(known))])
     order = np.argsort(positions, kind="stable")
     nearest = np.searchsorted(positions[order], np.linspace(0, 1, _LABELS) - 1e-9)
     places = order[np.minimum(nearest, len(order) - 1)].tolist()
     labels: list[tuple[float, str]] = []
-    for place, text in zip(places, table.item_texts(item, [values[place] for place in places]), strict=True):
+    for place, text in zip(places, table.item_texts(0, [values[place] for place in places]), strict=True):
         position = float(positions[place])
         if not labels or (text != labels[-1][1] and position - labels[-1][0] >= _LEAST_DISTANCE):
             labels.append((position, text))

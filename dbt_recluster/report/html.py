@@ -285,7 +285,7 @@ def _count_blocks(axes: Any) -> None:
 
 def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
     axes.set_xlim(-0.01, 1.01)
-    if report.partitions > 1 and layout is report.now:
+    if report.partitions > 1:
         axes.set_xlabel(f"{report.partitions:,} partitions, one after the other")
     axes.set_xticks([place for place, _ in layout.labels], [text for _, text in layout.labels])
     for label, (place, _) in zip(axes.get_xticklabels(), layout.labels, strict=True):  # within the figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.candidates import BlockSets, Candidates, Selected, SetLimits
 from dbt_recluster.planner.strategies.age_groups import written_levels
 from dbt_recluster.planner.strategies.payback import payback
-from dbt_recluster.planner.strategies.published import above_average, peak, width
+from dbt_recluster.planner.strategies.published import peaks, width
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ def _one_level_up(candidates: Candidates, sets: BlockSets) -> IntArray:
 
 BY_NAME = {
     "payback": Strategy(payback, written_levels, compacts=True),
-    "peak": Strategy(peak, _one_level_up, by_level=True),
-    "above_average": Strategy(above_average, _one_level_up, by_level=True),
+    "peak": Strategy(partial(peaks, above_average=False), _one_level_up, by_level=True),
+    "above_average": Strategy(partial(peaks, above_average=True), _one_level_up, by_level=True),
     "width": Strategy(width, _one_level_up),
 }
 STRATEGIES = tuple(BY_NAME)

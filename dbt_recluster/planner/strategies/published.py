@@ -27,59 +27,19 @@ _GIVE_UP_LEVEL = 2
 _FAN_OUT = 4
 
 
-def peak(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
-    """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
-
-    Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
-    """
-    return _select_peaks(candidates, threshold, limits, above_average=False)
-
-
-def above_average(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
-    """Select the blocks over each range of points deeper than average, at each partition's lowest deep level.
-
-    The average is that of the points where at least two blocks meet. These peaks are wider than those of `peak`, so a
-    merge covers the full width of an overlap. Where all points are equally deep, all of them are a peak.
-
-    Source: sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
-    """
-    return _select_peaks(candidates, threshold, limits, above_average=True)
-
-
-def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
-    """Select overlapping blocks of like width, the widest first, in partitions above the threshold.
-
-    A block's width is the number of blocks of a sorted table that hold keys within its bounds: those of the longest
-    sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Blocks that make no
-    set in their bucket join the next narrower one.
-
-    Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
-    """
-    average = average_depths(candidates.cells().depths(), candidates.partition, len(threshold))
-    waiting = (average > threshold)[candidates.partition]
-    # Bounds that touch count here, as they do in the depth that is reported.
-    widths = block_widths(Intervals.of_closed(candidates.first // 2, (candidates.last + 1) // 2))
-    sets, narrowest = no_sets(), 1
-    base = limits.blocks or _FAN_OUT
-    while narrowest * base <= int(widths.max()):
-        narrowest *= base
-    while narrowest:
-        member = np.flatnonzero(waiting & (widths >= narrowest))
-        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), limits)
-        sets = sets.then(formed)
-        waiting[formed.member] = False
-        narrowest //= base
-    return sets, WorstDepth.of(average, threshold)
-
-
-def _select_peaks(
-    candidates: Candidates, threshold: FloatArray, limits: SetLimits, above_average: bool
+def peaks(
+    candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, above_average: bool
 ) -> Selected:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
-    neighbouring points of a partition that are as deep as its deepest one, or deeper than its average. Sets come
-    deepest first.
+    neighbouring points of a partition that are as deep as its deepest one, or deeper than the average of the points
+    where at least two blocks meet. The latter are wider, so a merge covers the full width of an overlap; where all
+    points are equally deep, all of them are a peak. Sets come deepest first.
+
+    Sources: of the former, Databend's RFC "recluster table" (databend#6905) and its first implementation
+    (databend#6858); of the latter, sundy-li, "Snowflake auto clustering",
+    https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
     """
     sets, worst = no_sets(), WorstDepth()
     partitions = len(threshold)
@@ -121,6 +81,32 @@ def _peak_bars(depth: IntArray, partition: IntArray, partitions: int, above_aver
         total = np.bincount(partition[shared], depth[shared], partitions)
         np.minimum(bar, total / np.maximum(count, 1), out=bar)
     return bar
+
+
+def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
+    """Select overlapping blocks of like width, the widest first, in partitions above the threshold.
+
+    A block's width is the number of blocks of a sorted table that hold keys within its bounds: those of the longest
+    sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Blocks that make no
+    set in their bucket join the next narrower one.
+
+    Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
+    """
+    average = average_depths(candidates.cells().depths(), candidates.partition, len(threshold))
+    waiting = (average > threshold)[candidates.partition]
+    # Bounds that touch count here, as they do in the depth that is reported.
+    widths = block_widths(Intervals.of_closed(candidates.first // 2, (candidates.last + 1) // 2))
+    sets, narrowest = no_sets(), 1
+    base = limits.blocks or _FAN_OUT
+    while narrowest * base <= int(widths.max()):
+        narrowest *= base
+    while narrowest:
+        member = np.flatnonzero(waiting & (widths >= narrowest))
+        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), limits)
+        sets = sets.then(formed)
+        waiting[formed.member] = False
+        narrowest //= base
+    return sets, WorstDepth.of(average, threshold)
 
 
 def block_widths(intervals: Intervals) -> IntArray:
