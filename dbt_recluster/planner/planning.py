@@ -14,7 +14,6 @@ from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import (
     BlockSets,
     Candidates,
-    SetLimits,
     WorstDepth,
     fit_into_bytes,
     no_sets,
@@ -46,7 +45,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     Raises:
         PolicyError: The policy limits bytes, and the blocks' bytes are unknown.
     """
-    limit = policy.max_set_bytes
+    limit = policy.set_limits.bytes
     if blocks.bytes is None and limit is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
@@ -120,8 +119,7 @@ class _Planner:
         sets, worst = no_sets(), WorstDepth()
         if len(eligible):
             thresholds = policy.thresholds(np.bincount(eligible.blocks.partition))
-            limits = SetLimits(policy.max_set_bytes, policy.max_merge_blocks)
-            sets, worst = strategy.select(eligible, thresholds, limits)
+            sets, worst = strategy.select(eligible, thresholds, policy.set_limits)
         sets = self._worthwhile(sets)
         kind = np.full(len(sets), _MERGE)
         if strategy.compacts:

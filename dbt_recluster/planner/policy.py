@@ -13,7 +13,7 @@ import numpy as np
 from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks, FullBlock
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.candidates import Candidates, SetLimits
 from dbt_recluster.planner.strategies import STRATEGIES
 
 # Of strategy `payback` over 100 sorted loads: thresholds, rows rewritten for each row loaded (geometric mean of the
@@ -75,10 +75,10 @@ class Policy:
     tolerance: float = 1.0
 
     @property
-    def max_set_bytes(self) -> int | None:
-        """Most bytes that one block set may have, by both limits; None for no limit."""
+    def set_limits(self) -> SetLimits:
+        """The most that one block set may have."""
         limits = (limit for limit in (self.max_bytes, self.max_merge_bytes) if limit is not None)
-        return min(limits, default=None)
+        return SetLimits(min(limits, default=None), self.max_merge_blocks)
 
     @property
     def full_block(self) -> FullBlock:

@@ -18,7 +18,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from dbt_recluster.exceptions import ReportError
-from dbt_recluster.report.operation_text import LEVEL_COLUMNS, level_rows, opened_on_curve
+from dbt_recluster.report.operation_text import opened_on_curve
 from dbt_recluster.report.recluster_text import balance_text, history_row, undone_text
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 
@@ -103,12 +103,10 @@ def _table(report: ReportData) -> dict[str, Any]:
         }
     return {
         "report": report,
-        "axis": "curve" if "curve" in report.information else "key",
         "rounds": [entry for entry in report.history if entry.is_recluster],
         "loss": balance_text(balance.rewritten, balance.saved) if balance and is_loss else "",
         "ends": shows_ends(report),
         "levels": [(shade, name) for shade, name, _ in level_shades(report.now)],
-        "by_level": [LEVEL_COLUMNS, *level_rows(report.information["levels"])] if figures else [],
         "figures": figures,
         "columns": [(name, blocks(report, layout)) for name, layout in report.on_curve.items()],
     }

@@ -9,7 +9,6 @@ from typing import Any
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
-LEVEL_COLUMNS = ("level", "blocks", "rows", "depth in level")
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
 _MOST_KEYS_BY_QUERY = 3
@@ -49,17 +48,13 @@ def information(values: Mapping[str, Any]) -> str:
         ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    by_level = table(LEVEL_COLUMNS, level_rows(values["levels"])).splitlines()
-    levels = ["", *(f"  {line}" for line in by_level)] if list(values["levels"]) != ["0"] else []
-    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
-
-
-def level_rows(levels: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
-    """Write the figures of each level, one for each of ``LEVEL_COLUMNS``."""
-    return [
+    by_level = [
         (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:.1f}")
-        for level, of in levels.items()
+        for level, of in values["levels"].items()
     ]
+    lines = table(("level", "blocks", "rows", "depth in level"), by_level).splitlines()
+    levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
+    return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
 
 
 def measure(values: Mapping[str, Any], name: str) -> str:
