@@ -84,16 +84,17 @@ def _peak_bars(depth: IntArray, partition: IntArray, partitions: int, above_aver
 
 
 def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
-    """Select overlapping blocks of like width, the widest first, in partitions above the threshold.
+    """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
 
     A block's width is the number of blocks of a sorted table that hold keys within its bounds: those of the longest
-    sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Blocks that make no
-    set in their bucket join the next narrower one.
+    sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Where the widest
+    bucket has no overlap, the next narrower one is added to it. Its turn comes in a later round: taking all buckets at
+    once rewrites two to five times as much, because what the wide merges leave of the overlap is not known yet.
 
     Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
     average = average_depths(candidates.cells().depths(), candidates.partition, len(threshold))
-    waiting = (average > threshold)[candidates.partition]
+    waiting = average > threshold
     # Bounds that touch count here, as they do in the depth that is reported.
     widths = block_widths(Intervals.of_closed(candidates.first // 2, (candidates.last + 1) // 2))
     sets, narrowest = no_sets(), 1
@@ -101,10 +102,10 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
     while narrowest * base <= int(widths.max()):
         narrowest *= base
     while narrowest:
-        member = np.flatnonzero(waiting & (widths >= narrowest))
+        member = np.flatnonzero(waiting[candidates.partition] & (widths >= narrowest))
         formed = form_sets(candidates, member, np.zeros(len(member), np.int64), limits)
         sets = sets.then(formed)
-        waiting[formed.member] = False
+        waiting[candidates.partition[formed.member]] = False
         narrowest //= base
     return sets, WorstDepth.of(average, threshold)
 

@@ -142,17 +142,20 @@ def widths(bounds):
 
 
 def width_sets(bounds, most):
-    """Sets of strategy `width`, of at most so many intervals: bucket by bucket, in each along the key."""
-    width, left, sets = widths(bounds), set(range(len(bounds))), []
-    for power in reversed(range(max(width).bit_length())):
-        pool = sorted((i for i in left if width[i] >= most**power), key=lambda i: bounds[i])
-        for component in _chains(bounds, pool):
-            for start in range(0, len(component), most):
-                for chain in _chains(bounds, component[start : start + most]):
-                    if len(chain) > 1:
-                        sets.append(sorted(chain))
-                        left -= set(chain)
-    return sets
+    """Sets of strategy `width`, of at most so many intervals, along the key: of the widest bucket that has any."""
+    width, power = widths(bounds), max(widths(bounds)).bit_length()
+    while power:
+        power -= 1
+        pool = sorted((i for i, own in enumerate(width) if own >= most**power), key=lambda i: bounds[i])
+        parts = (
+            component[start : start + most]
+            for component in _chains(bounds, pool)
+            for start in range(0, len(component), most)
+        )
+        sets = [sorted(chain) for part in parts for chain in _chains(bounds, part) if len(chain) > 1]
+        if sets:
+            return sets
+    return []
 
 
 def _chains(bounds, order):
