@@ -79,7 +79,7 @@ def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
             yield share < when.skipped, f"reads skip {share:.1%} of the blocks, {when.skipped:.1%} wanted"
         return
     if when.ratio is not None:
-        ratio = clustering_information(table.blocks().blocks).clustering_ratio
+        ratio = clustering_information(table.current_blocks().blocks).clustering_ratio
         yield ratio < when.ratio, f"the clustering ratio is {ratio:.1f}, {when.ratio:g} wanted"
         return
     assert when.query is not None
@@ -104,9 +104,8 @@ class Changes:
     commits: int = 0  # commits of other writers that changed rows
     snapshot: int | None = None  # the snapshot up to which they are counted; None if there is none
     total: int = 0  # the table's rows in it
-    since: int = (
-        0  # when the last recluster was, or the oldest known commit, in seconds since 1970; 0 if unknown
-    )
+    # When the last recluster was, or the first commit known, in seconds since 1970; 0 if unknown.
+    since: int = 0
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
