@@ -110,8 +110,8 @@ class ReclusterOptions:
     )
     max_merge_blocks: int | None = option(
         values.parse_merge_blocks,
-        "The most overlapping blocks in one merge; strategy width merges blocks of like width, by powers of it.",
-        otherwise="no limit, and powers of 4",
+        "The most overlapping blocks in one merge; with strategy width also the base of its buckets of widths.",
+        otherwise="no limit, and base 4",
         metavar="NUMBER",
         example="8",
     )

@@ -51,8 +51,8 @@ class Policy:
         strategy: One of `STRATEGIES`.
         max_bytes: Most bytes that a plan may read, or None for no limit.
         max_merge_bytes: Most bytes in one block set, or None for no limit.
-        max_merge_blocks: Most blocks in one merge of overlapping blocks, at least 2, or None for no limit. Strategy
-            `width` sorts widths into powers of it.
+        max_merge_blocks: Most blocks in one merge of overlapping blocks, at least 2, or None for no limit. With
+            strategy `width` also the base of its buckets of widths.
         block_rows: Rows in a full block, at least 1. A constant block with at least half of them is never rewritten.
         max_level: Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million
             loads. Databend stops after 32 rewrites (databend#20002).

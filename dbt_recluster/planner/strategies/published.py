@@ -88,8 +88,8 @@ def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> S
 
     A block's width is the number of blocks of a sorted table that hold keys within its bounds: those of the longest
     sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Where the widest
-    bucket has no overlap, the next narrower one is added to it. Its turn comes in a later round: taking all buckets at
-    once rewrites two to five times as much, because what the wide merges leave of the overlap is not known yet.
+    bucket has no overlap, the next narrower one is added to it. Narrower buckets wait for a later round: to take all of
+    them at once rewrites up to five times as much, because it is not known yet how much overlap the wide merges leave.
 
     Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
