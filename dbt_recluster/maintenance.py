@@ -106,6 +106,7 @@ def recluster(
     max_bytes: int | str | None = None,
     depth: Depth | None = None,
     strategy: str | None = None,
+    max_merge_blocks: int | None = None,
     block_rows: int | None = None,
     dry_run: bool = False,
     trigger: str = "manual",
@@ -116,7 +117,7 @@ def recluster(
 
     Args:
         cluster_by: The cluster key, which becomes the table's sort order.
-        final, where, max_bytes, depth, strategy, block_rows: See :class:`ReclusterOptions`.
+        final, where, max_bytes, depth, strategy, max_merge_blocks, block_rows: See :class:`ReclusterOptions`.
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
@@ -142,6 +143,7 @@ def recluster(
             max_bytes=max_bytes,
             depth=depth,
             strategy=strategy,
+            max_merge_blocks=max_merge_blocks,
             block_rows=block_rows,
             dry_run=dry_run,
             trigger=trigger,

@@ -47,7 +47,7 @@ CHECKPOINT: Final = _declare(
 )
 CHANGES: Final = _declare(
     "recluster.changes",
-    "Commits and rows that `recluster_after` has counted since the last recluster.",
+    "Commits and rows that `recluster_after` has counted since the last recluster, and when that was.",
     "It counts from the snapshots that have not expired.",
 )
 READS: Final = _declare(

@@ -109,6 +109,13 @@ class ReclusterOptions:
         example="peak",
         metavar="NAME",
     )
+    max_merge_blocks: int | None = option(
+        values.parse_merge_blocks,
+        "The most overlapping blocks in one merge; with strategy width also the base of its buckets of widths.",
+        otherwise="no limit, and base 4",
+        metavar="NUMBER",
+        example="8",
+    )
     max_bytes: int | None = option(
         values.parse_bytes,
         "The most bytes to rewrite in each table: a number, or a size such as '10 GB'.",
@@ -141,7 +148,8 @@ class ReclusterOptions:
     )
     after: After | None = option(
         values.parse_after,
-        "How much must have changed since the last recluster: commits, rows or share.",
+        "How much must have changed since the last recluster, commits, rows or share, or how long ago it must be, "
+        "hours or days.",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,
@@ -149,7 +157,7 @@ class ReclusterOptions:
     when: tuple[When, ...] = option(
         values.parse_when,
         "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
-        "skipped too few blocks.",
+        "skipped too few blocks, or the clustering ratio has fallen too low.",
         default=(),
         otherwise="after every build",
         example='{query: "select ...", opens: 40}',
@@ -190,6 +198,7 @@ class ReclusterOptions:
         return Policy(
             max_bytes=self.max_bytes,
             max_merge_bytes=_MAX_SET_BYTES,
+            max_merge_blocks=self.max_merge_blocks,
             block_rows=self.block_rows,
             **{name: value for name, value in given.items() if value is not None},
         )

@@ -48,8 +48,12 @@ def information(values: Mapping[str, Any]) -> str:
         ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    by_level = values["level_histogram"]
-    levels = _bars("level", by_level) if list(by_level) != ["0"] else []
+    by_level = [
+        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:.1f}")
+        for level, of in values["levels"].items()
+    ]
+    lines = table(("level", "blocks", "rows", "depth in level"), by_level).splitlines()
+    levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
     return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
 
 

@@ -122,6 +122,7 @@ def test_wrong_meta(meta: Any, config: dict[str, Any], message: str) -> None:
         ("recluster_final", [], "recluster_final must be true or false"),
         ("recluster_strategy", "best", "recluster_strategy must be one of .*peak.*, not 'best'"),
         ("recluster_strategy", [], "recluster_strategy must be one of"),
+        ("recluster_max_merge_blocks", 1, "recluster_max_merge_blocks must be a whole number above 1"),
         ("recluster_max_bytes", "ten", "recluster_max_bytes must be a number of bytes above 0"),
         ("recluster_max_bytes", 0, "recluster_max_bytes must be"),
         ("recluster_max_bytes", -5, "recluster_max_bytes must be"),
