@@ -19,14 +19,20 @@ from dbt_recluster.adapter.relations.relation_config import (
     TableClustering,
     clustering_change,
     creation_properties,
+    lost_metrics,
     restored_order,
     sorted_along_curve,
 )
-from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.relations.schema_changes import (
+    SchemaChanges,
+    check_column_removal,
+    partition_columns,
+)
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.columns import Columns
 from dbt_recluster.iceberg.predicates import check_predicate
 from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
@@ -257,8 +263,15 @@ class ModelBuild:
         before = actual.properties.get(KEY_PROPERTY)
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
+        self._drop_lost_metrics(relation, actual)
         table_properties = self._macros["config"].get("tblproperties")
         self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
+
+    def _drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering) -> None:
+        def columns() -> Columns:
+            return self._adapter.parse_columns(self._table_columns(relation))
+
+        self._alter(relation, lost_metrics(actual, columns))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
         self._macros["recluster_alter_clustering"](relation, change)
@@ -324,16 +337,18 @@ class ModelBuild:
         """Refuse, before anything is altered, a change of type that Iceberg does not make."""
         self.schema_changes.check_types(relation.render())
 
-    def column_removal(
-        self, relation: BaseRelation, removed: list[Column], *, is_this: bool
-    ) -> ClusteringChange:
-        """Return the change that precedes a removal of columns; an error if the table needs one of them."""
+    def check_column_removal(self, relation: BaseRelation, removed: list[Column], *, is_this: bool) -> None:
+        """Refuse a removal of columns that the table needs."""
         key = self.options.cluster_by if is_this else None
         columns = self._adapter.parse_columns({column.name: column.data_type for column in removed})
         table = self._adapter.table_clustering(relation)
         partitions = partition_columns(self._adapter.ask(f"describe {relation}"))
         with as_dbt_errors():
-            return column_removal(relation.render(), columns, table, key, partitions)
+            check_column_removal(relation.render(), columns, table, key, partitions)
+
+    def columns_removed(self, relation: BaseRelation) -> None:
+        """Remove what the columns have left behind in the table."""
+        self._drop_lost_metrics(relation, self._adapter.table_clustering(relation))
 
     # --- its query ---
 

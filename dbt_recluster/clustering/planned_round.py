@@ -68,13 +68,7 @@ def _sampled_curve(table: ClusteredTable, rows: int) -> Curve | None:
     sample = table.iceberg.sample([field.column for field in fields], rows, _SAMPLE_ROWS)
     columns = []
     for number, field in enumerate(fields):
-        values = sample.column(f"column_{number}").combine_chunks()
-        if pa.types.is_string(values.type):  # which may hold what is not UTF-8, and no property can
-            texts = values.cast(pa.binary()).to_pylist()
-            values = pa.array(
-                [None if text is None else text.decode(errors="replace") for text in texts], values.type
-            )
-        columns.append(field.transform.values(values))
+        columns.append(field.transform.values(sample.column(f"column_{number}").combine_chunks()))
     return Curve.of(columns)
 
 

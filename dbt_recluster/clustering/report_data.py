@@ -183,7 +183,8 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
     finite = np.flatnonzero(np.isfinite(values))
     if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
         return None
-    values = np.interp(np.arange(len(values)), finite, values[finite])
+    known = values[finite] / np.abs(values[finite]).max()  # the difference of finite numbers may be infinite
+    values = np.interp(np.arange(len(values)), finite, known)
     positions: FloatArray = (values - values[0]) / (values[-1] - values[0])
     low, high = np.quantile(positions, [0.05, 0.95])
     return positions if high - low > 0.25 else None

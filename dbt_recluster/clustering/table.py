@@ -156,7 +156,12 @@ class ClusteredTable:
                 f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
                 "cluster_by"
             )
-        return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
+        try:
+            return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
+        except ClusterKeyError as e:
+            if self.cluster_by is not None:
+                raise
+            raise ClusterKeyError(f"{e}; name another key with cluster_by, or run remove_clustering") from e
 
     @property
     def curve(self) -> Curve | None:

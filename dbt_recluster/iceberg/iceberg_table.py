@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from dbt_recluster.columns import Columns, quote_path
 from dbt_recluster.exceptions import (
     CommitFailedError,
@@ -30,9 +32,9 @@ from dbt_recluster.iceberg.session.jvm import (
     java_map,
     jvm,
 )
+from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -253,6 +255,7 @@ class IcebergTable:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
         Columns, or fields of structs, are named ``column_0``, ``column_1``... Column ``path`` is the block of each row.
+        Text is as Iceberg decodes it, with a replacement for what is not UTF-8.
         """
         from pyspark.sql import functions as F
 
@@ -262,7 +265,14 @@ class IcebergTable:
             frame = frame.sample(fraction=limit / rows, seed=1)
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
         with self._as_unsupported():
-            return collect_arrow(frame.select(F.col("_file").alias("path"), *values))
+            sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
+
+        for place, column in enumerate(sampled.columns):
+            if pa.types.is_string(column.type):
+                texts = column.cast(pa.binary()).to_pylist()
+                decoded = [None if text is None else text.decode(errors="replace") for text in texts]
+                sampled = sampled.set_column(place, sampled.field(place), pa.array(decoded, column.type))
+        return sampled
 
     @contextmanager
     def _as_unsupported(self) -> Iterator[None]:
@@ -358,9 +368,15 @@ class Transaction:
             raise CommitFailedError(f"{table.name} could not be changed: {table.explain(e)}") from e
 
     def set_properties(self, changes: Changes) -> None:
-        """Set properties, and remove those that are None."""
-        update = self.java.updateProperties()
-        for name, value in changes.items():
+        """Set properties, and remove those that are None.
+
+        A struct's field that is dropped or renamed leaves its metrics mode behind. It goes too, since Iceberg refuses
+        every other change until then.
+        """
+        update, schema = self.java.updateProperties(), self.table.java.schema()
+        modes = [name for name in self.table.properties if name.startswith(METRICS_PREFIX)]
+        lost = [name for name in modes if schema.findField(name.removeprefix(METRICS_PREFIX)) is None]
+        for name, value in {**changes, **dict.fromkeys(lost)}.items():
             if value is None:
                 update.remove(name)
             else:

@@ -121,10 +121,13 @@ class TableChange:
         if self.key is not None:
             wanted = clustering_properties(self.key, len(table.java.schema().columns()))
             needed |= {name: value for name, value in wanted.items() if name not in actual}
+            on_curve = [f"{table_properties.CURVE_PREFIX}{item.column}" for item in self.key.on_curve]
+            former = [name for name in actual if name.startswith(table_properties.CURVE_PREFIX)]
+            needed |= {name: None for name in former if name not in on_curve}
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed[table_properties.CLUSTER_BY] = None
+                needed |= dict.fromkeys((table_properties.CLUSTER_BY, table_properties.REST))
         return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 

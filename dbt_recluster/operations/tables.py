@@ -191,7 +191,10 @@ def project_queries(
 
 
 def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
-    """Yield the nodes that run a query of the table; those that read a view of it too."""
+    """Yield the nodes that run a query of the table; those that read a view of it too.
+
+    A view that only tests read is there for people outside the project, who run its query.
+    """
     children: dict[str, list[Node]] = {}
     for node in nodes.values():
         for parent in (node.get("depends_on") or {}).get("nodes") or ():
@@ -202,8 +205,11 @@ def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
             if node["unique_id"] in reached:
                 continue
             reached.add(node["unique_id"])
-            kind = node.get("resource_type")
-            if kind == "model" and node["config"].get("materialized") in _INLINED:
+            kind, materialized = node.get("resource_type"), node["config"].get("materialized")
+            runs = kind in _READERS and (node.get("language") or "sql") == "sql"
+            if kind == "model" and materialized in _INLINED:
                 waiting.append(node["unique_id"])
-            elif kind in _READERS and (node.get("language") or "sql") == "sql":
+                readers = children.get(node["unique_id"], ())
+                runs = materialized == "view" and all(each.get("resource_type") == "test" for each in readers)
+            if runs:
                 yield node

@@ -6,7 +6,7 @@ No sort order can ask a writer for the curve of a key, so the queries of loads a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -180,6 +180,18 @@ def clustering_change(
     elif mode is not None and mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
     return ClusteringChange(order, changes, tuple(obsolete))
+
+
+def lost_metrics(actual: TableClustering, columns: Callable[[], Columns]) -> ClusteringChange:
+    """Return the removal of the metrics modes of struct fields that are gone.
+
+    Iceberg keeps them and then refuses every other change of properties. ``columns`` returns those of the table.
+    """
+    modes = [name for name in actual.properties if name.startswith(METRICS_PREFIX)]
+    of_fields = [name for name in modes if "." in name.removeprefix(METRICS_PREFIX)]
+    known = columns() if of_fields else Columns((), {})
+    lost = [name for name in of_fields if known.lacks(name.removeprefix(METRICS_PREFIX))]
+    return ClusteringChange(unset_properties=tuple(lost))
 
 
 def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) -> str | None:

@@ -193,14 +193,23 @@ def test_two_nodes_with_one_table(tmp_path: Path) -> None:
 
 
 def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
-    reads = {"depends_on": {"nodes": ["model.shop.orders"]}}
+    """A view that only tests read is one of them: people outside the project run its query."""
+    reads, of_view = {"depends_on": {"nodes": ["model.shop.orders"]}}, {"nodes": ["model.shop.v"]}
     nodes = [
         *NODES[:1],
         node("v", config={"materialized": "view"}, compiled_code="select * from orders", **reads),
-        node("report", compiled_code="select 1 from v", depends_on={"nodes": ["model.shop.v"]}),
+        node("report", compiled_code="select 1 from v", depends_on=of_view),
         node("late", **reads),
         node("an", "analysis", config={"materialized": "view"}, compiled_code="select 2", **reads),
         node("other", compiled_code="select 3"),
+        node("shown", config={"materialized": "view"}, compiled_code="select 5 from v", depends_on=of_view),
+        node(
+            "inlined",
+            config={"materialized": "ephemeral"},
+            compiled_code="select 6 from v",
+            depends_on=of_view,
+        ),
+        node("unique", "test", compiled_code="select 7", depends_on={"nodes": ["model.shop.shown"]}),
     ]
     compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
     compiled.mkdir(parents=True)
@@ -210,6 +219,8 @@ def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
         "analysis.shop.an": "select 2",
         "model.shop.late": "select 4 from orders",
         "model.shop.report": "select 1 from v",
+        "model.shop.shown": "select 5 from v",
+        "test.shop.unique": "select 7",
     }
 
 
