@@ -266,7 +266,6 @@ class IcebergTable:
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
         with self._as_unsupported():
             sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
-
         for place, column in enumerate(sampled.columns):
             if pa.types.is_string(column.type):
                 texts = column.cast(pa.binary()).to_pylist()

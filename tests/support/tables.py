@@ -46,7 +46,9 @@ EXTREMES = {
 def insert_extremes(spark: Any, name: str, ids: range, null: str = "") -> None:
     """Append a file whose rows have each of these values in turn, in every column but ``id`` and one of NULLs."""
     kinds = {field.name: field.dataType.simpleString() for field in spark.table(name).schema.fields}
-    extremes = ("null" if column == null else EXTREMES[kind] for column, kind in kinds.items() if column != "id")
+    extremes = (
+        "null" if column == null else EXTREMES[kind] for column, kind in kinds.items() if column != "id"
+    )
     arrays = (f"array({values})" for values in extremes)
     values = ", ".join(f"get({array}, cast(id % size({array}) as int))" for array in arrays)
     source = f"range({ids.start}, {ids.stop}, 1, 1)"
