@@ -36,7 +36,7 @@ def strategy(
     """Return a step that plans and merges, once or until the plan is empty, with limited sets or not."""
 
     def at(threshold: float) -> Callable[[Table], None]:
-        policy = Policy(depth=threshold, strategy=name, block_rows=BLOCK_ROWS, max_merge_bytes=blocks_of_set)
+        policy = Policy(depth=threshold, strategy=name, block_rows=BLOCK_ROWS, max_merge_blocks=blocks_of_set)
 
         def step(table: Table) -> None:
             while True:

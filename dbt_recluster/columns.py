@@ -59,6 +59,14 @@ class Columns:
             return f"{parent} has no field {parts[count]!r}; its fields are {direct}"
         return f"there is no column {path!r}; the columns are {', '.join(self.names)}"
 
+    def lacks(self, path: str) -> bool:
+        """Whether a path leads to no column, or to a field that its struct does not have."""
+        above = [name for name in (*self.types, *self.names) if f"{path}.".startswith(f"{name}.")]
+        nearest = max(above, key=len, default=None)
+        kind = self.types.get(nearest or "", "")
+        is_listed = base_type(kind) == "struct" and "more fields" not in kind
+        return nearest is None or (nearest != path and is_listed)
+
     def missing(self, names: Iterable[str]) -> list[str]:
         """Return those of ``names`` that no top-level column has."""
         return [name for name in names if not self._matches(name, self.names)]

@@ -60,7 +60,7 @@ class Curve:
         for number, column in enumerate(columns):
             valid = np.asarray(column.is_valid())
             if pa.types.is_floating(column.type):
-                valid &= ~np.isnan(column.to_numpy(zero_copy_only=False).astype(np.float64))
+                valid &= ~np.isnan(column.to_numpy(zero_copy_only=False))
             place = np.flatnonzero(valid)
             if not len(place):
                 boundaries.append(_anywhere(column.type, (1 << bits) - 1))

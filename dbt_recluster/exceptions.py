@@ -108,7 +108,7 @@ class MergeFailedError(ReclusterError):
 
 
 class CommitFailedError(ReclusterError):
-    """The catalog could not be reached for the commit, or refused it. The round changed nothing."""
+    """The catalog could not be reached for a commit, or refused it. Nothing was changed."""
 
 
 class CommitStateUnknownError(ReclusterError):

@@ -12,7 +12,8 @@ print(clustering_information(spark, "analytics.events")["average_depth"])
 
 Each takes ``spark``, a session with Iceberg's SQL extensions, and ``table``: ``schema.table``, ``catalog.schema.table``
 or a :class:`ClusteredTable`, which is loaded once and reads its blocks once. ``cluster_by`` is any key to work by; None
-is the table's sort order. ``depth``, ``strategy`` and ``block_rows`` are options, see :class:`ReclusterOptions`.
+is the table's sort order. ``depth``, ``strategy`` and ``block_rows`` are options, see :class:`ReclusterOptions`; None
+stands for the one that the table records (``recluster.option.<name>``), or else for the default.
 
 Each may raise ``NotAnIcebergTableError``, if there is no such table, and ``Interrupted``, if Ctrl-C was pressed in the
 main thread. Other bad input is refused before anything is written, with ``ClusterKeyError``, ``OptionError`` or
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
@@ -35,7 +36,7 @@ from dbt_recluster.clustering.information import (
     reads_information,
     table_information,
 )
-from dbt_recluster.clustering.options import DEFAULT_BLOCK_ROWS, ReclusterOptions
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.result import Progress, ProgressCallback, ReclusterResult, Round
@@ -100,12 +101,13 @@ def recluster(
     table: str | ClusteredTable,
     cluster_by: str | Sequence[str] | None = None,
     *,
-    final: bool = False,
+    final: bool | None = None,
     where: str | None = None,
     max_bytes: int | str | None = None,
     depth: Depth | None = None,
     strategy: str | None = None,
-    block_rows: int = DEFAULT_BLOCK_ROWS,
+    max_merge_blocks: int | None = None,
+    block_rows: int | None = None,
     dry_run: bool = False,
     trigger: str = "manual",
     listener: ProgressCallback | None = None,
@@ -115,7 +117,7 @@ def recluster(
 
     Args:
         cluster_by: The cluster key, which becomes the table's sort order.
-        final, where, max_bytes, depth, strategy, block_rows: See :class:`ReclusterOptions`.
+        final, where, max_bytes, depth, strategy, max_merge_blocks, block_rows: See :class:`ReclusterOptions`.
         dry_run: Plan and report; change nothing.
         trigger: What started it, for the history: ``run`` after a build, otherwise ``manual``.
         listener: Callback for the progress: called when a round starts, about twice a second during its merge (from
@@ -134,19 +136,20 @@ def recluster(
         CommitMismatchError: What was committed beside another writer's commit has to be rolled back.
         OrphanFilesError: Something failed, and files written before could not be deleted.
     """
-    options = ReclusterOptions(
-        final=final,
-        where=where,
-        max_bytes=cast("int | None", max_bytes),  # which reads a size too
-        depth=depth,
-        strategy=strategy,
-        block_rows=block_rows,
-        dry_run=dry_run,
-        trigger=trigger,
-        progress=listener,
-        reads=cast("Any", reads),
-    )
     with _opened(spark, table, cluster_by) as opened:
+        options = opened.options(
+            final=final,
+            where=where,
+            max_bytes=max_bytes,
+            depth=depth,
+            strategy=strategy,
+            max_merge_blocks=max_merge_blocks,
+            block_rows=block_rows,
+            dry_run=dry_run,
+            trigger=trigger,
+            progress=listener,
+            reads=reads,
+        )
         return Recluster(opened, options).run()
 
 
@@ -155,7 +158,7 @@ def clustering_information(
     table: str | ClusteredTable,
     cluster_by: str | Sequence[str] | None = None,
     where: str | None = None,
-    block_rows: int = DEFAULT_BLOCK_ROWS,
+    block_rows: int | None = None,
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
@@ -215,7 +218,7 @@ def estimate_clustering_cost(
     *,
     depth: Depth | None = None,
     strategy: str | None = None,
-    block_rows: int = DEFAULT_BLOCK_ROWS,
+    block_rows: int | None = None,
     now: datetime | None = None,
 ) -> CostEstimate:
     """Estimate what clustering a table costs: once, and for each day of loads like those of the past seven days.
@@ -223,8 +226,8 @@ def estimate_clustering_cost(
     Args:
         now: The end of the seven days, by default now.
     """
-    options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
     with _opened(spark, table, cluster_by) as opened:
+        options = opened.options(depth=depth, strategy=strategy, block_rows=block_rows)
         return CostModel.of(opened, options, now).estimate()
 
 
@@ -236,12 +239,12 @@ def estimate_recluster(
     where: str | None = None,
     depth: Depth | None = None,
     strategy: str | None = None,
-    block_rows: int = DEFAULT_BLOCK_ROWS,
+    block_rows: int | None = None,
 ) -> ReclusterEstimate:
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
-    options = ReclusterOptions(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
     with _opened(spark, table, cluster_by) as opened:
-        return CostModel.of(opened, options).recluster(where)
+        options = opened.options(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
+        return CostModel.of(opened, options).recluster(options.where)
 
 
 def suggest_cluster_by(
@@ -251,7 +254,7 @@ def suggest_cluster_by(
     *,
     depth: Depth | None = None,
     strategy: str | None = None,
-    block_rows: int = DEFAULT_BLOCK_ROWS,
+    block_rows: int | None = None,
 ) -> Suggestion:
     """Suggest a cluster key: try every column, and pairs of the best; with ``queries`` only columns that they name.
 
@@ -262,8 +265,8 @@ def suggest_cluster_by(
     Raises:
         ClusterKeyError: No column, or none that the queries name, can be a key.
     """
-    options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
     with _opened(spark, table) as opened:
+        options = opened.options(depth=depth, strategy=strategy, block_rows=block_rows)
         return suggest_key(opened, queries, options)
 
 
@@ -336,11 +339,11 @@ def clustering_report_data(
     *,
     depth: Depth | None = None,
     strategy: str | None = None,
-    block_rows: int = DEFAULT_BLOCK_ROWS,
+    block_rows: int | None = None,
 ) -> ReportData:
     """Return the data of a table's report."""
-    options = ReclusterOptions(depth=depth, strategy=strategy, block_rows=block_rows)
     with _opened(spark, table, cluster_by) as opened:
+        options = opened.options(depth=depth, strategy=strategy, block_rows=block_rows)
         return report_data(opened, options)
 
 

@@ -47,7 +47,7 @@ CHECKPOINT: Final = _declare(
 )
 CHANGES: Final = _declare(
     "recluster.changes",
-    "Commits and rows that `recluster_after` has counted since the last recluster.",
+    "Commits and rows that `recluster_after` has counted since the last recluster, and when that was.",
     "It counts from the snapshots that have not expired.",
 )
 READS: Final = _declare(
@@ -81,3 +81,6 @@ DISTRIBUTION_MODE: Final = _declare(
     "query of a load is sorted along a curve.",
     "Spark's writers do as Iceberg's default says.",
 )
+
+CARRIED_OVER: Final = (READS, SUSPENDED)
+"""What a table that dbt drops leaves to the one that it makes anew. Only people can tell it, and not the model."""

@@ -26,7 +26,8 @@ TEXTS = ("string", "varchar", "char")
 ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
 
 EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
-_MAX_WIDTH = 2**31 - 1  # a Java int
+_MAX_WIDTH = 2**30  # Iceberg doubles it, and its ints would wrap around
+_MOST_SPANS = 2**33
 
 
 class FunctionCall(NamedTuple):
@@ -123,12 +124,15 @@ class Span(Transform):
     Attributes:
         unit: The unit of ``date_trunc``.
         units: Its other names there.
+        parts: Spark SQL that orders rows by the unit, with ``{}`` for the column. Unlike ``date_trunc``, it never
+            overflows.
         numpy_type: NumPy's type of the unit; of days for spans that NumPy does not know.
     """
 
     types: ClassVar[Sequence[str]] = ("date", *TIMES)
     unit: ClassVar[str]
     units: ClassVar[Sequence[str]] = ()
+    parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
     numpy_type: ClassVar[str] = "datetime64[D]"
 
     @classmethod
@@ -146,13 +150,17 @@ class Span(Transform):
         return f"{self.unit}s({column})"
 
     def order_by(self, column: str, spark_type: str) -> str:
-        return f"date_trunc('{self.unit.upper()}', {column})"
+        return ", ".join(part.format(column) for part in self.parts)
 
     def values(self, values: pa.Array) -> pa.Array:
-        times = _numbers(values).astype(
-            "datetime64[D]" if pa.types.is_date32(values.type) else "datetime64[us]"
+        numbers = _numbers(values)
+        # Seconds, since NumPy takes the first microsecond for no time.
+        days_or_seconds = (
+            numbers.astype("datetime64[D]")
+            if pa.types.is_date32(values.type)
+            else (numbers // 1_000_000).astype("datetime64[s]")
         )
-        return _like(times.astype(self.numpy_type).astype("int64"), values)
+        return _like(days_or_seconds.astype(self.numpy_type).astype("int64"), values)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
         start = np.array(_number(value), self.numpy_type)
@@ -175,7 +183,16 @@ class Hour(Span):
     written = ("hours(ts)", "date_trunc('hour', ts)")
     types = TIMES
     unit = "hour"
+    parts = (*Span.parts, "hour({})")
     numpy_type = "datetime64[h]"
+
+    def sql(self, column: str, functions: str) -> str:
+        # Iceberg's function returns an int, and wraps around beyond the year 246,953 and before -243,014.
+        hours, year = super().sql(column, functions), f"year({column})"
+        return (
+            f"{hours} + case when {year} > 200000 and {hours} < 0 then {1 << 32} "
+            f"when {year} < -200000 and {hours} >= 0 then {-1 << 32} else 0L end"
+        )
 
     def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
         return f"{super().printed(value, spark_type)}h".replace("T", " ")
@@ -193,9 +210,6 @@ class Day(Span):
     def parse(cls, call: FunctionCall) -> Transform | None:
         is_cast = (call.function, *call.others) in (("to_date",), ("date",), ("cast", "date"))
         return cls() if is_cast else super().parse(call)
-
-    def order_by(self, column: str, spark_type: str) -> str:
-        return f"cast({column} as date)"
 
 
 class Week(Span):
@@ -221,6 +235,7 @@ class Month(Span):
     written = ("months(ts)", "date_trunc('month', ts)")
     unit = "month"
     units = ("mon", "mm")
+    parts = ("year({})", "month({})")
     numpy_type = "datetime64[M]"
 
 
@@ -231,6 +246,7 @@ class Year(Span):
     written = ("years(ts)", "date_trunc('year', ts)")
     unit = "year"
     units = ("yyyy", "yy")
+    parts = ("year({})",)
     numpy_type = "datetime64[Y]"
 
     @classmethod
@@ -265,7 +281,7 @@ class Truncate(Transform):
     @classmethod
     def from_iceberg(cls, text: str) -> Transform | None:
         match = re.fullmatch(r"truncate\[(\d+)\]", text)
-        return cls(int(match.group(1))) if match else None
+        return cls(int(match[1])) if match and int(match[1]) <= _MAX_WIDTH else None
 
     @property
     def arguments(self) -> tuple[int, ...]:
@@ -280,10 +296,16 @@ class Truncate(Transform):
     def order_by(self, column: str, spark_type: str) -> str:
         if base_type(spark_type) == "decimal":
             # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
-            return f"{column} - pmod({column}, {Decimal(self.width).scaleb(-decimal_scale(spark_type), EXACT):f})"
+            width = Decimal(self.width).scaleb(-decimal_scale(spark_type), EXACT)
+            return f"try_subtract({column}, pmod({column}, {width:f}))"
         if base_type(spark_type) in INTEGERS:
-            return f"{column} - pmod({column}, {self.width})"
+            return f"try_subtract({column}, pmod({column}, {self.width}))"
         return f"substr({column}, 1, {self.width})"
+
+    def sql(self, column: str, functions: str) -> str:
+        # Java's numbers wrap around below the least one. Such a value stays itself.
+        truncated = super().sql(column, functions)
+        return f"least({truncated}, {column})"
 
     def values(self, values: pa.Array) -> pa.Array:
         kind = values.type
@@ -292,12 +314,13 @@ class Truncate(Transform):
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             return pc.binary_slice(values, 0, self.width)
         if pa.types.is_decimal(kind):
-            # Python integers, because an unscaled decimal may have 38 digits.
+            # Python integers, because an unscaled decimal may have 38 digits. Spark turns longer ones into NULL.
             unscaled = [None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values.to_pylist()]
-            texts = [None if v is None else str(v - v % self.width) for v in unscaled]
-            return pa.array(texts).cast(pa.decimal256(40, 0))
-        numbers = _numbers(values)
-        return _like(numbers - numbers % self.width, values)
+            truncated = [None if v is None else v - v % self.width for v in unscaled]
+            texts = [None if v is None or v <= -(10**kind.precision) else str(v) for v in truncated]
+            return pa.array(texts, pa.string()).cast(pa.decimal256(40, 0))
+        numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+        return _like(np.minimum(numbers - numbers % self.width, numbers), values)
 
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
         if pa.types.is_integer(value.type) and value.type != pa.int64():
@@ -332,5 +355,9 @@ def _like(numbers: Any, values: pa.Array) -> pa.Array:
 
 
 def _number(value: pa.Scalar) -> int:
-    """Return a number of spans, which Iceberg's functions return as a date or an int."""
-    return int(value.cast(pa.int32()).as_py())
+    """Return a number of spans, which Iceberg's functions return as a date or an int.
+
+    One beyond all moments, which a boundary may be, becomes one that NumPy can still count in seconds.
+    """
+    number = int((value.cast(pa.int32()) if pa.types.is_date32(value.type) else value).as_py())
+    return min(max(number, -_MOST_SPANS), _MOST_SPANS)

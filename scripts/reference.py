@@ -72,7 +72,8 @@ def configs() -> str:
             _NOTE,
             "# Configs\n",
             "In a model, seed or snapshot, or for a folder in `dbt_project.yml`. Every value is checked before "
-            f"any data is written. `meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
+            "any data is written; a misspelt name is a warning that names the nearest. "
+            f"`meta: {{{META}: {{...}}}}` means the same, with the names of the second column.\n",
             table(("config", f"in `meta.{META}`", "what it is", "default", "example"), rows),
             f"\nAn item of `cluster_by` is {markdown(ALLOWED)}.\n",
             f"The table records its key and, as `{OPTION_PREFIX}<name>`, each option that differs from its default, "
@@ -102,17 +103,18 @@ def configs() -> str:
 def operations() -> str:
     """Return the page of the operations, from their declarations, and of the generic test."""
     from dbt_recluster.adapter.table_figures import TEST, TEST_ARGUMENTS
-    from dbt_recluster.operations.declaration import CHOICE, FORMAT
+    from dbt_recluster.operations.declaration import FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS
 
     parts = [
         _NOTE,
         "# Operations\n",
         "In dbt `dbt run-operation NAME --args '{argument: value}'`, without dbt `dbt-recluster NAME TABLE --argument "
-        "value`, with hyphens for underscores. Wrong arguments are an error before anything is changed, with exit code "
+        "value`, with hyphens for underscores. In a hook of a model `{{ NAME(argument=value) }}` is for its own "
+        "table unless it names another. Wrong arguments are an error before anything is changed, with exit code "
         "1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
-        table(("argument", "what it is", "default"), [_argument_row(each) for each in (*CHOICE, FORMAT)]),
+        table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
         "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([job](../job.md)).\n",
     ]
     for operation in OPERATIONS.values():
@@ -121,7 +123,7 @@ def operations() -> str:
         needs = (
             "has to be chosen" if operation.needs_choice else f"every model that {operation.eligible.trait}"
         )
-        parts.append(f"Without `table` or `select`: {needs}.\n")
+        parts.append(f"Without `table`: {needs}.\n")
         if operation.arguments:
             rows = [_argument_row(each) for each in operation.arguments]
             parts.append(table(("argument", "what it is", "default"), rows) + "\n")
@@ -145,12 +147,12 @@ def macros() -> str:
 
 def macros_documentation() -> str:
     """Return what dbt's docs say of the operations' macros. They take further arguments, so those are in the text."""
-    from dbt_recluster.operations.declaration import CHOICE, FORMAT, TABLE
+    from dbt_recluster.operations.declaration import FORMAT, TABLE
     from dbt_recluster.operations.runner import OPERATIONS
 
     entries = []
     for operation in OPERATIONS.values():
-        listed = [f"- `{each.name}`: {each.meaning}" for each in (*CHOICE[1:], *operation.arguments, FORMAT)]
+        listed = [f"- `{each.name}`: {each.meaning}" for each in (*operation.arguments, FORMAT)]
         entries.append(
             {
                 "name": operation.name,
@@ -187,8 +189,8 @@ def _argument_row(argument: Any) -> tuple[str, str, str]:
 def properties() -> str:
     """Return the page of what is left in a table, from its declarations and the fields of a round's summary."""
     from dbt_recluster.clustering.history import PREFIX, round_summary
-    from dbt_recluster.iceberg.iceberg_table import LOADED_AT
-    from dbt_recluster.table_properties import PROPERTIES
+    from dbt_recluster.iceberg.commit import LOADED_AT
+    from dbt_recluster.table_properties import CARRIED_OVER, PROPERTIES
 
     listed = [
         (f"`{name}{'<name>' if name.endswith('.') else ''}`", holds, lost)
@@ -214,6 +216,9 @@ def properties() -> str:
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`. "
             "`recluster.looked` and `recluster.level.<id>` are of earlier versions. They are still read, and the next "
             "recluster replaces them.\n",
+            "`dbt run --full-refresh` and `dbt seed` drop a table and make a new one. Its key and options are those of "
+            f"the model then, {' and '.join(f'`{name}`' for name in CARRIED_OVER)} are carried over, and the rest "
+            "begins anew, as the blocks do. `remove_clustering`, or a drop by hand, ends all of them.\n",
             "## Of the summary of a snapshot that a recluster made\n",
             "`clustering_history` reads them.\n",
             table(("entry", "what it is"), summary),

@@ -14,13 +14,14 @@ from dbt_recluster.adapter.operations import DbtContext
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
+from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import BudgetSpentError
 from dbt_recluster.operations.declaration import Call, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.operations.reclustering import recluster_target
+from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import Answer
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.report.operation_text import maintained as maintained_text
@@ -87,16 +88,30 @@ class DbtRun:
         if self.submission is not None:
             self.submission.submit_at_end()
 
-    def finish_build(self, macros: Mapping[str, Any], options: ModelOptions, former_key: str | None) -> None:
-        """Recluster and maintain the table of a model that was just built, and complete dbt's response for it.
+    def finish_build(
+        self, macros: Mapping[str, Any], options: ModelOptions, former_key: str | None, *, by_hook: bool
+    ) -> None:
+        """Recluster, unless a hook does, and maintain the table of a model that was just built.
 
         ``former_key`` is the key that the build took from the table, if any.
         """
-        name, warn = macros["this"].render(), macros["exceptions"]["warn"]
         is_last = not macros["flags"].EMPTY and _is_last_batch(macros)
-        answer = Answer(name, {})
-        if is_last and options.cluster_by is not None and options.automatic_clustering:
-            answer = self._recluster(macros, options)
+        is_due = is_last and options.cluster_by is not None and options.automatic_clustering and not by_hook
+        self.recluster(macros, options, former_key, {} if is_due else None)
+        warn = macros["exceptions"]["warn"]
+        if is_last and options.maintain and self._is_possible("maintained", warn):
+            self._maintain(macros["this"].render(), warn)
+
+    def recluster(
+        self,
+        macros: Mapping[str, Any],
+        options: ModelOptions,
+        former_key: str | None,
+        arguments: Mapping[str, Any] | None,
+    ) -> None:
+        """Recluster the table of a model that was just built, unless ``arguments`` is None; complete dbt's response."""
+        name, warn = macros["this"].render(), macros["exceptions"]["warn"]
+        answer = Answer(name, {}) if arguments is None else self._recluster(macros, options, arguments)
         key = None if former_key is None else self._key_note(name, former_key, options, answer.result)
         notes = list(filter(None, [answer.text, note_of(answer.result), key]))
         main = macros["load_result"]("main")
@@ -105,24 +120,24 @@ class DbtRun:
         # The data is in place, so these are warnings; they respect --warn-error.
         for warning in filter(None, [answer.error, *answer.warnings]):
             warn(warning)
-        if is_last and options.maintain and self._is_possible("maintained", warn):
-            self._maintain(name, warn)
 
-    def _recluster(self, macros: Mapping[str, Any], options: ModelOptions) -> Answer:
-        """Recluster the table of a model that was just built, unless that is off or impossible."""
+    def _recluster(
+        self, macros: Mapping[str, Any], options: ModelOptions, arguments: Mapping[str, Any]
+    ) -> Answer:
+        """Recluster a table unless that is off or impossible; what fails is the answer's error."""
         name, variables = macros["this"].render(), run_vars(macros)
         with as_dbt_errors():
-            if clustering_turned_off(variables):
+            if macros["flags"].EMPTY or clustering_turned_off(variables):
                 return Answer(name, {})
         if self.submission is None and not self._is_possible("reclustered", macros["exceptions"]["warn"]):
             return Answer(name, {})
         try:
             if self.submission is not None:
-                return self._submit(name, self.submission)
+                return self._submit(name, self.submission, arguments)
             context = self.context(variables, "run")
             with self._adapter.cancellable():
                 target = Target(name, options, unique_id=macros["model"]["unique_id"])
-                result = recluster_target(Call(target, {}, context))
+                result = recluster.run(Call(target, arguments, context))
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
             return Answer(name, {})
@@ -132,7 +147,9 @@ class DbtRun:
             self._few_blocks.append(name)
         return Answer(name, {}, result=result, warnings=warnings_of(name, result))
 
-    def _submit(self, name: str, submission: RunSubmission) -> Answer:
+    def _submit(self, name: str, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
+        if given := [option for option in RECLUSTER_OPTIONS if arguments.get(option) is not None]:
+            logger.warning(f"{name}: recluster_submit goes by the model's configs, not by its hook's {given}")
         if int(self._adapter.ask(f"select count(*) from {name}.data_files")[0][0]) < 2:
             return Answer(name, {})
         submission.tables.append(name)

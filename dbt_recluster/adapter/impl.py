@@ -5,6 +5,7 @@ What works on tables is imported by the methods that need it: commands such as `
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import make_dataclass
@@ -108,6 +109,16 @@ class ReclusterAdapter(TableMethods):
                 self._begun = DbtRun(self)
             return self._begun
 
+    def connection_named(self, name: str, query_header_context: Any = None, *more: Any, **named: Any) -> Any:
+        """Open a node's connection. A microbatch model is checked first: dbt takes an error in a batch for a crash."""
+        config = getattr(query_header_context, "config", {})
+        is_microbatch = config.get("incremental_strategy") == "microbatch"
+        if is_microbatch and self.config.args.which in ("run", "build", "retry"):
+            from dbt_recluster.adapter.model_build import options_of
+
+            options_of(query_header_context)
+        return super().connection_named(name, query_header_context, *more, **named)
+
     def pre_model_hook(self, config: Any) -> Any:
         """Before each node: nothing is known of it, and its file format is in lower case, by default Iceberg."""
         node_config = getattr(getattr(config, "model", None), "config", None)
@@ -163,8 +174,9 @@ class ReclusterAdapter(TableMethods):
         )
 
     def cancel_open_connections(self) -> Any:
-        """Ctrl-C: nothing more is submitted."""
-        if self._begun is not None and self._begun.submission is not None:
+        """Ctrl-C: nothing more is submitted. After ``--fail-fast``, what was built before still is."""
+        is_failure = isinstance(sys.exc_info()[1], Exception)
+        if self._begun is not None and self._begun.submission is not None and not is_failure:
             self._begun.submission.tables.clear()
         return super().cancel_open_connections()  # type: ignore[no-untyped-call]
 
@@ -195,11 +207,19 @@ class ReclusterAdapter(TableMethods):
     @available.parse_none
     @as_dbt_errors()
     def operate(self, name: str, given: Mapping[str, Any], macros: Mapping[str, Any]) -> None:
-        """Run an operation and print what it answers; it fails if the operation failed for any table."""
+        """Run an operation and print what it answers; it fails if the operation failed for any table.
+
+        A node's hook that reclusters its own table does so as after the build.
+        """
         from dbt_recluster.adapter.dbt_run import run_vars
+        from dbt_recluster.adapter.hooks import recluster_arguments, with_table
         from dbt_recluster.adapter.operations import operate
 
-        operate(name, given, macros, self._run.context(run_vars(macros)))
+        given, is_own = with_table(given, macros)
+        if is_own and name == "recluster" and not given.get("dry_run"):
+            self.current_build().recluster(macros, recluster_arguments(given, macros))
+        else:
+            operate(name, given, macros, self._run.context(run_vars(macros)))
 
     @available.parse_list
     @as_dbt_errors()

@@ -12,22 +12,29 @@ from dbt.adapters.base.relation import BaseRelation
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
 from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, run_budget, run_vars
+from dbt_recluster.adapter.hooks import reclusters
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
     LoadedInto,
     TableClustering,
     clustering_change,
     creation_properties,
+    lost_metrics,
     restored_order,
     sorted_along_curve,
 )
-from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.relations.schema_changes import (
+    SchemaChanges,
+    check_column_removal,
+    partition_columns,
+)
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.curve_boundaries import recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.columns import Columns
 from dbt_recluster.iceberg.predicates import check_predicate
-from dbt_recluster.operations.model_options import ModelOptions, misspelt
+from dbt_recluster.operations.model_options import ModelOptions, unknown_names
 
 # Spark's SQL, as far as it takes to tell the semicolons at the end of a query from those in texts and comments.
 _TOKENS = re.compile(
@@ -51,7 +58,9 @@ class ModelBuild:
         self.options = ModelOptions()
         self.schema_changes = SchemaChanges()
         self._macros: Mapping[str, Any] = {}
-        self._table: TableClustering | None = None  # that this build writes into, or replaces
+        self._table = TableClustering()  # of what it writes into or replaces, if that has any
+        self._altered = False  # whether that has its clustering from before the load
+        self._is_reclustered = False  # by a hook
         self._loaded = LoadedInto()
         self._former_key: str | None = None  # that it took from the table
         self._postponed: str | None = None
@@ -75,8 +84,8 @@ class ModelBuild:
                 self._adapter.check_directory(this, existing, config, is_seed=is_seed)
             return self._materialize(materialization)
         self.options = options
-        altered = self._prepare_table(existing, kept)
-        return self._finish_table(self._materialize(materialization), altered)
+        self._altered = self._prepare_table(existing, kept)
+        return self._finish_table(self._materialize(materialization))
 
     def _check_node(self) -> None:
         """Check what the columns do not decide: the language, the vars of the run, and configs without effect."""
@@ -101,9 +110,9 @@ class ModelBuild:
         if first_time(f"configs of {model['unique_id']}"):
             node_config = config.model.config
             kinds = (type(node_config), self._adapter.AdapterSpecificConfigs)
-            known = [f.name for kind in kinds for f in fields(kind)]
-            for key, meant in misspelt(node_config, known):
-                warn(f"{model['name']}: there is no config {key}; did you mean {meant}?")
+            others = [f.name for kind in kinds for f in fields(kind)]
+            for warning in unknown_names(node_config, others):
+                warn(f"{model['name']}: {warning}")
         ignored, file_format = "cluster_by has no effect on", config.get("file_format")
         reason = ""
         if config.get("materialized") == "view":
@@ -121,13 +130,11 @@ class ModelBuild:
     def _configured(self, config: Any) -> ModelOptions:
         """Return the options of the node; an error names what is wrong with them."""
         node = config.model
-        items = {name: node.config.get(name) for name in node.config}
-        with as_dbt_errors(node):
-            options = ModelOptions.of_config(items)
-        self._loaded = LoadedInto.of_config(items)
-        note = options.cluster_by.note if options.cluster_by else None
-        if note and self._run.first_time(f"curve of {node.unique_id}"):
-            logger.info(f"{node.name}: {note}")
+        options = options_of(node)
+        self._loaded = LoadedInto.of_config(node.config)
+        key = options.cluster_by
+        if key and key.note and self._run.first_time(f"curve of {node.unique_id}"):
+            logger.info(f"{node.name}: {key.note}")
         return options
 
     def _keeps(self, existing: BaseRelation | None) -> bool:
@@ -175,7 +182,7 @@ class ModelBuild:
         self._table = self._adapter.table_clustering(existing)
         if not kept or new_columns:
             return False
-        self._cluster(existing, self._table, self._macros["config"].get("tblproperties"))
+        self._cluster(existing, self._table)
         return True
 
     def _prepare_key(self, key: ClusterKey, kept_table: BaseRelation | None) -> list[str]:
@@ -199,48 +206,72 @@ class ModelBuild:
             )
         return new_columns
 
-    def _finish_table(self, result: Any, altered: bool) -> Any:
-        """Give a new or replaced table its sort order, and recluster the table."""
-        this, before = self._macros["this"], self._table
+    def _finish_table(self, result: Any) -> Any:
+        """Give a new or replaced table its sort order, and recluster the table unless its post_hook does."""
         is_clustered = self.options.cluster_by is not None
-        is_ours = is_clustered or before is not None
-        may_be_replaced = bool(self._macros["post_hooks"]) and is_ours
-        if may_be_replaced and not self._adapter.is_iceberg_table(this):
+        may_be_replaced = bool(self._macros["post_hooks"] and (is_clustered or self._table.properties))
+        if may_be_replaced and not self._adapter.is_iceberg_table(self._macros["this"]):
             if is_clustered:
                 self._macros["exceptions"]["warn"](
                     f"cluster_by has no effect on {self._macros['model']['name']}: after its hooks there is no Iceberg "
                     "table of that name."
                 )
             return result
-        self._resolve_once(lambda: self._table_columns(this))
-        if is_ours and (not altered or (may_be_replaced and is_clustered)):
-            after = self._adapter.table_clustering(this)
-            if is_clustered or before is None or KEY_PROPERTY in before.properties:
-                self._cluster(this, after, self._macros["config"].get("tblproperties"))
-            else:
-                self._alter(this, restored_order(before, after))
-        self._run.finish_build(self._macros, self.options, self._former_key)
+        self.set_clustering()
+        by_hook = self._is_reclustered or reclusters(self._macros["post_hooks"])
+        self._run.finish_build(self._macros, self.options, self._former_key, by_hook=by_hook)
         # dbt-spark's relations do not say that they are Iceberg tables; the cache would take them for another format.
         return {"relations": [relation.incorporate(is_iceberg=True) for relation in result["relations"]]}
 
-    def set_clustering(self, relation: BaseRelation, table_properties: Mapping[str, str] | None) -> None:
-        """Give the table of this build, which has just got its columns, the clustering of the node if it has one."""
-        if self.options.cluster_by:
-            self._resolve_once(lambda: self._table_columns(relation))
-            self._cluster(relation, self._adapter.table_clustering(relation), table_properties)
+    def set_clustering(self) -> None:
+        """Give the node's table, as soon as it has its columns, the clustering that it has not kept."""
+        before, is_clustered = self._table, self.options.cluster_by is not None
+        if not (is_clustered or before.properties):
+            return
+        this = self._macros["this"]
+        self._resolve_once(lambda: self._table_columns(this))
+        if self._altered and not (is_clustered and self._macros["post_hooks"]):
+            return
+        after = self._adapter.table_clustering(this)
+        # A seed and a Python model make their tables without properties.
+        lost = {name: value for name, value in before.carried_over.items() if name not in after.properties}
+        self._alter(this, ClusteringChange(set_properties=lost))
+        if is_clustered or KEY_PROPERTY in before.properties:
+            self._cluster(this, after)
+        else:
+            self._alter(this, restored_order(before, after))
+
+    def recluster(self, macros: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Recluster the node's table because a hook says so; the automatic recluster is left out then."""
+        self._is_reclustered = True
+        if not self._adapter.is_iceberg_table(macros["this"]):
+            warn, name = macros["exceptions"]["warn"], macros["model"]["name"]
+            warn(f"recluster() has no effect on {name}: there is no Iceberg table of that name.")
+            return
+        if not self._macros:  # a materialization of the project's own
+            self._macros, self.options = macros, options_of(macros["config"].model)
+        self.set_clustering()
+        former_key, self._former_key = self._former_key, None
+        self._run.recluster(macros, self.options, former_key, arguments)
 
     def creation_properties(self) -> dict[str, str]:
         """Return the table properties to create the node's table with."""
-        return creation_properties(self.options)
+        return {**creation_properties(self.options), **self._table.carried_over}
 
-    def _cluster(
-        self, relation: BaseRelation, actual: TableClustering, table_properties: Mapping[str, str] | None
-    ) -> None:
+    def _cluster(self, relation: BaseRelation, actual: TableClustering) -> None:
         """Give a table the clustering of its model; the model's line tells a change of the key."""
         before = actual.properties.get(KEY_PROPERTY)
         if before is not None and before.lower() != str(self.options.cluster_by).lower():
             self._former_key = before
+        self._drop_lost_metrics(relation, actual)
+        table_properties = self._macros["config"].get("tblproperties")
         self._alter(relation, clustering_change(self.options, actual, table_properties, self._loaded))
+
+    def _drop_lost_metrics(self, relation: BaseRelation, actual: TableClustering) -> None:
+        def columns() -> Columns:
+            return self._adapter.parse_columns(self._table_columns(relation))
+
+        self._alter(relation, lost_metrics(actual, columns))
 
     def _alter(self, relation: BaseRelation, change: ClusteringChange) -> None:
         self._macros["recluster_alter_clustering"](relation, change)
@@ -306,16 +337,18 @@ class ModelBuild:
         """Refuse, before anything is altered, a change of type that Iceberg does not make."""
         self.schema_changes.check_types(relation.render())
 
-    def column_removal(
-        self, relation: BaseRelation, removed: list[Column], *, is_this: bool
-    ) -> ClusteringChange:
-        """Return the change that precedes a removal of columns; an error if the table needs one of them."""
+    def check_column_removal(self, relation: BaseRelation, removed: list[Column], *, is_this: bool) -> None:
+        """Refuse a removal of columns that the table needs."""
         key = self.options.cluster_by if is_this else None
         columns = self._adapter.parse_columns({column.name: column.data_type for column in removed})
         table = self._adapter.table_clustering(relation)
         partitions = partition_columns(self._adapter.ask(f"describe {relation}"))
         with as_dbt_errors():
-            return column_removal(relation.render(), columns, table, key, partitions)
+            check_column_removal(relation.render(), columns, table, key, partitions)
+
+    def columns_removed(self, relation: BaseRelation) -> None:
+        """Remove what the columns have left behind in the table."""
+        self._drop_lost_metrics(relation, self._adapter.table_clustering(relation))
 
     # --- its query ---
 
@@ -330,7 +363,7 @@ class ModelBuild:
         None means that it is not to be; where its columns do not allow it, the query is returned as it is.
         """
         options, table = self.options, self._table
-        if options.cluster_by is None or options.columns is None or table is None:
+        if options.cluster_by is None or options.columns is None:
             return None
         is_asked = options.sort_on_load and (not temporary or self._loaded.can_be_sorted)
         if not is_asked or recorded_curve(table.properties, options.cluster_by) is None:
@@ -355,6 +388,12 @@ class ModelBuild:
             return None
         replaced, self._postponed = self._replaced, None
         return replaced
+
+
+def options_of(node: Any) -> ModelOptions:
+    """Return the options of a node; an error names what is wrong with them."""
+    with as_dbt_errors(node):
+        return ModelOptions.of_config(node.config)
 
 
 def without_end(query: str) -> str:

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dbt_common.exceptions import DbtBaseException
-
 from dbt_recluster.adapter.connections.session_methods import SessionMethods
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.declaration import CHOICE, FORMAT, Operation, RunBudget
+from dbt_recluster.operations.declaration import FORMAT, TABLE, Operation, RunBudget
 from dbt_recluster.operations.runner import Answer, failure_line, operation_named, run_operation
-from dbt_recluster.operations.tables import Node, Target, check_selected, choose, project_queries
+from dbt_recluster.operations.tables import Node, Target, choose, project_queries
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 
 
@@ -70,22 +68,13 @@ class DbtContext:
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
     """Run an operation on the tables that are chosen."""
     operation = operation_named(name)
-    arguments = operation.read((*CHOICE, FORMAT), given)
-    table, select, exclude = (arguments[argument.name] for argument in CHOICE)
-    is_selected = select is not None or exclude is not None
-    if table is not None and is_selected:
-        raise OptionError("name tables, or choose them by select and exclude, not both")
-    if operation.needs_choice and table is None and not is_selected:
-        raise OptionError(
-            f"{name} needs a table: --args '{{table: schema.name}}', or a selector: "
-            "--args '{select: tag:name}'"
-        )
-    adapter, nodes = context.adapter, list(macros["graph"]["nodes"].values())
-    if is_selected:
-        selected = selected_ids(adapter.get_macro_resolver(), select, exclude)
-        nodes = [node for node in nodes if node["unique_id"] in selected]
+    arguments = operation.read((TABLE, FORMAT), given)
+    table = arguments[TABLE.name]
+    if operation.needs_choice and table is None:
+        raise OptionError(f"{name} needs a table: --args '{{table: schema.name}}'")
+    adapter, nodes = context.adapter, macros["graph"]["nodes"].values()
     with adapter.cancellable():
-        targets = choose(nodes, table, adapter.names, operation.eligible, is_selected=is_selected)
+        targets = choose(nodes, table, adapter.names, operation.eligible)
         run_and_print(operation, targets, arguments, context, macros)
 
 
@@ -135,29 +124,4 @@ def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, An
         values = [answer.values for answer in answers]
         is_single = isinstance(arguments["table"], str) and len(values) == 1
         return json.dumps(values[0] if is_single else values, indent=2, ensure_ascii=False)
-    if answers:
-        return ""
-    are_named = any(arguments[argument.name] is not None for argument in CHOICE)
-    return f"{'None of the tables chosen' if are_named else 'No table of this project'} is built yet."
-
-
-def selected_ids(manifest: Any, select: list[str] | None, exclude: list[str] | None) -> set[str]:
-    """Return the unique ids of the nodes that selectors admit, as ``dbt run`` takes them.
-
-    dbt does not offer them to ``run-operation``, but its own selection needs only the manifest.
-    """
-    # Not at the top: they take a fifth of a second.
-    from dbt.compilation import Linker
-    from dbt.graph.cli import parse_difference
-    from dbt.graph.graph import Graph
-    from dbt.graph.selector import NodeSelector
-
-    linker = Linker()
-    linker.link_graph(manifest)
-    try:
-        spec = parse_difference(select, exclude)
-        selected = NodeSelector(Graph(linker.graph), manifest).get_selected(spec, warn_on_no_nodes=False)
-    except DbtBaseException as e:
-        raise OptionError(f"select or exclude is wrong: {getattr(e, 'msg', None) or e}") from e
-    check_selected(selected, select, exclude)
-    return set(map(str, selected))
+    return "" if answers else "No table of this project is built yet."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -23,6 +24,7 @@ from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
+from dbt_recluster.planner import clustering_information
 
 NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
 
@@ -54,6 +56,7 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[tuple[b
         # The snapshots may expire before the next build.
         table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
     rows = changes.rows
+    hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
     share = rows / max(1, (current.count("total-records") or 0) if current else 0)
     if after.rows is not None:
@@ -62,6 +65,9 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[tuple[b
         yield changes.commits >= after.commits, f"{changes.commits} of {math.ceil(after.commits)} commits"
     if after.share is not None:
         yield share >= after.share, f"{share:.1%} of {after.share:.1%} of the rows changed"
+    for unit, limit, passed in (("hours", after.hours, hours), ("days", after.days, hours / 24)):
+        if limit is not None:
+            yield passed >= limit, f"{passed:.1f} of {limit:g} {unit} without a recluster"
 
 
 def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
@@ -71,6 +77,10 @@ def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
             yield False, "no reads of the key are known"
         else:
             yield share < when.skipped, f"reads skip {share:.1%} of the blocks, {when.skipped:.1%} wanted"
+        return
+    if when.ratio is not None:
+        ratio = clustering_information(table.current_blocks().blocks).clustering_ratio
+        yield ratio < when.ratio, f"the clustering ratio is {ratio:.1f}, {when.ratio:g} wanted"
         return
     assert when.query is not None
     snapshot_id = table.iceberg.snapshot_id
@@ -94,6 +104,8 @@ class Changes:
     commits: int = 0  # commits of other writers that changed rows
     snapshot: int | None = None  # the snapshot up to which they are counted; None if there is none
     total: int = 0  # the table's rows in it
+    # When the last recluster was, or the first commit known, in seconds since 1970; 0 if unknown.
+    since: int = 0
 
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
@@ -110,9 +122,8 @@ class Changes:
             return self
         rows = [count for snapshot in snapshots if (count := _changed_rows(snapshot))]
         last = snapshots[-1]
-        return Changes(
-            self.rows + sum(rows), self.commits + len(rows), last.id, last.count("total-records") or 0
-        )
+        total = last.count("total-records") or 0
+        return Changes(self.rows + sum(rows), self.commits + len(rows), last.id, total, self.since)
 
 
 def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | None) -> Changes:
@@ -120,15 +131,17 @@ def changes_since_recluster(snapshots: Sequence[Snapshot], recorded: Changes | N
 
     What was ``recorded`` is added, unless a recluster followed it.
     """
-    rounds = [number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)]
-    later = snapshots[max(rounds, default=0) :]
-    counted = [
-        number for number, snapshot in enumerate(later, 1) if recorded and snapshot.id == recorded.snapshot
-    ]
-    if recorded is not None and counted:
-        return recorded.plus(later[counted[0] :])
-    if recorded is None or rounds:
-        return Changes().plus(later)
+    last = max((number for number, snapshot in enumerate(snapshots, 1) if is_of_round(snapshot)), default=0)
+    later = snapshots[last:]
+    anew = Changes(since=int(snapshots[max(0, last - 1)].at.timestamp()) if snapshots else 0)
+    if recorded is None:
+        return anew.plus(later)
+    recorded = replace(recorded, since=recorded.since or anew.since)
+    for number, snapshot in enumerate(later, 1):
+        if snapshot.id == recorded.snapshot:
+            return recorded.plus(later[number:])
+    if last:
+        return anew.plus(later)
     # Rows of commits that came and expired since, on balance; or those that a replacement of the table has dropped.
     rows = abs(rows_before(snapshots) - recorded.total) if snapshots else 0
     is_commit = rows > 0 and snapshots[0].parent is not None

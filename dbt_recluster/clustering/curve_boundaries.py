@@ -225,7 +225,7 @@ def _as_integers(values: pa.Array) -> list[int]:
         return [int(value.scaleb(kind.scale, EXACT)) for value in values.to_pylist()]
     stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        return list(_in_order((values.to_numpy() + 0.0).view(stored.to_pandas_dtype())).tolist())
+        return list(_in_order((values.to_numpy() + 0.0).view(str(stored))).tolist())
     return list(values.cast(stored).to_pylist())
 
 
@@ -236,7 +236,7 @@ def _of_integers(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
         return pa.array([Decimal(number).scaleb(-kind.scale, EXACT) for number in known], kind)
     stored = _STORED.get(kind, kind)
     if pa.types.is_floating(kind):
-        return pa.array(_in_order(np.array(numbers, stored.to_pandas_dtype()))).view(kind)
+        return pa.array(_in_order(np.array(numbers, str(stored)))).view(kind)
     return pa.array(numbers, stored).cast(kind)
 
 

@@ -48,10 +48,7 @@ def table_information(
         ClusterKeyError, PredicateError: Bad input.
         OptionError: ``block_rows``, or the option that the table records, is not a number of rows.
     """
-    option = RECLUSTER_OPTIONS["block_rows"]
-    if block_rows is None:
-        block_rows = option.recorded(table.iceberg.properties)
-    block_rows = option.read("block_rows", block_rows)
+    block_rows = RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties, block_rows)
     blocks = table.blocks(where)
     measured = table.measure(blocks.blocks, block_rows).as_dict()
     if table.key.curve:

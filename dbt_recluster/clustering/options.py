@@ -13,7 +13,6 @@ from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, Wh
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.planner import Policy
 
-DEFAULT_BLOCK_ROWS = 1_000_000
 TRIGGERS = ("run", "manual")
 
 # The key as the adapter set it. It distinguishes such a sort order, which is removed with `cluster_by`, from one that
@@ -52,8 +51,10 @@ class Option:
         """Return a value as it is given under ``name``, checked; the default for None."""
         return self.default if value is None else self.parse(name, value)
 
-    def recorded(self, properties: Mapping[str, str]) -> Any:
-        """Return the value that a table's properties record, checked, or the default."""
+    def of_table(self, properties: Mapping[str, str], given: Any = None) -> Any:
+        """Return the value that is given, else the one that a table's properties record, else the default, checked."""
+        if given is not None or not self.is_recorded:
+            return self.read(self.name, given)
         return self.read(f"table property {self.table_property}", properties.get(self.table_property))
 
 
@@ -108,6 +109,13 @@ class ReclusterOptions:
         example="peak",
         metavar="NAME",
     )
+    max_merge_blocks: int | None = option(
+        values.parse_merge_blocks,
+        "The most overlapping blocks in one merge; with strategy width also the base of its buckets of widths.",
+        otherwise="no limit, and base 4",
+        metavar="NUMBER",
+        example="8",
+    )
     max_bytes: int | None = option(
         values.parse_bytes,
         "The most bytes to rewrite in each table: a number, or a size such as '10 GB'.",
@@ -126,7 +134,7 @@ class ReclusterOptions:
     block_rows: int = option(
         values.parse_row_count,
         "The most rows in a block that a merge writes; loads write files as Spark does.",
-        default=DEFAULT_BLOCK_ROWS,
+        default=1_000_000,
         example="500000",
         metavar="NUMBER",
         config="block_rows",
@@ -140,7 +148,8 @@ class ReclusterOptions:
     )
     after: After | None = option(
         values.parse_after,
-        "How much must have changed since the last recluster: commits, rows or share.",
+        "How much must have changed since the last recluster, commits, rows or share, or how long ago it must be, "
+        "hours or days.",
         otherwise="after every build",
         example="{commits: 5}",
         is_recorded=False,
@@ -148,7 +157,7 @@ class ReclusterOptions:
     when: tuple[When, ...] = option(
         values.parse_when,
         "The query that must have become worse: it opens too many blocks or takes too many seconds, or reads have "
-        "skipped too few blocks.",
+        "skipped too few blocks, or the clustering ratio has fallen too low.",
         default=(),
         otherwise="after every build",
         example='{query: "select ...", opens: 40}',
@@ -167,6 +176,15 @@ class ReclusterOptions:
         if self.progress is not None and not callable(self.progress):
             raise OptionError(f"progress must be a function, not {self.progress!r}")
 
+    @classmethod
+    def of_table(cls, properties: Mapping[str, str], **given: Any) -> ReclusterOptions:
+        """Return the options that are given; where one is None, what a table's properties record, or the default."""
+        recorded = {
+            name: declaration.of_table(properties, given.get(name))
+            for name, declaration in RECLUSTER_OPTIONS.items()
+        }
+        return cls(**{**given, **recorded})
+
     @property
     def has_conditions(self) -> bool:
         """Whether a build is followed by a recluster only if a condition is met."""
@@ -180,6 +198,7 @@ class ReclusterOptions:
         return Policy(
             max_bytes=self.max_bytes,
             max_merge_bytes=_MAX_SET_BYTES,
+            max_merge_blocks=self.max_merge_blocks,
             block_rows=self.block_rows,
             **{name: value for name, value in given.items() if value is not None},
         )

@@ -27,8 +27,8 @@ from dbt_recluster.iceberg.metadata.scan import changed_tasks
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
 from dbt_recluster.iceberg.rewrite.merge import BlockLimits, Merger
+from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
-from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
 from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
@@ -106,6 +106,7 @@ class Recluster:
         if self._options.dry_run or self._result.suspended is not None:
             return
         iceberg.check_writes_reach_main()
+        check_location(iceberg)
         if sort_order.loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
         self._rewrites = history.foreign_rewrites(self._table, only_new=True)
@@ -277,7 +278,7 @@ class Recluster:
             if isinstance(e, ReclusterError):
                 raise
             raise MergeFailedError(
-                f"Blocks of {table.name} could not be merged: {short_message(e)}. This round changed nothing."
+                f"Blocks of {table.name} could not be merged: {table.explain(e)}. This round changed nothing."
             ) from e
 
     def _raise_if_changed(

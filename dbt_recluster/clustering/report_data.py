@@ -1,16 +1,17 @@
-"""The data of a table's report: its depth along the key, before and after the last recluster, and its history."""
+"""The data of a table's report: its depth along the key, now and around the last recluster, and its history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate
+from dbt_recluster.cluster_key import ClusterKey
+from dbt_recluster.clustering.costs.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
@@ -19,17 +20,17 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.planner import Blocks
-from dbt_recluster.planner.arrays import FloatArray, Intervals
+from dbt_recluster.planner.arrays import FloatArray
 
 # The labels that fit the axis of a figure on a phone; if they are long, two.
 _LABELS = 4
 _LEAST_DISTANCE = 0.3
-_LONG = 12
+_LONG = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Blocks along the cluster key at one moment."""
+    """Blocks along the cluster key, or one column of it, at one moment."""
 
     lower: Any  # positions of the blocks' lower bounds on the axis, 0 to 1, float64 (n,)
     upper: Any  # and of their upper bounds
@@ -38,6 +39,8 @@ class Layout:
     depth: IntArray  # how many blocks cover each of them, int64 (p,)
     # How often a read ends at each of them or up to the next, float64 (p,), or None if none are known.
     ends: Any = None
+    # Positions on the axis and the values there; none with several partitions, which follow one another.
+    labels: Sequence[tuple[float, str]] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +54,10 @@ class ReportData:
         now: Its blocks.
         before, after: Its blocks before and after the last recluster; None if there was none, or its snapshots have
             expired.
+        changed: Whether the table has changed since then.
+        on_curve: Its blocks along each column of its curve, by the column's name; empty without one.
+        threshold: The greatest average depth allowed; None if partitions have different ones.
         balance: Cost and benefit of the past week's reclustering, or None (:meth:`CostModel.balance`).
-        labels: Positions on the axis and the keys there; empty with several partitions, which follow one another.
         partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
     """
 
@@ -62,8 +67,10 @@ class ReportData:
     now: Layout
     before: Layout | None
     after: Layout | None
+    changed: bool
+    on_curve: Mapping[str, Layout]
+    threshold: float | None
     balance: Balance | None
-    labels: Sequence[tuple[float, str]]
     partitions: int
 
     @property
@@ -74,13 +81,14 @@ class ReportData:
 
 def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     """Collect the data of a table's report, which shows the cost and gain of a recluster. Nothing is changed."""
-    costs = CostModel.of(table, options)
-    moments = [table.blocks()]
-    for snapshot_id in _last_recluster(table.snapshots()):
-        moments.append(table.blocks(snapshot_id=snapshot_id))
+    table.reads.follow(options.reads)
+    options, _ = with_depth(table, options)
+    costs = CostModel(table, options.policy)
+    ids = _last_recluster(table.snapshots())
+    moments = [table.blocks(), *(table.blocks(snapshot_id=snapshot_id) for snapshot_id in ids)]
     now, *around = _layouts(table, moments)
-    partitions = len(np.unique(moments[0].blocks.partition))
-    has_labels = partitions == 1 and bool(table.key.leading)
+    partitions = np.bincount(moments[0].blocks.partition)
+    thresholds = set(options.policy.thresholds(partitions).tolist())
     return ReportData(
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(options.where),
@@ -88,9 +96,14 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
         now=now,
         before=around[0] if around else None,
         after=around[1] if around else None,
+        changed=bool(ids) and ids[-1] != moments[0].metadata.snapshot_id,
+        on_curve={
+            str(field): _along_column(table, item, moments[0])
+            for item, field in enumerate(table.key.on_curve, len(table.key.leading))
+        },
+        threshold=thresholds.pop() if len(thresholds) == 1 else None,
         balance=costs.balance(),
-        labels=_labels(table, moments[0].metadata, now) if has_labels else [],
-        partitions=partitions,
+        partitions=len(partitions),
     )
 
 
@@ -104,15 +117,24 @@ def _last_recluster(snapshots: Sequence[Snapshot]) -> Sequence[int]:
 def _layouts(table: ClusteredTable, moments: Sequence[SnapshotBlocks]) -> list[Layout]:
     """Return the layout of each moment, on one axis unless there are partitions, whose order moments do not share."""
     on_axis, scale = [moment.blocks for moment in moments], None
-    if all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
+    if is_one := all(len(np.unique(blocks.partition)) <= 1 for blocks in on_axis):
         on_axis, scale = _on_one_axis(table, moments)
     layouts = []
     for moment, blocks in zip(moments, on_axis, strict=True):
         axis = np.arange(blocks.points) / max(1, blocks.points - 1) if scale is None else scale
-        depth = Intervals(blocks.lower, blocks.upper + 1, blocks.points).depth()
         ends = None if blocks.reads is None else blocks.reads.in_cells.reshape(-1, 2).sum(axis=1)
-        layouts.append(Layout(axis[blocks.lower], axis[blocks.upper], moment.blocks.level, axis, depth, ends))
+        lower, upper = axis[blocks.lower], axis[blocks.upper]
+        labels = _labels(table, moment.metadata, lower, upper) if is_one and table.key.leading else []
+        depth = blocks.intervals.depth()
+        layouts.append(Layout(lower, upper, moment.blocks.level, axis, depth, ends, labels))
     return layouts
+
+
+def _along_column(table: ClusteredTable, item: int, moment: SnapshotBlocks) -> Layout:
+    """Return the layout of the blocks along one item of the key."""
+    column, metadata = table.under(ClusterKey((table.key.fields[item],))), moment.metadata.items([item])
+    blocks = column.planner_blocks(metadata, moment.blocks.level, moment.blocks.run)
+    return _layouts(column, [replace(moment, metadata=metadata, blocks=blocks)])[0]
 
 
 def _on_one_axis(
@@ -161,18 +183,21 @@ def _scale(blocks: Blocks, lower: pa.Array, upper: pa.Array, unbounded: BoolArra
     finite = np.flatnonzero(np.isfinite(values))
     if len(finite) < 2 or values[finite[0]] == values[finite[-1]]:
         return None
-    values = np.interp(np.arange(len(values)), finite, values[finite])
+    known = values[finite] / np.abs(values[finite]).max()  # the difference of finite numbers may be infinite
+    values = np.interp(np.arange(len(values)), finite, known)
     positions: FloatArray = (values - values[0]) / (values[-1] - values[0])
     low, high = np.quantile(positions, [0.05, 0.95])
     return positions if high - low > 0.25 else None
 
 
-def _labels(table: ClusteredTable, blocks: BlockMetadata, layout: Layout) -> list[tuple[float, str]]:
-    """Return a few positions along the axis with the first item of the key there."""
+def _labels(
+    table: ClusteredTable, blocks: BlockMetadata, lower: FloatArray, upper: FloatArray
+) -> list[tuple[float, str]]:
+    """Return a few positions along the axis with the first item of the key there, given those of the bounds."""
     if not len(blocks):
         return []
     known = ~blocks.unbounded[0]
-    positions = np.concatenate([layout.lower, layout.upper[known]])
+    positions = np.concatenate([lower, upper[known]])
     values = pa.concat_arrays([blocks.lower[0], blocks.upper[0].filter(pa.array(known))])
     order = np.argsort(positions, kind="stable")
     nearest = np.searchsorted(positions[order], np.linspace(0, 1, _LABELS) - 1e-9)

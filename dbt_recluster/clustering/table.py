@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
-from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
@@ -136,6 +136,10 @@ class ClusteredTable:
         other.reads = self.reads
         return other
 
+    def options(self, **given: Any) -> ReclusterOptions:
+        """Return the options that are given; where one is None, what the table records, or the default."""
+        return ReclusterOptions.of_table(self.iceberg.properties, **given)
+
     @cached_property
     def columns(self) -> Columns:
         """The table's columns; raises UnsupportedTableError if Spark cannot read the table."""
@@ -154,7 +158,12 @@ class ClusteredTable:
                 f"{self.name} has no cluster key: neither the property {KEY_PROPERTY} nor a sort order; name one with "
                 "cluster_by"
             )
-        return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
+        try:
+            return (key if isinstance(key, ClusterKey) else parse_cluster_key(key)).check(self.columns)
+        except ClusterKeyError as e:
+            if self.cluster_by is not None:
+                raise
+            raise ClusterKeyError(f"{e}; name another key with cluster_by, or run remove_clustering") from e
 
     @property
     def curve(self) -> Curve | None:
@@ -191,8 +200,8 @@ class ClusteredTable:
     def suspend(self) -> str:
         """Keep everybody from reclustering the table until :meth:`resume`; return since when it is suspended.
 
-        A running recluster stops before its next round. The property survives a replacement of the table, but not a
-        drop, which ``dbt run --full-refresh`` does.
+        A running recluster stops before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays
+        suspended.
         """
         since = self.suspended
         if since is None:

@@ -17,7 +17,6 @@ from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
-from dbt_recluster.iceberg.session.java_errors import short_message
 
 # A query reads the snapshot that was current when it began, and the longest one may take this long.
 LEAST_RETENTION = timedelta(hours=1)
@@ -334,4 +333,4 @@ class TableMaintenance:
         except ReclusterError:
             raise
         except Exception as e:
-            raise MaintenanceError(f"{name} of {self._table.name} failed: {short_message(e)}") from e
+            raise MaintenanceError(f"{name} of {self._table.name} failed: {self._table.explain(e)}") from e

@@ -95,8 +95,7 @@ class TableReads:
         """
         self._of_key.clear()
         self.left_out = []
-        if declared is None:
-            declared = RECLUSTER_OPTIONS["reads"].recorded(self._iceberg.properties)
+        declared = RECLUSTER_OPTIONS["reads"].of_table(self._iceberg.properties, declared)
         if declared is None:
             known = [(read, self._ranges.of_json(read.columns)) for read in self.recorded.reads]
             self._followed = [

@@ -104,14 +104,14 @@ def _depth(value: Any) -> Depth | None:
     return number if number is not None and number > 0 else None
 
 
-def count_up_to(most: int) -> Callable[[str, Any], int]:
-    """Return a parser of a whole number from 1 on."""
+def count_up_to(most: int, least: int = 1) -> Callable[[str, Any], int]:
+    """Return a parser of a whole number from ``least`` on."""
 
     def read(value: Any) -> int | None:
         number = parse_number(value)
-        return int(number) if number is not None and 1 <= number <= most and number.is_integer() else None
+        return int(number) if number is not None and least <= number <= most and number.is_integer() else None
 
-    return parser(f"a whole number above 0, at most {most:,}", read)
+    return parser(f"a whole number above {least - 1}, at most {most:,}", read)
 
 
 def moment(value: Any, now: datetime | None = None) -> datetime:
@@ -153,6 +153,7 @@ parse_strategy = parser(
     f"one of {', '.join(STRATEGIES)}", lambda value: value if value in STRATEGIES else None
 )
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
+parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)
@@ -240,22 +241,25 @@ def reads_as_text(reads: Sequence[DeclaredRead]) -> str:
 
 @dataclass(frozen=True)
 class After:
-    """Changes since the last recluster, any of which is enough; ``share`` is rows as a share of the table's."""
+    """What is enough since the last recluster, each by itself; ``share`` is rows as a share of the table's."""
 
     rows: float | None = None
     commits: float | None = None
     share: float | None = None
+    hours: float | None = None
+    days: float | None = None
 
 
 @dataclass(frozen=True)
 class When:
-    """A query that has become worse, or all known ones."""
+    """A query that has become worse, or all known ones, or the table."""
 
     query: str | None = None  # an example query
     # Blocks of the table that it opens, more of which are too many; below 1, a share of the table's blocks.
     opens: float | None = None
     seconds: float | None = None  # time that it takes, for which it is run; more is too much
     skipped: float | None = None  # share of the table's blocks that reads skip, less of which is too little
+    ratio: float | None = None  # clustering ratio of the table, 0 to 100, less of which is too little
 
 
 def _above_zero(values: Any) -> dict[str, Any]:
@@ -277,23 +281,26 @@ def _when(value: Any) -> When | None:
         return value if isinstance(value, When) else None
     query, limits = value.get("query"), {name: limit for name, limit in value.items() if name != "query"}
     when = When(query, **_above_zero(limits))
-    if when.skipped is not None:
-        return when if query is None and when.skipped <= 1 and len(limits) == 1 else None
-    return when if isinstance(query, str) and is_query(query) else None
+    if query is None and len(limits) == 1:
+        share = when.skipped if when.ratio is None else when.ratio / 100
+        return when if share is not None and share <= 1 else None
+    of_query = limits.keys() <= {"opens", "seconds"} and isinstance(query, str) and is_query(query)
+    return when if of_query else None
 
 
 parse_after = parser(
-    "a mapping of commits, rows or share (at most 1) to numbers above 0, such as {commits: 5}", _after
+    "a mapping of commits, rows, share (at most 1), hours or days to numbers above 0, such as {commits: 5}",
+    _after,
 )
 _parse_when = parser(
-    "a mapping such as {skipped: 0.9}, a share of at most 1, or {query: 'select ...', opens: 40}, with a query that "
-    "begins with select or with and with opens or seconds above 0, or a list of them",
+    "a mapping such as {skipped: 0.9}, a share of at most 1, {ratio: 70}, at most 100, or {query: 'select ...', opens: "
+    "40}, with a query that begins with select or with and with opens or seconds above 0, or a list of them",
     _when,
 )
 
 
 def parse_when(name: str, value: Any) -> tuple[When, ...]:
-    """Read a mapping with ``query`` and ``opens`` or ``seconds``, or with ``skipped``, or a list of them."""
+    """Read a mapping with ``query`` and ``opens`` or ``seconds``, with ``skipped`` or ``ratio``, or a list of them."""
     is_list = isinstance(value, (list, tuple)) and value != []
     return tuple(_parse_when(name, item) for item in (value if is_list else [value]))
 

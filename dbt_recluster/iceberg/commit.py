@@ -17,7 +17,7 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
-from dbt_recluster.iceberg.iceberg_table import LOADED_AT, Changes, Transaction
+from dbt_recluster.iceberg.iceberg_table import Changes, Snapshot, Transaction
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# In the summary of a recluster: when the rows that it rewrote were last changed.
+LOADED_AT = "recluster.loaded_at"
 MAX_ATTEMPTS = 5
 # What Iceberg's `commit.retry.num-retries` is if nobody has set it.
 _RETRIES = 4
@@ -221,7 +223,7 @@ class RoundCommit:
                 self._replace(rewrite, group, transaction.table.java.sortOrder())
             for name, value in summary.items():
                 rewrite.set(name, value)
-            if (loaded_at := transaction.table.loaded_at(before)) is not None:
+            if (loaded_at := _loaded_at(transaction.table, before)) is not None:
                 rewrite.set(LOADED_AT, str(loaded_at))
             rewrite.set("recluster.level", str(run[0].source.level))
             rewrite.commit()
@@ -273,7 +275,7 @@ class RoundCommit:
 
     def _failed(self, error: Exception) -> CommitFailedError:
         return CommitFailedError(
-            f"The recluster of {self.table.name} could not be committed: {short_message(error)}. "
+            f"The recluster of {self.table.name} could not be committed: {self.table.explain(error)}. "
             "This round changed nothing, and its new files are deleted."
         )
 
@@ -306,6 +308,18 @@ class _ConflictError(Exception):
         self.cause = cause
         self.base = base
         self.is_of_blocks = is_of_blocks
+
+
+def _loaded_at(table: IcebergTable, snapshot: Snapshot | None) -> int | None:
+    """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if no snapshot says.
+
+    A rewrite of files does not change them. A recluster records the time: the load's snapshot may expire first.
+    """
+    while snapshot is not None and snapshot.operation == "replace":
+        if (recorded := snapshot.count(LOADED_AT)) is not None:
+            return recorded
+        snapshot = None if snapshot.parent is None else table.snapshot(snapshot.parent)
+    return None if snapshot is None else round(snapshot.at.timestamp() * 1000)
 
 
 def _paths(groups: Sequence[RewrittenGroup]) -> list[str]:

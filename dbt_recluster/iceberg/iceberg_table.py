@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from dbt_recluster.columns import Columns, quote_path
-from dbt_recluster.exceptions import NotAnIcebergTableError, UnsupportedTableError
+from dbt_recluster.exceptions import (
+    CommitFailedError,
+    NotAnIcebergTableError,
+    ReclusterError,
+    UnsupportedTableError,
+)
 from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
@@ -25,9 +32,9 @@ from dbt_recluster.iceberg.session.jvm import (
     java_map,
     jvm,
 )
+from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -46,10 +53,6 @@ def whole_number(text: str) -> int | None:
         return None
     number = int(text)
     return number if number <= GREATEST_LONG else None
-
-
-# In the summary of a recluster: when the rows that it rewrote were last changed.
-LOADED_AT = "recluster.loaded_at"
 
 
 @dataclass(frozen=True)
@@ -165,17 +168,6 @@ class IcebergTable:
         """Return a snapshot, or None if the table's metadata does not contain it."""
         return self._snapshot(self.java.snapshot(snapshot_id))
 
-    def loaded_at(self, snapshot: Snapshot | None) -> int | None:
-        """Return when the rows of a snapshot were last changed, in milliseconds since 1970; None if no snapshot says.
-
-        A rewrite of files does not change them. A recluster records the time: the load's snapshot may expire first.
-        """
-        while snapshot is not None and snapshot.operation == "replace":
-            if (recorded := snapshot.count(LOADED_AT)) is not None:
-                return recorded
-            snapshot = None if snapshot.parent is None else self.snapshot(snapshot.parent)
-        return None if snapshot is None else round(snapshot.at.timestamp() * 1000)
-
     def is_ancestor(self, snapshot_id: int, of: int) -> bool:
         """Whether a snapshot is another one or an ancestor of it, as far as its ancestors have not expired."""
         return bool(self.iceberg.util.SnapshotUtil.isAncestorOf(self.java, of, snapshot_id))
@@ -224,10 +216,8 @@ class IcebergTable:
 
         A type that Spark does not know, such as Iceberg's ``time``, is an UnsupportedTableError.
         """
-        try:
+        with self._as_unsupported():
             fields = self.spark.table(self.identifier).schema.fields
-        except Exception as e:
-            raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {short_message(e)}") from e
         types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
         types |= {
             path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types
@@ -270,6 +260,7 @@ class IcebergTable:
         """Return a random sample of about ``limit`` of the table's ``rows`` rows.
 
         Columns, or fields of structs, are named ``column_0``, ``column_1``... Column ``path`` is the block of each row.
+        Text is as Iceberg decodes it, with a replacement for what is not UTF-8.
         """
         from pyspark.sql import functions as F
 
@@ -278,7 +269,32 @@ class IcebergTable:
         if rows > limit:
             frame = frame.sample(fraction=limit / rows, seed=1)
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
-        return collect_arrow(frame.select(F.col("_file").alias("path"), *values))
+        with self._as_unsupported():
+            sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
+        for place, column in enumerate(sampled.columns):
+            if pa.types.is_string(column.type):
+                texts = column.cast(pa.binary()).to_pylist()
+                decoded = [None if text is None else text.decode(errors="replace") for text in texts]
+                sampled = sampled.set_column(place, sampled.field(place), pa.array(decoded, column.type))
+        return sampled
+
+    @contextmanager
+    def _as_unsupported(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as e:
+            raise UnsupportedTableError(f"{self.name} cannot be read by Spark: {self.explain(e)}") from e
+
+    def explain(self, error: BaseException) -> str:
+        """Return an error's message, with the name of the property if Java takes its value for no number."""
+        message = short_message(error)
+        is_of_number = "For input string: " in message
+        wrong = (
+            [name for name, value in self.properties.items() if f'"{value}"' in message]
+            if is_of_number
+            else []
+        )
+        return f"{message}, the value of {' or '.join(wrong)}" if wrong else message
 
     def _snapshot(self, snapshot: Any) -> Snapshot | None:
         return None if snapshot is None else self._read(java_list(self.spark, [snapshot]))[0]
@@ -343,17 +359,28 @@ class Transaction:
     @contextmanager
     def alone(cls, table: IcebergTable) -> Iterator[Transaction]:
         """Begin a transaction on the newest metadata, and commit what the block adds to it, if anything."""
-        with table_lock(table.lock_name):
-            table.refresh()
-            transaction = cls.begin(table)
-            yield transaction
-            transaction.java.commitTransaction()
-            table.refresh()
+        try:
+            with table_lock(table.lock_name):
+                table.refresh()
+                transaction = cls.begin(table)
+                yield transaction
+                transaction.java.commitTransaction()
+                table.refresh()
+        except ReclusterError:
+            raise
+        except Exception as e:
+            raise CommitFailedError(f"{table.name} could not be changed: {table.explain(e)}") from e
 
     def set_properties(self, changes: Changes) -> None:
-        """Set properties, and remove those that are None."""
-        update = self.java.updateProperties()
-        for name, value in changes.items():
+        """Set properties, and remove those that are None.
+
+        A struct's field that is dropped or renamed leaves its metrics mode behind. It goes too, since Iceberg refuses
+        every other change until then.
+        """
+        update, schema = self.java.updateProperties(), self.table.java.schema()
+        modes = [name for name in self.table.properties if name.startswith(METRICS_PREFIX)]
+        lost = [name for name in modes if schema.findField(name.removeprefix(METRICS_PREFIX)) is None]
+        for name, value in {**changes, **dict.fromkeys(lost)}.items():
             if value is None:
                 update.remove(name)
             else:

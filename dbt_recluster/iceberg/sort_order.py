@@ -20,7 +20,6 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
-from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.transforms import Transform, transform_of_iceberg
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class TableChange:
             self.add_to(transaction)
         except Exception as e:
             raise UnsupportedTableError(
-                f"Iceberg cannot change {table.name}: {short_message(e)}. Nothing was changed; check its properties."
+                f"Iceberg cannot change {table.name}: {table.explain(e)}. Nothing was changed; check its properties."
             ) from e
         return transaction.table
 
@@ -123,10 +122,13 @@ class TableChange:
         if self.key is not None:
             wanted = clustering_properties(self.key, len(table.java.schema().columns()))
             needed |= {name: value for name, value in wanted.items() if name not in actual}
+            on_curve = [f"{table_properties.CURVE_PREFIX}{item.column}" for item in self.key.on_curve]
+            former = [name for name in actual if name.startswith(table_properties.CURVE_PREFIX)]
+            needed |= {name: None for name in former if name not in on_curve}
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
-                needed[table_properties.CLUSTER_BY] = None
+                needed |= dict.fromkeys((table_properties.CLUSTER_BY, table_properties.REST))
         return {name: value for name, value in needed.items() if actual.get(name) != value}
 
 
@@ -214,19 +216,28 @@ def clustering_properties(key: ClusterKey, columns: int) -> dict[str, str]:
     return {**bounds, ROW_GROUP_BYTES: str(max(_ROW_GROUP_BYTES, columns * _COLUMN_CHUNK_BYTES))}
 
 
-def remove_clustering(table: IcebergTable) -> tuple[str | None, list[str]]:
-    """Take what dbt-recluster keeps out of a table, in one commit. Data and Iceberg's own properties stay.
+def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[str | None, list[str]]:
+    """Take what dbt-recluster keeps out of a table, in one commit, or say what that is.
+
+    Data and Iceberg's own properties stay, except the distribution mode that came with a model's sort order.
 
     Returns:
-        The sort order that was cleared, or None: one that no model has set stays. And the properties that were removed.
+        The sort order that is cleared, or None: one that no model has set stays. And the properties that are removed.
     """
     with Transaction.alone(table) as transaction:
-        names = sorted(name for name in table.properties if name.startswith("recluster."))
-        order = sort_order_text(table) if table_properties.CLUSTER_BY in names else None
-        if order:
-            transaction.java.replaceSortOrder().commit()
-        transaction.set_properties(dict.fromkeys(names))
-    return order or None, names
+        properties, order = table.properties, None
+        names = sorted(name for name in properties if name.startswith("recluster."))
+        if table_properties.CLUSTER_BY in names:
+            order = sort_order_text(table) or None
+            mode = table_properties.DISTRIBUTION_MODE
+            names += (
+                [mode] if properties.get(mode) in ("range", "none") else []
+            )  # no model's key sets another
+        if not dry_run:
+            if order:
+                transaction.java.replaceSortOrder().commit()
+            transaction.set_properties(dict.fromkeys(names))
+    return order, names
 
 
 def _recorded_curve(table: IcebergTable) -> ClusterKey | None:

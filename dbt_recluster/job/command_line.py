@@ -31,12 +31,12 @@ from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
 from dbt_recluster.iceberg.sort_order import table_cluster_key
-from dbt_recluster.job.manifest import Manifest, selected_nodes
+from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
-from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
 from dbt_recluster.operations.runner import Answer, failure_line, run_operation
-from dbt_recluster.operations.tables import Target, choose
+from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
 from dbt_recluster.table_names import NameResolution
@@ -86,18 +86,22 @@ class _Job:
         self._files: list[str] = []
         self._left_out = 0
         self._code: int | None = None
-        self._given = {name for name, value in request.arguments.items() if value is not None}
         self._opened: tuple[str, ClusteredTable] | None = None
         self._manifest: Manifest | None = None
+        self._selected: set[str] | None = None
         self._built: set[str] | None = None
         self.budget = RunBudget()
         self.trigger = "manual" if request.run_results is None else "run"
 
     def read_manifest(self) -> None:
-        """Read the manifest and the run results, if they are given."""
+        """Read the manifest, the run results and the selection, if they are given."""
         request = self._request
         if request.manifest is not None:
+            # Before the manifest: dbt ls, whose lines these are, may write it until it ends.
+            lines = sys.stdin.readlines() if STANDARD_INPUT in (request.select or ()) else []
             self._manifest = Manifest.read(request.manifest, request.catalog, request.renamed)
+            if request.select is not None:
+                self._selected = self._manifest.selected(request.select, lines)
             if request.run_results is not None:
                 self._built = self._manifest.built(request.run_results)
 
@@ -155,9 +159,10 @@ class _Job:
                 return False  # sorted by something that is no cluster key
         if not self._operation.is_rewrite:
             return True
-        options = options or ModelOptions.of_table(iceberg.properties, but=self._given)
-        self._left_out += not options.automatic_clustering
-        return options.automatic_clustering
+        given = None if options is None else options.automatic_clustering
+        automatic = bool(MODEL_OPTIONS["automatic_clustering"].of_table(iceberg.properties, given))
+        self._left_out += not automatic
+        return automatic
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL of what reads a node's table, by name, as the manifest has it."""
@@ -186,32 +191,38 @@ class _Job:
 
     def _targets_of_manifest(self, manifest: Manifest) -> list[Target]:
         """Return the tables of the manifest that are meant, all of them checked."""
-        request, selected, eligible = self._request, set(manifest.nodes), self._operation.eligible
-        is_selected = request.select is not None or request.exclude is not None
-        if is_selected:
-            selected = selected_nodes(manifest.nodes, request.select, request.exclude, sys.stdin)
+        request, eligible, of = self._request, self._operation.eligible, "this project"
+        nodes = list(manifest.nodes.values())
+        if self._selected is not None:
+            nodes = [node for node in nodes if node["unique_id"] in self._selected]
+            eligible, of = EVERY_TABLE if eligible.by_default else eligible, "the selection"
         if self._built is not None:
-            selected &= self._built
-        nodes = [node for name, node in manifest.nodes.items() if name in selected]
-        if self._built is not None and not any(map(eligible.admits, nodes)):
-            return []
+            nodes = [node for node in nodes if node["unique_id"] in self._built]
+            if not any(has_table(node) and eligible.admits(node) for node in nodes):
+                return []
         names = NameResolution(
             lambda: str(self._spark.catalog.currentCatalog()),
             lambda name: has_catalog(self._spark, name),
             lambda one, other: self.open(one).iceberg.uuid == self.open(other).iceberg.uuid,
         )
-        targets = choose(nodes, list(request.tables) or None, names, eligible, is_selected=is_selected)
+        targets = choose(nodes, list(request.tables) or None, names, eligible, of)
+        if self._selected is not None and (others := sum(map(has_table, nodes)) - len(targets)):
+            tables = count_noun(others, "table")
+            _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
         if wrong := [target.error for target in targets if target.error is not None]:
             raise OptionError("\n".join(wrong))
         self._check_tables(targets)
         return targets
 
     def _check_tables(self, targets: list[Target]) -> None:
-        """Check every key against its table, before anything is done to any of them."""
+        """Check every key and predicate against its table, before anything is done to any of them."""
         wrong, missing = [], []
         for target in targets:
+            call = Call(target, self._request.arguments, self)
             try:
-                _ = Call(target, self._request.arguments, self).table.key
+                _ = call.table.key
+                if self._operation.is_rewrite and (where := call.options().where) is not None:
+                    call.table.predicate(where)
             except NotAnIcebergTableError as e:
                 missing.append(e)  # reported with its own answer, unless it is the only one
                 continue
@@ -230,7 +241,8 @@ class _Job:
 
     def _nothing(self, place: str) -> str:
         if self._built is not None:
-            return f"nothing that the run of {self._request.run_results} has built {self._operation.eligible.trait}"
+            run = f"the run of {self._request.run_results}"
+            return f"nothing that {run} has built, other than with --empty, {self._operation.eligible.trait}"
         if self._manifest is not None:
             return f"no table of {place} is there"
         return f"no table of {place} has a cluster key"

@@ -3,33 +3,39 @@
 Of compiled SQL in another dialect, names and texts are written as Spark reads them, and nothing else. Spark takes
 ``"a"`` for a text, where Trino and Athena have a name, and finds a table under a name of its own.
 
-dbt's own selection needs dbt's own manifest, so selectors have no graph operators here: these come by ``dbt ls --select
-... | dbt-recluster ... --select -``.
+Selectors are left to dbt: ``dbt ls --select ... --output json | dbt-recluster ... --select -``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from dbt_recluster.columns import quote
 from dbt_recluster.exceptions import ManifestError, OptionError
-from dbt_recluster.operations.tables import Node, check_selected, has_table, project_queries, relation_of
+from dbt_recluster.operations.tables import (
+    TABLES,
+    Node,
+    has_table,
+    project_queries,
+    relation_of,
+    required_table,
+)
 from dbt_recluster.table_names import Parts, join_parts
+from dbt_recluster.text import did_you_mean
 
 # dbt 1.5 and later. What is read here has been the same since.
 _OLDEST_SCHEMA = 9
 _SUCCESS = "success"
+# The commands that build tables; `dbt retry` writes the name of the command that it repeats.
+_BUILDS = ("build", "run", "seed", "snapshot")
 
-# A selector that stands for the lines of `dbt ls` on standard input.
-_STANDARD_INPUT = "-"
-_GRAPH = ("+", "@")
-_FILE_SUFFIXES = (".sql", ".py", ".csv", ".yml", ".yaml")
+# Stands for the lines of `dbt ls` on standard input.
+STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,11 @@ class Manifest:
         known = [
             node for node in (sources.values() if isinstance(sources, dict) else ()) if isinstance(node, dict)
         ]
+        catalogs = {str(node["database"]) for node in (*given.values(), *known) if node.get("database")}
+        for name in spark_names:
+            if name not in catalogs:
+                others = did_you_mean(name, sorted(catalogs), "they are in") if catalogs else "use --catalog"
+                raise OptionError(f"--map {name}: no table of {path} is in a catalog {name}; {others}")
         relations = {
             str(node["relation_name"]): join_parts(relation_of(node))
             for node in (*nodes.values(), *map(placed, known))
@@ -87,12 +98,58 @@ class Manifest:
         }
         return cls(path, nodes, relations, content["metadata"])
 
+    def selected(self, words: Iterable[str], lines: Iterable[str]) -> set[str]:
+        """Return the ids of the nodes that ``--select`` names.
+
+        Args:
+            words: Unique ids and names of nodes with tables; ``-`` stands for ``lines``.
+            lines: What ``dbt ls --output json`` printed; nodes without tables may be among it.
+        """
+        nodes, ids = list(self.nodes.values()), set[str]()
+        for word in words:
+            if word == STANDARD_INPUT:
+                ids.update(self._listed(lines))
+            elif re.search(r"[+@*:,/]", word):
+                raise OptionError(
+                    f"--select takes names, and {word} is a selector: dbt --quiet ls --select '{word}' --output json | "
+                    "dbt-recluster ... --select -"
+                )
+            else:
+                ids.add(required_table(word, nodes)["unique_id"])
+        return ids
+
+    def _listed(self, lines: Iterable[str]) -> set[str]:
+        """Return the ids of the models, seeds and snapshots among the lines of ``dbt ls``."""
+        listed = []
+        for line in filter(None, map(str.strip, lines)):
+            try:
+                listed.append(str(json.loads(line)["unique_id"]))
+            except (ValueError, TypeError, LookupError):
+                raise OptionError(
+                    f"standard input is not what dbt --quiet ls --output json prints: {line:.80}"
+                ) from None
+        if not listed:
+            raise OptionError("standard input is empty: dbt ls selects nothing, or has failed")
+        ids = {unique_id for unique_id in listed if unique_id.partition(".")[0] in TABLES}
+        if unknown := sorted(ids.difference(self.nodes)):
+            raise OptionError(
+                f"{self.path} has no {unknown[0]}, which dbt ls lists: it is of another project, or older"
+            )
+        return ids
+
     def built(self, path: Path) -> set[str]:
-        """Return the ids of the nodes that a run built, by its run_results.json."""
+        """Return the ids of the nodes that a run built, by its run_results.json; none after one with ``--empty``."""
         content = _read(path, "run-results", 4)
-        results = content.get("results")
+        results, arguments = content.get("results"), content.get("args")
+        arguments = arguments if isinstance(arguments, dict) else {}
         if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise ManifestError(f"{path} has no results: it is not the run_results.json of dbt")
+        command = arguments.get("which")
+        if command not in (None, *_BUILDS):
+            raise ManifestError(
+                f"{path} is of dbt's command {command}, which builds no table: give that of {', '.join(_BUILDS[:-1])} "
+                f"or {_BUILDS[-1]}"
+            )
         ids = {str(result.get("unique_id")): str(result.get("status")) for result in results}
         known = [unique_id for unique_id in ids if unique_id in self.nodes]
         if ids and not known:
@@ -107,7 +164,7 @@ class Manifest:
                 f"{path} of {ended} is older than {self.path} of {written}: it is not of the last run; "
                 "give both files of one run"
             )
-        return {unique_id for unique_id in known if ids[unique_id] == _SUCCESS}
+        return set() if arguments.get("empty") else {each for each in known if ids[each] == _SUCCESS}
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
         """Return the compiled SQL of everything that reads the table of a node, by name."""
@@ -212,107 +269,3 @@ def _name(name: str, relations: Mapping[str, str], *, double_quotes: bool) -> st
         if (known := relations.get(".".join(parts[:length]))) is not None:
             return ".".join([known, *written[length:]])
     return ".".join(written)
-
-
-def selected_nodes(
-    nodes: Mapping[str, Node],
-    select: Sequence[str] | None,
-    exclude: Sequence[str] | None,
-    lines: Iterable[str],
-) -> set[str]:
-    """Return the ids of the nodes that selectors admit.
-
-    Args:
-        nodes: The nodes by their ids.
-        select: Selectors, of which one has to admit a node; None admits all. ``-`` stands for ``lines``.
-        exclude: Selectors, of which none may admit it.
-        lines: Lines of ``dbt ls --output name``, ``json``, ``path`` or ``selector``.
-    """
-    selected = set(nodes)
-    if select is not None:
-        selected = set()
-        for word in select:
-            selected |= _of_lines(nodes, lines) if word == _STANDARD_INPUT else _admitted(nodes, word)
-    for word in exclude or ():
-        selected -= _admitted(nodes, word)
-    check_selected(selected, select, exclude)
-    return selected
-
-
-def _admitted(nodes: Mapping[str, Node], word: str) -> set[str]:
-    """Return the nodes that a selector admits; one with commas, those that all of its parts admit."""
-    tests = [_test(part) for part in word.split(",")]
-    return {unique_id for unique_id, node in nodes.items() if all(test(node) for test in tests)}
-
-
-def _test(selector: str) -> Callable[[Node], bool]:
-    if selector.startswith(_GRAPH) or selector.endswith("+"):
-        raise OptionError(
-            f"{selector} needs dbt's graph: dbt ls --select '{selector}' --output json | dbt-recluster ... --select -"
-        )
-    method, colon, value = selector.partition(":")
-    if not colon:
-        return lambda node: _is_called(node, selector) or _is_at(node, selector)
-    if method.startswith("config."):
-        return lambda node: _has(node["config"], method.split(".")[1:], value)
-    tests: dict[str, Callable[[Node], bool]] = {
-        "tag": lambda node: any(fnmatchcase(str(tag), value) for tag in node.get("tags") or ()),
-        "path": lambda node: _is_at(node, value),
-        "file": lambda node: fnmatchcase(str(node.get("original_file_path")).rpartition("/")[2], value),
-        "fqn": lambda node: _is_called(node, value),
-        "package": lambda node: fnmatchcase(str(node.get("package_name")), value),
-        "resource_type": lambda node: node.get("resource_type") == value,
-    }
-    if method not in tests:
-        raise OptionError(
-            f"{selector} is not a selector that works without dbt: there are {', '.join(tests)}, config.NAME, names "
-            "and paths, and whatever dbt ls --output json prints with --select -"
-        )
-    return tests[method]
-
-
-def _is_called(node: Node, name: str) -> bool:
-    """Whether a node has a name, or a fully qualified name or a beginning of one, with wildcards."""
-    fqn = [str(part) for part in node.get("fqn") or ()]
-    names = [str(node.get("name")), *(".".join(fqn[:length]) for length in range(1, len(fqn) + 1))]
-    names += [".".join(fqn[1:length]) for length in range(2, len(fqn) + 1)]
-    return any(fnmatchcase(known, name) for known in names)
-
-
-def _is_at(node: Node, path: str) -> bool:
-    """Whether a node's file is a path, or lies under it."""
-    file, path = str(node.get("original_file_path")), path.removeprefix("./").rstrip("/")
-    return "/" in path + file and (fnmatchcase(file, path) or fnmatchcase(file, f"{path}/*"))
-
-
-def _has(config: Any, names: Sequence[str], value: str) -> bool:
-    for name in names:
-        config = config.get(name) if isinstance(config, Mapping) else None
-    if isinstance(config, (list, tuple)):
-        return any(str(item) == value for item in config)
-    return config is not None and str(config).lower() == value.lower()
-
-
-def _of_lines(nodes: Mapping[str, Node], lines: Iterable[str]) -> set[str]:
-    return set().union(*(_of_line(nodes, line) for line in filter(None, map(str.strip, lines))))
-
-
-def _of_line(nodes: Mapping[str, Node], line: str) -> set[str]:
-    """Return the node of a line of ``dbt ls``; none for a node without a table, such as a test or a source."""
-    if line.startswith("{"):
-        try:
-            unique_id = json.loads(line).get("unique_id")
-        except ValueError:
-            raise OptionError(f"a line of standard input is not what dbt ls prints: {line:.80}") from None
-        return {unique_id} & set(nodes)
-    if line.endswith(_FILE_SUFFIXES):
-        return {name for name, node in nodes.items() if node.get("original_file_path") == line}
-    if " " in line:
-        raise OptionError(
-            f"a line of standard input is not what dbt ls prints: {line:.80}; use dbt --quiet ls"
-        )
-    return {
-        name
-        for name, node in nodes.items()
-        if line in (name, node.get("name"), ".".join(map(str, node.get("fqn") or ())))
-    }

@@ -69,7 +69,6 @@ class Request(argparse.Namespace):
     manifest: Path | None
     run_results: Path | None
     select: list[str] | None
-    exclude: list[str] | None
     renamed: Mapping[str, str]
     arguments: Mapping[str, Any]
     settings: Mapping[str, str]
@@ -135,11 +134,10 @@ def parse(arguments: Sequence[str] | None = None) -> Request:
 def _wrong_choice(request: Request, operation: Operation) -> str | None:
     """Return what is wrong with the tables that are chosen, or None."""
     tables, namespace, catalog = request.tables, request.namespace, request.catalog
-    is_selected = request.select is not None or request.exclude is not None
-    is_of_run = request.run_results is not None
+    is_selected = request.select is not None or request.run_results is not None
     if request.manifest is None:
-        if is_selected or is_of_run or request.renamed:
-            return "--select, --exclude, --run-results and --map are for --manifest"
+        if is_selected or request.renamed:
+            return "--select, --run-results and --map are for --manifest"
         if bool(tables) + (namespace is not None) + (catalog is not None) != 1:
             return f"{request.command} needs one or more tables, or --namespace, or --catalog, or --manifest"
         return None
@@ -147,9 +145,9 @@ def _wrong_choice(request: Request, operation: Operation) -> str | None:
         return "--namespace and --manifest are two ways to choose tables; give one of them"
     if request.renamed and catalog is not None:
         return "--catalog puts all tables of the manifest there, and leaves nothing to --map"
-    if tables and (is_selected or is_of_run):
-        return "name tables, or choose them by --select, --exclude and --run-results, not both"
-    if operation.needs_choice and not tables and not is_selected and not is_of_run:
+    if tables and is_selected:
+        return "name tables, or choose them by --select and --run-results, not both"
+    if operation.needs_choice and not tables and not is_selected:
         return f"{request.command} needs tables, or --select, or --run-results beside --manifest"
     return None
 
@@ -226,9 +224,13 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="dbt's target/run_results.json: only what that run has built",
     )
-    text = "only these nodes: names, tag:, path:, fqn:, package:, config.NAME:; - reads the lines of dbt ls"
-    for flag, meaning in (("--select", text), ("--exclude", "but not these nodes")):
-        of_dbt.add_argument(flag, nargs="+", action="extend", metavar="SELECTOR", help=meaning)
+    of_dbt.add_argument(
+        "--select",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="only these nodes, by name or unique id; - reads the lines of dbt ls --output json",
+    )
     of_dbt.add_argument(
         "--map",
         dest="renamed",

@@ -16,7 +16,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate, parser
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
-from dbt_recluster.operations.model_options import ModelOptions, recorded_key
+from dbt_recluster.operations.model_options import recorded_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
 from dbt_recluster.text import did_you_mean
 
@@ -120,8 +120,10 @@ class Call:
         """Return the options of the table's model, or else those that it records, replaced by the arguments."""
         names = [*RECLUSTER_OPTIONS, "dry_run"]
         given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
-        own = self.target.options or ModelOptions.of_table(self.opened.iceberg.properties, but=given)
-        return replace(own.recluster, **given, **more)
+        own = self.target.options
+        return (
+            self.opened.options(**given, **more) if own is None else replace(own.recluster, **given, **more)
+        )
 
 
 @dataclass(frozen=True)
@@ -223,16 +225,11 @@ def operation(
     return declare
 
 
-def _names(value: Any) -> list[str] | None:
-    """Return a text or a list of texts as a list, or None for anything else, an empty text included."""
+def _tables(value: Any) -> Any:
+    """Return a name, or a list of names, as it is; None for anything else. They are looked up once tables are known."""
     names = [value] if isinstance(value, str) else value
     is_list = isinstance(names, list) and bool(names)
-    return names if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
-
-
-def _words(value: Any) -> list[str] | None:
-    names = _names(value)
-    return None if names is None else [word for name in names for word in name.split()]
+    return value if is_list and all(isinstance(name, str) and name.strip() for name in names) else None
 
 
 def _format(value: Any) -> str | None:
@@ -241,11 +238,7 @@ def _format(value: Any) -> str | None:
 
 
 parse_format = parser("text or json", _format)
-parse_selector = parser("a selector such as tag:hourly, or a list of them", _words)
-# The names are looked up once the tables are known.
-parse_tables = parser(
-    "a relation, the name of a model, or a list of them", lambda value: value if _names(value) else None
-)
+parse_tables = parser("a relation, the name of a model, or a list of them", _tables)
 
 
 def key_argument(meaning: str, *, is_of_one_table: bool = False) -> Argument:
@@ -268,19 +261,9 @@ def flag(name: str, meaning: str, *, default: bool = False) -> Argument:
 TABLE = Argument(
     "table",
     parse_tables,
-    "A relation (schema.table), the name of a model, or a list of both.",
+    "A relation (schema.table), the name or unique id of a model, or a list of these.",
     otherwise="every model that it is for",
     metavar="TABLE",
-)
-SELECT = Argument(
-    "select",
-    parse_selector,
-    "Instead of names, the models as dbt's --select writes them (tag:hourly, path:models/marts, +orders), a string or "
-    "a list.",
-    metavar="SELECTOR",
-)
-EXCLUDE = Argument(
-    "exclude", parse_selector, "What to leave out of them, as dbt's --exclude writes it.", metavar="SELECTOR"
 )
 FORMAT = Argument(
     "format",
@@ -290,7 +273,6 @@ FORMAT = Argument(
     "text",
     "FORMAT",
 )
-CHOICE = (TABLE, SELECT, EXCLUDE)
 
 MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")
 WHERE = Argument(

@@ -113,7 +113,7 @@ def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> li
     finish=_write_report,
 )
 def clustering_report(call: Call) -> ReportData:
-    """Write one HTML file that shows how well tables are clustered: the depth along the key before and after the last
+    """Write one HTML file that shows how well tables are clustered: the depth along the key now and around the last
     recluster, the depths and key ranges of the blocks, the history, and which table would gain most. It needs no
     network. A picture of the same name, written beside it, is for a terminal or a chat. Needs the extra
     dbt-recluster[report].

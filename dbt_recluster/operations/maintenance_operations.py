@@ -103,23 +103,30 @@ MAINTAIN = _declare(
 )
 
 
-@operation(lambda values, _: operation_text.removed(values), eligible=EVERY_TABLE, needs_choice=True)
+@operation(
+    lambda values, _: operation_text.removed(values),
+    flag("dry_run", "Say what would be removed; change nothing."),
+    eligible=EVERY_TABLE,
+    needs_choice=True,
+)
 def remove_clustering(call: Call) -> dict[str, Any]:
-    """Take out of tables what dbt-recluster keeps in them: the sort order that their models have set, and all
-    properties recluster.*. Data, history and Iceberg's own properties stay. It is for tables that no model clusters
-    any more, and for the time before dbt-recluster is uninstalled.
+    """Take out of tables what dbt-recluster keeps in them: the sort order that their models have set, with its
+    write.distribution-mode, and all properties recluster.*. Data, history and Iceberg's other properties stay. It is
+    for tables that no model clusters any more, and for the time before dbt-recluster is uninstalled.
 
     Returns:
         table: The table.
-        sort_order: The sort order that was cleared; None if there was none, or none that a model had set.
-        properties: The properties that were removed.
+        dry_run: Whether nothing was changed.
+        sort_order: The sort order that was cleared, or would be; None if there is none, or none that a model had set.
+        properties: The properties that were removed, or would be.
     """
+    dry_run = call.arguments["dry_run"]
     if call.target.options is not None and call.target.options.cluster_by is not None:
         call.warnings.append("its model has cluster_by, and sets it again at its next run")
-    order, properties = sort_order.remove_clustering(call.opened.iceberg)
-    if kept := sort_order.sort_order_text(call.opened.iceberg):
+    order, properties = sort_order.remove_clustering(call.opened.iceberg, dry_run=dry_run)
+    if order is None and (kept := sort_order.sort_order_text(call.opened.iceberg)):
         call.warnings.append(
             f"its sort order {kept} is not a model's and stays; to clear it: "
             f"alter table {call.opened.name} write unordered"
         )
-    return {"table": call.target.relation, "sort_order": order, "properties": properties}
+    return {"table": call.target.relation, "dry_run": dry_run, "sort_order": order, "properties": properties}

@@ -5,7 +5,7 @@ dbt does not check the values of an adapter's configs, so they are checked here,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
@@ -32,7 +32,7 @@ DEFAULT_FILE_FORMAT = "iceberg"
 META = "recluster"
 _PREFIX = "recluster_"
 # Less alike are names that projects have of their own, such as cluster_by_old.
-_ALIKE = 0.85
+_ALIKE = 0.88
 
 
 def file_format(config: Mapping[str, Any]) -> str:
@@ -48,6 +48,7 @@ class ModelOptions:
         recluster: How its table is reclustered.
         records_reads: Whether the reads of the model's project are recorded after a build.
         columns: The model's columns, once they are known.
+        unknown: Warnings about names that no option has.
     """
 
     cluster_by: ClusterKey | None = option(
@@ -83,6 +84,7 @@ class ModelOptions:
     recluster: ReclusterOptions = field(default_factory=ReclusterOptions)
     records_reads: bool = False
     columns: Columns | None = None
+    unknown: tuple[str, ...] = ()
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
@@ -90,8 +92,6 @@ class ModelOptions:
 
         Those in ``meta`` win: they are for dbt-recluster alone, and a folder's ``+cluster_by`` may have exceptions.
         """
-        ours = [key for key in config if str(key).startswith(_PREFIX)]
-        _check_known(ours, CONFIGS, "{} is not a config of dbt-recluster")
         meta = _meta(config)
         values = {
             name: (declaration.config, config.get(declaration.config))
@@ -100,30 +100,13 @@ class ModelOptions:
             for name, declaration in MODEL_OPTIONS.items()
         }
         _, reads = values["reads"]
-        if isinstance(reads, str) and reads.strip().lower() == "project":
+        of_project = isinstance(reads, str) and reads.strip().lower() == "project"
+        if of_project:
             del values["reads"]
-            return replace(cls._of_values(values), records_reads=True)
-        return cls._of_values(values)
-
-    @classmethod
-    def of_table(cls, properties: Mapping[str, str], but: Container[str] = ()) -> ModelOptions:
-        """Read what a model has left in the properties of its table, except its key (:func:`recorded_key`).
-
-        Options ``but`` are not read, so that their values may be wrong.
-        """
-        values = {
-            name: (f"table property {declaration.table_property}", properties.get(declaration.table_property))
-            for name, declaration in MODEL_OPTIONS.items()
-            if declaration.is_recorded and name not in but
-        }
-        return cls._of_values(values)
-
-    @classmethod
-    def _of_values(cls, values: Mapping[str, tuple[str, Any]]) -> ModelOptions:
-        """Read values, each with the name that an error mentions."""
         given = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
-        recluster = {name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given}
-        return cls(**given, recluster=ReclusterOptions(**recluster))
+        recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
+        unknown = tuple(unknown_names(config))
+        return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown)
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with their key checked against the model's columns and spelled like them."""
@@ -166,14 +149,35 @@ def unknown_properties(properties: Iterable[str]) -> list[str]:
     return sorted(name for name in properties if name.startswith(OPTION_PREFIX) and name not in known)
 
 
-def misspelt(keys: Iterable[str], known: Collection[str]) -> list[tuple[str, str]]:
-    """Return the configs that resemble one of ours, with the nearest of them.
+def unknown_names(config: Mapping[str, Any], others: Collection[str] | None = None) -> Iterator[str]:
+    """Yield a warning about each name in a node's config or its ``meta`` that looks like one of ours and is not read.
 
-    dbt and the adapter have ``known`` ones that do: dbt-spark's ``clustered_by``.
+    ``others`` are the configs of dbt and its adapter, such as dbt-spark's ``clustered_by``. None if they are not known:
+    only what begins with our prefix counts then.
     """
-    unknown = (key for key in keys if key not in known and key not in CONFIGS)
-    near = ((key, get_close_matches(key.lower(), CONFIGS, n=1, cutoff=_ALIKE)) for key in unknown)
-    return [(key, matches[0]) for key, matches in near if matches]
+    for key in config:
+        if key.startswith(_PREFIX) and key not in CONFIGS:
+            yield f"there is no config {key}; {_meant(key, CONFIGS)}"
+        elif others is not None and key not in others and key not in CONFIGS and _is_like(key, CONFIGS):
+            yield f"there is no config {key}; {did_you_mean(key, CONFIGS)}"
+    meta = config.get("meta")
+    for name, value in meta.items() if isinstance(meta, Mapping) else ():
+        if name != META and _is_like(str(name), (META,)):
+            yield f"meta.{name} is not read; did you mean meta.{META}?"
+        for key in value if name == META and isinstance(value, Mapping) else ():
+            if key not in MODEL_OPTIONS:
+                yield f"there is no meta.{META}.{key}; {_meant(str(key), MODEL_OPTIONS)}"
+
+
+def _is_like(name: str, names: Iterable[str]) -> bool:
+    return bool(get_close_matches(name.lower(), names, n=1, cutoff=_ALIKE))
+
+
+def _meant(name: str, known: Mapping[str, Option]) -> str:
+    """Return a question for the nearest name, or all of them. Our prefix, which makes any two alike, does not count."""
+    near = get_close_matches(name.lower().removeprefix(_PREFIX), MODEL_OPTIONS, n=1)
+    meant = [each for each, declaration in known.items() if declaration.name in near]
+    return f"did you mean {meant[0]}?" if meant else f"there are {', '.join(known)}"
 
 
 def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -186,10 +190,4 @@ def _meta(config: Mapping[str, Any]) -> Mapping[str, Any]:
         raise OptionError(
             f"meta.{META} must be a mapping of options, such as {{cluster_by: id}}, not {given!r:.40}"
         )
-    _check_known(given, MODEL_OPTIONS, f"meta.{META} has no option {{}}")
     return given
-
-
-def _check_known(names: Iterable[str], known: Collection[str], refusal: str) -> None:
-    if unknown := sorted(str(name) for name in names if name not in known):
-        raise OptionError(f"{refusal.format(unknown[0])}; {did_you_mean(unknown[0], known, 'there are')}")

@@ -22,22 +22,6 @@ from dbt_recluster.report import operation_text
 from dbt_recluster.report.recluster_text import plan_table, recluster_line
 
 
-def recluster_target(call: Call) -> ReclusterResult:
-    """Recluster a table with the options of its model, within what is left of the run's budget."""
-    options = call.options(trigger=call.context.trigger, progress=call.context.progress())
-    budget = call.context.budget
-    with budget.limit(options.max_bytes) as max_bytes:
-        try:
-            warnings = [] if options.dry_run else _record_reads(call)
-            result = Recluster(call.table, replace(options, max_bytes=max_bytes)).run()
-        except ReclusterError as e:
-            budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
-            raise
-        budget.spend(result.plan.bytes if result.plan else result.bytes_in)
-    result.warnings += warnings
-    return result
-
-
 def _record_reads(call: Call) -> list[str]:
     """Record the project's reads of a table if its model says so, unless they are recorded; return warnings."""
     if call.target.options is None or not call.target.options.records_reads or not call.queries:
@@ -52,7 +36,7 @@ def _record_reads(call: Call) -> list[str]:
 
 def _key_warnings(call: Call) -> Iterator[str]:
     """Yield what to know about a key that is not that of the table's model, which must not be of this project."""
-    given = call.arguments["cluster_by"]
+    given = call.arguments.get("cluster_by")
     if given is None:
         return
     if note := given.note:
@@ -109,10 +93,22 @@ def recluster(call: Call) -> ReclusterResult:
     if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
     """
     call.warnings.extend(_key_warnings(call))
-    if call.target.options is None:
+    if call.target.options is not None:
+        call.warnings.extend(call.target.options.unknown)
+    else:
         for name in unknown_properties(call.opened.iceberg.properties):
             call.warnings.append(f"table property {name} is not an option of dbt-recluster and is ignored")
-    result = recluster_target(call)
+    options = call.options(trigger=call.context.trigger, progress=call.context.progress())
+    budget = call.context.budget
+    with budget.limit(options.max_bytes) as max_bytes:
+        try:
+            warnings = [] if options.dry_run else _record_reads(call)
+            result = Recluster(call.table, replace(options, max_bytes=max_bytes)).run()
+        except ReclusterError as e:
+            budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
+            raise
+        budget.spend(result.plan.bytes if result.plan else result.bytes_in)
+    result.warnings += warnings
     call.warnings.extend(result.warnings)
     return result
 

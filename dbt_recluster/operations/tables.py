@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from dbt_recluster.text import did_you_mean
 # A node as dbt's graph and its manifest have it.
 Node = Mapping[str, Any]
 
-_TABLES = ("model", "seed", "snapshot")
+TABLES = ("model", "seed", "snapshot")
 # The materializations without blocks. Any other may make a table: adapters and projects have their own.
 _NO_TABLES = ("view", "ephemeral", "materialized_view", "test", "unit", "function")
 # Nodes whose SQL is part of that of others, and does not run by itself.
@@ -48,7 +48,7 @@ class Eligible:
 
     Attributes:
         trait: What sets them apart, for errors: "has cluster_by".
-        by_default: Whether selectors admit other tables too.
+        by_default: Whether ``--select`` admits other tables too.
     """
 
     admits: Callable[[Node], bool]
@@ -76,7 +76,7 @@ MAINTAINED = Eligible(_has("maintain"), "has recluster_maintain: true", by_defau
 def has_table(node: Node) -> bool:
     """Whether a node makes a table."""
     kind, materialized = node.get("resource_type", "model"), node["config"].get("materialized")
-    return kind in _TABLES and materialized not in _NO_TABLES
+    return kind in TABLES and materialized not in _NO_TABLES
 
 
 def choose(
@@ -84,17 +84,16 @@ def choose(
     table: str | Sequence[str] | None,
     names: NameResolution,
     eligible: Eligible = CLUSTERED,
-    *,
-    is_selected: bool = False,
+    of: str = "this project",
 ) -> list[Target]:
     """Return the tables that a user names, or all among nodes that an operation is for.
 
     Args:
         nodes: Those of the project, or those that the user has selected.
-        table: A relation (``schema.table``), the name of a model, seed or snapshot, or a list of both.
+        table: A relation (``schema.table``), a node as :func:`table_named` finds it, or a list of both.
         names: Which names mean the same table.
         eligible: Which tables the operation is for.
-        is_selected: Whether the user has selected the nodes.
+        of: What the nodes are, for errors.
     """
     every = list(nodes)
     if table is not None:
@@ -102,29 +101,10 @@ def choose(
             _named_target(name.strip(), every, names)
             for name in ([table] if isinstance(table, str) else table)
         ]
-    built = list(filter(has_table, every))
-    if is_selected and not built:
-        raise OptionError(
-            "nothing that is selected is a table that this project builds; name others with table"
-        )
-    if is_selected and eligible.by_default:
-        eligible = EVERY_TABLE
-    admitted = list(filter(eligible.admits, built))
-    if not admitted and is_selected:
-        raise OptionError(f"nothing that is selected {eligible.trait}")
+    admitted = [node for node in every if has_table(node) and eligible.admits(node)]
     if not admitted:
-        raise OptionError(f"No model of this project {eligible.trait}; name a table: schema.name")
+        raise OptionError(f"No model of {of} {eligible.trait}; name a table: schema.name")
     return sorted(map(target_of, admitted), key=lambda target: target.relation)
-
-
-def check_selected(
-    selected: Collection[str], select: Sequence[str] | None, exclude: Sequence[str] | None
-) -> None:
-    """Refuse a selection of no nodes."""
-    if not selected:
-        given = {"select": select, "exclude": exclude}.items()
-        left_by = ", ".join(f"{name}: {' '.join(words)}" for name, words in given if words)
-        raise OptionError(f"nothing in this project is left by {left_by}")
 
 
 def target_of(node: Node, relation: str | None = None, *, required: bool = False) -> Target:
@@ -146,40 +126,57 @@ def relation_of(node: Node) -> Parts:
 
 
 def _named_target(name: str, nodes: Sequence[Node], names: NameResolution) -> Target:
-    # dbt allows names of models that SQL does not.
-    is_model = "." not in name and any(name in (node.get("name"), node.get("alias")) for node in nodes)
-    parts = (name,) if is_model else name_parts(name)
-    name = join_parts(parts)
-    tables = list(filter(has_table, nodes))
-    if len(parts) > 1:
-        matches = [node for node in tables if names.is_same(relation_of(node), parts)]
-        if not matches:
-            return Target(name)
-    else:
-        matches = [node for node in tables if parts[0] in (node["name"], node["alias"])]
-    if not matches:
-        raise OptionError(f"{name} {_no_table(name, nodes)}")
+    node = table_named(name, nodes)
+    if node is None:
+        parts = name_parts(name)
+        name = join_parts(parts)
+        if len(parts) == 1:
+            return target_of(required_table(parts[0], nodes), required=True)
+        node = next(
+            (each for each in filter(has_table, nodes) if names.is_same(relation_of(each), parts)), None
+        )
+    return Target(name) if node is None else target_of(node, required=True)
+
+
+def table_named(name: str, nodes: Iterable[Node]) -> Node | None:
+    """Return the model, seed or snapshot of a unique id or a name, or None.
+
+    dbt names a model ``orders``, and a version of it ``orders.v2``; an alias counts where nothing has that name.
+
+    Raises:
+        OptionError: Several have the name, or it makes no table.
+    """
+    nodes = [node for node in nodes if node.get("resource_type", "model") in TABLES]
+    matches = [node for node in nodes if name in _names(node)] or [
+        node for node in nodes if name == node.get("alias")
+    ]
     if len(matches) > 1:
-        relations = " or ".join(join_parts(relation_of(node)) for node in matches)
-        raise OptionError(f"{name} may be {relations}; name one of them")
-    return target_of(matches[0], required=True)
+        ids = " or ".join(str(node["unique_id"]) for node in matches)
+        raise OptionError(f"{name} may be {ids}; give one of these")
+    if matches and not has_table(matches[0]):
+        kind = str(matches[0]["config"].get("materialized"))
+        article = "an" if kind[:1] in "aeiou" else "a"
+        raise OptionError(
+            f"{name} is {article} {kind}, which has no blocks of its own; name the table that it reads"
+        )
+    return matches[0] if matches else None
 
 
-def _no_table(name: str, nodes: Sequence[Node]) -> str:
-    """Return why no table has this name, as the end of a sentence."""
-    for node in nodes:
-        if name in (node.get("name"), node.get("alias")) and node.get("resource_type", "model") in _TABLES:
-            kind = str(node["config"].get("materialized"))
-            article = "an" if kind[:1] in "aeiou" else "a"
-            return f"is {article} {kind}, which has no blocks of its own; name the table that it reads"
-    known = sorted(node["name"] for node in nodes if has_table(node))
+def _names(node: Node) -> tuple[str, ...]:
+    name = str(node.get("name"))
+    return str(node.get("unique_id")), name, f"{name}.v{node.get('version')}"
+
+
+def required_table(name: str, nodes: Sequence[Node]) -> Node:
+    """Return the node that :func:`table_named` finds; an OptionError names those that there are."""
+    if (node := table_named(name, nodes)) is not None:
+        return node
+    known = sorted({node["name"] for node in nodes if has_table(node)})
+    absent = f"{name} is no model, seed or snapshot of this project"
     if meant := did_you_mean(name, known):
-        return f"is no model, seed or snapshot of this project; {meant}"
+        raise OptionError(f"{absent}; {meant}")
     more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    return (
-        "is no model, seed or snapshot of this project with a table; there are "
-        f"{', '.join(known[:_MOST_NAMED])}{more}"
-    )
+    raise OptionError(f"{absent} with a table; there are {', '.join(known[:_MOST_NAMED])}{more}")
 
 
 def project_queries(
@@ -194,7 +191,10 @@ def project_queries(
 
 
 def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
-    """Yield the nodes that run a query of the table; those that read a view of it too."""
+    """Yield the nodes that run a query of the table; those that read a view of it too.
+
+    A view that only tests read is there for people outside the project, who run its query.
+    """
     children: dict[str, list[Node]] = {}
     for node in nodes.values():
         for parent in (node.get("depends_on") or {}).get("nodes") or ():
@@ -205,8 +205,11 @@ def _readers(nodes: Mapping[str, Node], unique_id: str) -> Iterator[Node]:
             if node["unique_id"] in reached:
                 continue
             reached.add(node["unique_id"])
-            kind = node.get("resource_type")
-            if kind == "model" and node["config"].get("materialized") in _INLINED:
+            kind, materialized = node.get("resource_type"), node["config"].get("materialized")
+            runs = kind in _READERS and (node.get("language") or "sql") == "sql"
+            if kind == "model" and materialized in _INLINED:
                 waiting.append(node["unique_id"])
-            elif kind in _READERS and (node.get("language") or "sql") == "sql":
+                readers = children.get(node["unique_id"], ())
+                runs = materialized == "view" and all(each.get("resource_type") == "test" for each in readers)
+            if runs:
                 yield node

@@ -23,6 +23,7 @@ from dbt_recluster.planner.arrays import (
     combined_ranks,
     dense_ranks,
     narrow,
+    numbers_within,
     places_within,
 )
 from dbt_recluster.planner.blocks import Blocks, FullBlock
@@ -279,26 +280,35 @@ def no_sets() -> BlockSets:
     return BlockSets(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def form_sets(candidates: Candidates, member: IntArray, label: IntArray, max_bytes: int | None) -> BlockSets:
+class SetLimits(NamedTuple):
+    """The most that one block set may have, or None for no limit."""
+
+    bytes: int | None = None
+    blocks: int | None = None
+
+
+def form_sets(candidates: Candidates, member: IntArray, label: IntArray, limits: SetLimits) -> BlockSets:
     """Make block sets of the blocks that a strategy selected.
 
     The blocks of one label become one set, or several: one for each connected range of cells, because a merge across
-    a gap would add depth in the gap, and one for each part within the limit, cut along the key. Sets of one
+    a gap would add depth in the gap, and one for each part within the limits, cut along the key. Sets of one
     block and sets without overlap are dropped.
 
     Args:
         candidates: c candidates.
         member: Positions in the candidates, int64 (m,), each at most once.
         label: int64 (m,). Sets of lower labels are better and come first.
-        max_bytes: Most bytes of one set, or None for no limit.
+        limits: The most of one set.
 
     Returns:
         The sets, in the order of their labels and then along the key.
     """
     order = np.argsort(label * len(candidates) + member)
     sets = _connected(candidates, member[order], label[order])
-    if max_bytes is not None:
-        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, max_bytes))
+    if limits.blocks is not None:
+        sets = _connected(candidates, sets.member, np.cumsum(numbers_within(sets.size) % limits.blocks == 0))
+    if limits.bytes is not None:
+        sets = _connected(candidates, sets.member, cut_by_bytes(sets, candidates.bytes, limits.bytes))
     sets = sets.only(sets.size > 1)
     return sets.only(own_depth(candidates, sets) > 1)
 

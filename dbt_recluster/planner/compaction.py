@@ -53,8 +53,8 @@ def select_compactions(candidates: Candidates, taken: IntArray, policy: Policy) 
     if len(member) < 2:
         return no_sets()
     stretches, anchor = _stretches(candidates, member)
-    if policy.max_set_bytes is not None:
-        label = cut_by_bytes(BlockSets(member, stretches), candidates.bytes, policy.max_set_bytes)
+    if (most := policy.set_limits.bytes) is not None:
+        label = cut_by_bytes(BlockSets(member, stretches), candidates.bytes, most)
         stretches = np.flatnonzero(np.diff(label, prepend=-1))
     line = _Line(weight[member], small[member], anchor, policy.block_rows)
     start, end = line.compactions(stretches, np.append(stretches[1:], len(member)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import BoolArray, FloatArray, IntArray
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Segments
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.ranks import Keys, number_partitions, whole_numbers
 from dbt_recluster.planner.reads import Reads, place_reads, ranked_columns
@@ -34,11 +34,11 @@ class ClusteringInformation:
             two (Snowflake, Databend).
         clustering_ratio: 0 to 100, where 100 means no overlap: 100 * (1 - mean of log10 depth) (US patent
             10,817,540, "Incremental clustering maintenance of a table", figure 5).
-        relative_clustering_ratio: How even the depths are: 1 - sum(log d) / (c + n log(mean d)) over n overlapping and
-            c constant blocks (US patent 10,817,540, equation 1).
+        relative_clustering_ratio: 0 to 1, where 1 means no overlap: 1 - sum(log d) / (c + n log(mean d)) over the
+            depths of the n blocks that overlap others, beside c that overlap none (US patent 10,817,540, equation 1).
         overlap_point_depth: Mean depth of the bounds where at least two blocks meet, 1 if there are none
             (sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/).
-        level_histogram: Number of blocks by level.
+        levels: By level, the number of its blocks, their rows (0 if unknown) and their average depth among themselves.
         total_rows: Rows in all blocks; 0 if unknown.
         total_bytes: Bytes in all blocks; 0 if unknown.
         small_block_count: Number of blocks with less than half the rows and bytes of a full one. This and the next
@@ -63,7 +63,7 @@ class ClusteringInformation:
     clustering_ratio: float
     relative_clustering_ratio: float
     overlap_point_depth: float
-    level_histogram: dict[str, int]
+    levels: dict[str, dict[str, float]]
     total_rows: int
     total_bytes: int
     small_block_count: int | None = None
@@ -102,7 +102,6 @@ def clustering_information(
     depths = intervals.greatest(depth)
     counts = np.bincount(depths)
     shared = depth[depth >= 2]
-    levels, of_level = np.unique(blocks.level, return_counts=True)
     return ClusteringInformation(
         total_block_count=n,
         constant_block_count=int(np.count_nonzero(constant)),
@@ -113,9 +112,9 @@ def clustering_information(
         max_depth=len(counts) - 1 if n else 0,
         block_depth_histogram=_depth_histogram(counts),
         clustering_ratio=_clustering_ratio(counts),
-        relative_clustering_ratio=_relative_clustering_ratio(depths, constant),
+        relative_clustering_ratio=_relative_clustering_ratio(counts),
         overlap_point_depth=_average(int(shared.sum()), len(shared)) if len(shared) else 1.0,
-        level_histogram=dict(zip(map(str, levels.tolist()), of_level.tolist(), strict=True)),
+        levels=_levels(blocks),
         total_rows=0 if blocks.rows is None else int(blocks.rows.sum()),
         total_bytes=int(blocks.bytes_or_0.sum()),
         read_depth=None if blocks.reads is None else rounded(read_depth(blocks)),
@@ -139,6 +138,18 @@ def read_depth(blocks: Blocks) -> float:
     weight = blocks.reads.in_cells[depth > 0]
     total = float(weight.sum())
     return float(weight @ depth[depth > 0]) / total if total > 0 else 0.0
+
+
+def _levels(blocks: Blocks) -> dict[str, dict[str, float]]:
+    levels, of_block = np.unique(blocks.level, return_inverse=True)
+    depths = Segments.of(blocks.lower, blocks.upper + 1, of_block).covered.depths()
+    rows = np.zeros(len(blocks)) if blocks.rows is None else blocks.rows
+    # Sums of rows stay below 2**53, so floats hold them exactly.
+    columns = (np.bincount(of_block, values).astype(np.int64).tolist() for values in (None, rows, depths))
+    return {
+        str(level): {"blocks": count, "rows": of_level, "average_depth": _average(depth, count)}
+        for level, count, of_level, depth in zip(levels.tolist(), *columns, strict=True)
+    }
 
 
 def _small_block_metrics(blocks: Blocks, full_block: FullBlock) -> dict[str, Any]:
@@ -213,13 +224,13 @@ def _clustering_ratio(counts: IntArray) -> float:
     return rounded(max(0.0, 100 * (1 - float(counts[depths] @ np.log10(depths)) / blocks)))
 
 
-def _relative_clustering_ratio(depths: IntArray, constant: BoolArray) -> float:
-    """Equation 1 of US patent 10,817,540. Constant blocks count as well clustered, apart from the sum of logs."""
-    overlapping = depths[~constant & (depths > 1)]
-    divisor = np.count_nonzero(constant) + (
-        len(overlapping) * np.log(overlapping.mean()) if len(overlapping) else 0.0
-    )
-    return rounded(1 - float(np.log(overlapping).sum()) / divisor) if divisor > 0 else 1.0
+def _relative_clustering_ratio(counts: IntArray) -> float:
+    alone, blocks, depths = int(counts[1:2].sum()), counts[2:], np.arange(2, len(counts))
+    overlapping = int(blocks.sum())
+    if not overlapping:
+        return 1.0
+    mean = float(blocks @ depths) / overlapping
+    return rounded(1 - float(blocks @ np.log(depths)) / (alone + overlapping * np.log(mean)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ from dbt_recluster.planner.merges import BlockSet, Gain, Plan, reveals_less, sim
 from dbt_recluster.planner.policy import Policy
 from dbt_recluster.planner.strategies import BY_NAME, Strategy
 from dbt_recluster.planner.strategies.age_groups import compacted_levels, written_levels
+from dbt_recluster.text import count_noun
 from dbt_recluster.text import size as size_text
 
 # Kinds of sets: of the strategy, by boxes, of small neighbours, and of one block with many deleted rows.
@@ -45,7 +46,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
     Raises:
         PolicyError: The policy limits bytes, and the blocks' bytes are unknown.
     """
-    limit = policy.max_set_bytes
+    limit = policy.set_limits.bytes
     if blocks.bytes is None and limit is not None:
         raise PolicyError("max_bytes and max_merge_bytes need the blocks' bytes, which are not known")
     if len(blocks) == 0:
@@ -150,7 +151,7 @@ class _Planner:
             return no_sets(), WorstDepth()
         candidates = self.eligible if free.all() else self.eligible.take(free)
         thresholds = self.policy.thresholds(np.bincount(self.eligible.blocks.partition))
-        sets, worst = strategy.select(candidates, thresholds, self.policy.max_set_bytes)
+        sets, worst = strategy.select(candidates, thresholds, self.policy.set_limits)
         return sets.at(place), worst
 
     def _worthwhile(self, sets: BlockSets) -> BlockSets:
@@ -210,11 +211,14 @@ class _Planner:
         """Describe the selected sets, or say why there are none."""
         blocks, policy = self.eligible.blocks, self.policy
         depth, limit, by_reads = selection.worst
+        levels = (
+            " of one level's blocks" if BY_NAME[policy.strategy].by_level and np.ptp(blocks.level) else ""
+        )
         where = " in the worst partition" if blocks.partition.any() else ""
-        figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{where}"
+        figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{levels}{where}"
         parts = [f"{figure} is above {limit:.4g}"] if (selection.kind == _MERGE).any() else []
         if boxes := len(selection.of(_BOXES)):
-            sets = "1 set of blocks" if boxes == 1 else f"{boxes} sets of blocks"
+            sets = count_noun(boxes, "set of blocks", "sets of blocks")
             parts.append(f"merging {sets} saves reads of single columns more than it costs")
         if len(compactions := selection.of(_COMPACTION)):
             parts.append(self._compactions_text(compactions))
@@ -223,18 +227,31 @@ class _Planner:
             parts.append(f"{have} {policy.deleted_share:.0%} or more of the rows deleted")
         if parts:
             return ", and ".join(parts)
-        unnarrowed = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
-        count = np.count_nonzero(unnarrowed & ~blocks.fixed)
-        left = f"a merge did not narrow the bounds of {'1 block' if count == 1 else f'{count} blocks'}"
         if depth == 0:
-            reason = "no block can be narrowed: all are full blocks of a single key"
-            return f"{reason}, or {left}" if count else reason
+            return f"no block can be narrowed: {', or '.join(self._left()) or 'none may be rewritten'}"
         reason = f"{figure} is at most {limit:.4g}"
         if depth > limit:
             reason = f"{figure} is above {limit:.4g}, but no merge would lower it"
         elif depth > 1 and policy.max_bytes is not None:
             reason += ", and a depth of 1 would merge further"  # runs still overlap
-        return f"{reason}, and {left}" if count else reason
+        return ", and ".join([reason, *self._left()])
+
+    def _left(self) -> list[str]:
+        """Say why blocks are no candidates; that they hold single keys, only if there are no candidates at all."""
+        blocks, most = self.eligible.blocks, self.policy.max_level
+        at_most = ~blocks.fixed & (blocks.level >= most)
+        unnarrowed = blocks.extents.unnarrowed | blocks.unbounded & (blocks.level > 0)
+        unnarrowed &= ~blocks.fixed & ~at_most
+        texts = []
+        if not len(self.eligible) and not (blocks.fixed | at_most | unnarrowed).all():
+            texts.append("all are full blocks of a single key")
+        if unnarrowed.any():
+            texts.append(f"a merge did not narrow the bounds of {count_noun(int(unnarrowed.sum()), 'block')}")
+        if at_most.any():
+            texts.append(
+                f"merging ends at level {most}, reached by {count_noun(int(at_most.sum()), 'block')}"
+            )
+        return texts
 
     def _compactions_text(self, compactions: BlockSets) -> str:
         """Describe compactions: "53 small blocks make 6 full ones"."""

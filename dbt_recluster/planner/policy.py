@@ -13,7 +13,7 @@ import numpy as np
 from dbt_recluster.exceptions import PolicyError
 from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks, FullBlock
-from dbt_recluster.planner.candidates import Candidates
+from dbt_recluster.planner.candidates import Candidates, SetLimits
 from dbt_recluster.planner.strategies import STRATEGIES
 
 # Of strategy `payback` over 100 sorted loads: thresholds, rows rewritten for each row loaded (geometric mean of the
@@ -51,6 +51,8 @@ class Policy:
         strategy: One of `STRATEGIES`.
         max_bytes: Most bytes that a plan may read, or None for no limit.
         max_merge_bytes: Most bytes in one block set, or None for no limit.
+        max_merge_blocks: Most blocks in one merge of overlapping blocks, at least 2, or None for no limit. With
+            strategy `width` also the base of its buckets of widths.
         block_rows: Rows in a full block, at least 1. A constant block with at least half of them is never rewritten.
         max_level: Blocks of this level or above are never rewritten. With `payback`, level 64 stands for three million
             loads. Databend stops after 32 rewrites (databend#20002).
@@ -65,6 +67,7 @@ class Policy:
     strategy: str = "payback"
     max_bytes: int | None = None
     max_merge_bytes: int | None = None
+    max_merge_blocks: int | None = None
     block_rows: int = 1_000_000
     max_level: int = 64
     block_bytes: int | None = None
@@ -72,10 +75,10 @@ class Policy:
     tolerance: float = 1.0
 
     @property
-    def max_set_bytes(self) -> int | None:
-        """Most bytes that one block set may have, by both limits; None for no limit."""
+    def set_limits(self) -> SetLimits:
+        """The most that one block set may have."""
         limits = (limit for limit in (self.max_bytes, self.max_merge_bytes) if limit is not None)
-        return min(limits, default=None)
+        return SetLimits(min(limits, default=None), self.max_merge_blocks)
 
     @property
     def full_block(self) -> FullBlock:
@@ -106,7 +109,7 @@ class Policy:
             raise PolicyError(f"deleted_share must be above 0 and at most 1, not {self.deleted_share!r}")
         if not _is_finite(self.tolerance) or self.tolerance < 1:
             raise PolicyError(f"tolerance must be a number of at least 1, not {self.tolerance!r}")
-        optional = {"block_bytes": 1, "max_bytes": 0, "max_merge_bytes": 1}
+        optional = {"block_bytes": 1, "max_bytes": 0, "max_merge_bytes": 1, "max_merge_blocks": 2}
         for name, least in {"block_rows": 1, "max_level": 1, **optional}.items():
             value = getattr(self, name)
             if value is None and name in optional:

@@ -34,19 +34,13 @@ _MOST_POINTS = 800
 _STRETCHES = 100
 _MOST_LEVELS = 5
 _MOST_IN_PICTURE = 8
+_HIGHEST = 3  # a threshold beyond so many times the greatest depth would leave no room for the curve
 _SHORTEST_SPAN = timedelta(minutes=1)
-_LEVELS = [f"level{number}" for number in range(_MOST_LEVELS)]
-_NAMES = ("card", "ink", "muted", "grid", "before", "after", "load", *_LEVELS)
-_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_NAMES)}
-_PNG_COLOURS = {
-    "card": "#ffffff",
-    "ink": "#1d2126",
-    "muted": "#626a73",
-    "grid": "#dfe3e8",
-    "before": "#c25a1c",
-    "after": "#1f66b5",
-    "load": "#9aa3ad",
-}
+# The page's colours in the light, which the picture has; its CSS variables take the place of the others in figures.
+_PNG_COLOURS = dict(
+    re.findall(r"--(\w+): (#\w+)", _TEMPLATE.read_text(encoding="utf-8").partition("@media")[0])
+)
+_COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_PNG_COLOURS)}
 
 
 def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:
@@ -104,22 +98,22 @@ def _table(report: ReportData) -> dict[str, Any]:
         figures = {
             "curve": depth_curve(report),
             "histogram": histogram(report.information),
-            "blocks": blocks(report),
+            "blocks": blocks(report, report.now),
             "history": history(report.history, report.table) if len(report.history) > 1 else "",
         }
     return {
         "report": report,
-        "axis": "curve" if "curve" in report.information else "key",
         "rounds": [entry for entry in report.history if entry.is_recluster],
         "loss": balance_text(balance.rewritten, balance.saved) if balance and is_loss else "",
         "ends": shows_ends(report),
         "levels": [(shade, name) for shade, name, _ in level_shades(report.now)],
         "figures": figures,
+        "columns": [(name, blocks(report, layout)) for name, layout in report.on_curve.items()],
     }
 
 
 def depth_curve(report: ReportData) -> str:
-    """Draw how many blocks cover each key: before and after the last recluster, or now if there was none.
+    """Draw how many blocks cover each key: before and after the last recluster, and now; and the threshold.
 
     Where reads end hangs from above.
     """
@@ -134,7 +128,7 @@ def depth_curve(report: ReportData) -> str:
         style = {"bottom": top, "align": "edge", "color": _COLOURS["load"]}
         axes.bar(places / _STRETCHES, heights, 1 / _STRETCHES, **style)
         axes.set_ylim(0, top)
-    _key_axis(axes, report)
+    _key_axis(axes, report, report.now)
     return _svg(figure, f"depth {report.table}", "Depth along the cluster key")
 
 
@@ -159,9 +153,9 @@ def histogram(information: Mapping[str, Any]) -> str:
     return _svg(figure, f"histogram {information['table']}", "Number of blocks of each depth")
 
 
-def blocks(report: ReportData) -> str:
-    """Draw each block as a bar over its range of keys, new blocks above, reclustered ones below them."""
-    layout, count = report.now, len(report.now.lower)
+def blocks(report: ReportData, layout: Layout) -> str:
+    """Draw each block as a bar over its range, new blocks above, reclustered ones below them."""
+    count = len(layout.lower)
     figure, axes = _figure()
     # Evenly spaced ones if there are too many to tell apart.
     shown = np.unique(np.linspace(0, count - 1, min(count, _MOST_BARS)).round().astype(np.int64))
@@ -176,9 +170,10 @@ def blocks(report: ReportData) -> str:
     axes.set_ylim(len(order) - 0.2, -0.8)
     axes.set_yticks([])
     axes.set_ylabel(f"{len(order):,} of {count:,} blocks" if len(order) < count else "blocks")
-    _key_axis(axes, report)
+    _key_axis(axes, report, layout)
     axes.grid(visible=False, axis="y")
-    return _svg(figure, f"blocks {report.table}", "Each block as a bar over its range of keys")
+    place = next((name for name, along in report.on_curve.items() if along is layout), "keys")
+    return _svg(figure, f"blocks {report.table} {place}", f"Each block as a bar over its range of {place}")
 
 
 def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
@@ -232,13 +227,13 @@ def history(entries: Sequence[HistoryEntry], table: str) -> str:
 
 def overview_png(reports: Sequence[ReportData]) -> bytes:
     """Draw the depth curves of the tables, one below the other, as a PNG that is 1200 pixels wide."""
-    pyplot, drawn = _pyplot(), list(reports)[:_MOST_IN_PICTURE]
+    pyplot, drawn, lines = _pyplot(), list(reports)[:_MOST_IN_PICTURE], dict[str, Any]()
     with pyplot.rc_context(_settings(_PNG_COLOURS)):
         figsize = (8, 0.4 + 1.9 * len(drawn))
         figure, axes = pyplot.subplots(len(drawn), 1, figsize=figsize, layout="constrained", squeeze=False)
         for report, place in zip(drawn, axes[:, 0], strict=True):
             _draw_curves(place, report, _PNG_COLOURS)
-            _key_axis(place, report)
+            _key_axis(place, report, report.now)
             info = report.information
             place.set_title(
                 f"{report.table} by {info['cluster_key']}: {count_noun(info['total_block_count'], 'block')}, "
@@ -246,8 +241,9 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
                 loc="left",
                 fontsize=10,
             )
-            if place.get_legend_handles_labels()[0]:
-                place.legend(loc="lower right", frameon=False, fontsize=9, ncols=2)
+            handles, labels = place.get_legend_handles_labels()
+            lines |= dict(zip(labels, handles, strict=True))
+        figure.legend(lines.values(), lines.keys(), loc="outside upper right", frameon=False, ncols=4)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=150, facecolor="#ffffff", metadata={"Software": None})
         pyplot.close(figure)
@@ -255,18 +251,26 @@ def overview_png(reports: Sequence[ReportData]) -> bytes:
 
 
 def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> None:
-    curves = [("before", report.before), ("after", report.after)]
-    for name, layout in curves if report.after else [("now", report.now)]:
+    curves = {"before": report.before, "after": report.after}
+    if report.changed or report.after is None:
+        curves["now"] = report.now
+    deepest = 0
+    for name, layout in curves.items():
         if layout is None or not len(layout.at):
             continue
         # Each point is the deepest of those that it represents.
         starts = np.unique(np.linspace(0, len(layout.at), _MOST_POINTS, endpoint=False).astype(np.int64))
         at, depth = layout.at[starts], np.maximum.reduceat(layout.depth, starts)
-        colour = colours["before" if name == "before" else "after"]
+        deepest = max(deepest, int(depth.max()))
         if name == "after":  # hide the curve of before
             axes.fill_between(at, depth, step="mid", color=colours["card"], linewidth=0)
-        axes.fill_between(at, depth, step="mid", color=colour, alpha=0.14, linewidth=0)
-        axes.step(at, depth, where="mid", color=colour, linewidth=1.4, label=name)
+        if name != "now" or report.after is None:
+            axes.fill_between(at, depth, step="mid", color=colours[name], alpha=0.14, linewidth=0)
+        axes.step(at, depth, where="mid", color=colours[name], linewidth=1.4, label=name)
+    if report.threshold is not None and report.threshold <= _HIGHEST * deepest:
+        axes.axhline(
+            report.threshold, color=colours["muted"], linewidth=1.2, dashes=(5, 3), label="threshold"
+        )
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01, y=0.12)
     axes.set_ylabel("depth")
@@ -277,12 +281,12 @@ def _count_blocks(axes: Any) -> None:
     axes.locator_params("y", nbins=5, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
-def _key_axis(axes: Any, report: ReportData) -> None:
+def _key_axis(axes: Any, report: ReportData, layout: Layout) -> None:
     axes.set_xlim(-0.01, 1.01)
     if report.partitions > 1:
         axes.set_xlabel(f"{report.partitions:,} partitions, one after the other")
-    axes.set_xticks([place for place, _ in report.labels], [text for _, text in report.labels])
-    for label, (place, _) in zip(axes.get_xticklabels(), report.labels, strict=True):  # within the figure
+    axes.set_xticks([place for place, _ in layout.labels], [text for _, text in layout.labels])
+    for label, (place, _) in zip(axes.get_xticklabels(), layout.labels, strict=True):  # within the figure
         label.set_horizontalalignment("left" if place < 0.2 else "right" if place > 0.8 else "center")
 
 
@@ -318,7 +322,7 @@ def _svg(figure: Any, salt: str, label: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'<g id="[^"]*">', "<g>", text)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
     for attribute in ("width", "height"):
         text = re.sub(rf'(<svg[^>]*?) {attribute}="[^"]*"', r"\1", text, count=1)
     for name, colour in _COLOURS.items():

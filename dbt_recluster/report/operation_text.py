@@ -48,8 +48,12 @@ def information(values: Mapping[str, Any]) -> str:
         ("depth where blocks meet", f"{values['overlap_point_depth']:g}"),
     ]
     by_depth = {depth_bucket(name): count for name, count in values["block_depth_histogram"].items()}
-    by_level = values["level_histogram"]
-    levels = _bars("level", by_level) if list(by_level) != ["0"] else []
+    by_level = [
+        (level, f"{of['blocks']:,}", f"{of['rows']:,}", f"{of['average_depth']:.1f}")
+        for level, of in values["levels"].items()
+    ]
+    lines = table(("level", "blocks", "rows", "depth in level"), by_level).splitlines()
+    levels = ["", *(f"  {line}" for line in lines)] if list(values["levels"]) != ["0"] else []
     return "\n".join([heading, *_aligned(figures), *_bars("depth", by_depth), *levels])
 
 
@@ -113,7 +117,8 @@ def removed(values: Mapping[str, Any]) -> str:
     if not values["properties"]:
         return f"{values['table']}: nothing to remove"
     order = f"the sort order {values['sort_order']} and " if values["sort_order"] else ""
-    return f"{values['table']}: removed {order}{', '.join(values['properties'])}"
+    verb = "would remove" if values["dry_run"] else "removed"
+    return f"{values['table']}: {verb} {order}{', '.join(values['properties'])}"
 
 
 def cost(values: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@
   {%- set is_this = this is defined and this is not none and relation.render() == this.render() -%}
   {%- set build = adapter.current_build() -%}
   {%- if remove_columns -%}
-    {%- set removal = build.column_removal(relation, remove_columns, is_this=is_this) -%}
+    {%- do build.check_column_removal(relation, remove_columns, is_this=is_this) -%}
   {%- endif -%}
 
   {%- if add_columns -%}
@@ -23,13 +23,13 @@
   {%- endif -%}
 
   {%- if is_this -%}
-    {%- do build.set_clustering(relation, config.get('tblproperties')) -%}
+    {%- do build.set_clustering() -%}
   {%- endif -%}
 
   {%- if remove_columns -%}
-    {%- do recluster_alter_clustering(relation, removal) -%}
     {%- call statement('drop_columns') -%}
       alter table {{ relation }} drop columns ({{ get_quoted_csv(remove_columns | map(attribute='name')) }})
     {%- endcall -%}
+    {%- do build.columns_removed(relation) -%}
   {%- endif -%}
 {% endmacro %}

@@ -4,6 +4,6 @@
     {%- do adapter.clear_directory(this) -%}
   {%- endif -%}
   {%- set sql = spark__create_csv_table(model, agate_table) -%}
-  {%- do adapter.current_build().set_clustering(this, none) -%}
+  {%- do adapter.current_build().set_clustering() -%}
   {{ return(sql) }}
 {% endmacro %}

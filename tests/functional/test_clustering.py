@@ -277,3 +277,26 @@ class TestMicrobatch(Clustering):
             assert log.count("show tblproperties") == 3
             assert sql("select count(*), count(distinct id) from {schema}.batches")[0][:] == (720, 720)
         assert self.order(sql, "batches") == "k ASC NULLS FIRST"
+
+    def test_a_wrong_option_is_an_error_of_the_model(self, project: Any, sql: Any) -> None:
+        """In a batch, dbt reports any error as unhandled, and that of the model is only ERROR."""
+        wrong = {"meta": {"recluster": {"depth": "deep"}}}
+        batches = {"incremental_strategy": "microbatch", "event_time": "at", "batch_size": "day"}
+        text = config(materialized="incremental", begin="2026-01-01", **batches, **wrong)
+        write_file(f"{text} select * from {{{{ ref('raw') }}}}", project.project_root, "models", "wrong.sql")
+        run = [
+            "run",
+            "--select",
+            "wrong",
+            "--event-time-start",
+            "2026-01-01",
+            "--event-time-end",
+            "2026-01-04",
+        ]
+        (result,), log = run_dbt_and_capture(run, expect_pass=False)
+        assert "Configuration Error in model wrong (models/wrong.sql)" in result.message
+        assert "meta.recluster.depth must be a number of at least 1" in result.message
+        assert "Unhandled error" not in log
+        assert log.count("meta.recluster.depth must be a number") == 1
+        assert not [row for row in sql("show tables in {schema}") if row.tableName == "wrong"]
+        run_dbt(["compile", "--select", "wrong"])

@@ -87,7 +87,6 @@ class TestWrongConfigs(Clustering):
             "unsupported": {"cluster_by": "bucket(4, id)"},
             "wrong_column_type": {"cluster_by": "days(id)"},
             "wrong_depth": {"cluster_by": "id", "recluster_depth": "deep"},
-            "misspelt": {"cluster_by": "id", "recluster_depht": 3},
             "wrong_where": {"cluster_by": "id", "recluster_where": "nope > 1"},
             "where_too_clever": {"cluster_by": "id", "recluster_where": "id % 2 = 1"},
             "dotted": {"cluster_by": "`a.b`"},
@@ -103,7 +102,6 @@ class TestWrongConfigs(Clustering):
             "unsupported": "cluster_by item 'bucket(4, id)' is not supported. An item is a column, hours(ts)",
             "wrong_column_type": "days(id): id is int, and this expression needs date or timestamp",
             "wrong_depth": "recluster_depth must be a number of at least 1",
-            "misspelt": "recluster_depht is not a config of dbt-recluster",
             "wrong_where": "'nope > 1' cannot choose blocks of the model",
             "where_too_clever": "'id % 2 = 1' cannot choose blocks of the model",
             "dotted": "a column with a dot in its name cannot be clustered by",
@@ -198,7 +196,14 @@ class TestNoEffect(Clustering):
             + "select * from {{ ref('inline') }}",
             # dbt-spark's own, and a project's own, are nobody's mistake.
             "misspelt.sql": config(
-                materialized="table", cluster_bys="id", clusterby="id", block_row=5, automatic_clusterin=False
+                materialized="table",
+                cluster_bys="id",
+                clusterby="id",
+                block_row=5,
+                automatic_clusterin=False,
+                recluster_dept=3,
+                recluster_block_rows=3,
+                meta={"recluster": {"cluster_by": "id", "dpeth": 3}, "reclustr": {"depth": 3}},
             )
             + "select 1 as id",
             "theirs.sql": config(
@@ -208,14 +213,19 @@ class TestNoEffect(Clustering):
         }
 
     def test_misspelt_configs_are_named_once(self, project: Any) -> None:
-        _, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])
+        results, log = run_dbt_and_capture(["run", "--select", "misspelt", "theirs"])
+        assert {result.status for result in results} == {"success"}  # their tables are fine
         for key, meant in {
             "cluster_bys": "cluster_by",
             "clusterby": "cluster_by",
             "block_row": "block_rows",
             "automatic_clusterin": "automatic_clustering",
+            "recluster_dept": "recluster_depth",
+            "recluster_block_rows": "block_rows",
         }.items():
             assert log.count(f"misspelt: there is no config {key}; did you mean {meant}?") == 1
+        assert log.count("misspelt: there is no meta.recluster.dpeth; did you mean depth?") == 1
+        assert log.count("misspelt: meta.reclustr is not read; did you mean meta.recluster?") == 1
         assert "theirs: there is no config" not in log
         results = run_dbt(["--warn-error", "run", "--select", "misspelt"], expect_pass=False)
         assert "there is no config" in str(results[0].message)

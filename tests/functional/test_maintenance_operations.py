@@ -1,17 +1,19 @@
-"""Maintenance through dbt: the operations, dbt's selectors, and the config that maintains after a build."""
+"""Maintenance through dbt: the operations, the tables that they take, and the config that maintains after a build."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from dbt.cli.main import dbtRunner
 from dbt.tests.util import run_dbt_and_capture
 from operations import EVENTS, Operations, load_once, operate, operate_json
 
 MAINTAINED = EVENTS.replace("automatic_clustering=false", "recluster_maintain=true, recluster_depth=1")
 TAGGED = "{{ config(materialized='table', tags=['hourly'], cluster_by='id') }} select id from range(10)"
 VIEW = "{{ config(materialized='view', tags=['a_view']) }} select 1 as id"
-DOWNSTREAM = "{{ config(materialized='table') }} select * from {{ ref('tagged') }}"
+VERSIONS = "models: [{name: ver, latest_version: 2, versions: [{v: 1}, {v: 2, config: {tags: [hourly]}}]}]"
 
 
 class TestOperations(Operations):
@@ -23,8 +25,10 @@ class TestOperations(Operations):
             "events.sql": EVENTS,
             "tagged.sql": TAGGED,
             "a_view.sql": VIEW,
-            "marts": {"downstream.sql": DOWNSTREAM},
-        }  # type: ignore[dict-item]
+            "ver_v1.sql": TAGGED.replace("['hourly']", "[]"),
+            "ver_v2.sql": TAGGED,
+            "versions.yml": VERSIONS,
+        }
 
     def test_expire_snapshots(self, project: Any, table: str, sql: Any) -> None:
         said = operate("expire_snapshots", "{table: events, dry_run: true}")
@@ -41,15 +45,17 @@ class TestOperations(Operations):
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ("{}", "expire_snapshots needs a table: --args '{table: schema.name}', or a selector"),
+            ("{}", "expire_snapshots needs a table: --args '{table: schema.name}'"),
             ("{table: events, older_than: 2999-01-01}", "older_than lies in the future"),
             ("{table: events, older_than: soon}", "older_than must be a date"),
             ("{table: events, retain_last: 0}", "retain_last must be a whole number above 0"),
-            ("{table: events, select: tag:hourly}", "name tables, or choose them by select and exclude"),
-            ("{select: 'tag:nothing'}", "nothing in this project is left by select: tag:nothing"),
-            ("{select: 'nomethod:x'}", "select or exclude is wrong"),
-            ("{select: 'state:modified'}", "select or exclude is wrong"),
-            ("{select: a_view}", "nothing that is selected is a table that this project builds"),
+            ("{select: tag:hourly}", "expire_snapshots has no argument 'select'; it takes table, format"),
+            ("{table: a_view}", "a_view is a view, which has no blocks of its own"),
+            (
+                "{table: [events, ver]}",
+                "ver may be model.test.ver.v1 or model.test.ver.v2; give one of these",
+            ),
+            ("{table: [events, nothing]}", "nothing is no model, seed or snapshot of this project"),
         ],
     )
     def test_bad_input(self, project: Any, arguments: str, message: str) -> None:
@@ -68,29 +74,16 @@ class TestOperations(Operations):
         assert "No model of this project has recluster_maintain: true" in refused
         assert f"{table}: nothing to do" in operate("maintain", "{table: events}")
 
-    @pytest.mark.parametrize(
-        ("arguments", "tables"),
-        [
-            ("{select: 'tag:hourly'}", ["tagged"]),
-            ("{select: tagged+}", ["downstream", "tagged"]),
-            ("{select: 'path:models/marts'}", ["downstream"]),
-            ("{select: [events, 'tag:hourly'], exclude: tagged}", ["events"]),
-            ("{exclude: '+downstream'}", ["events"]),
-            ("{select: 'config.materialized:table,tagged'}", ["tagged"]),
-        ],
-    )
-    def test_selectors(self, project: Any, arguments: str, tables: list[str]) -> None:
-        found = operate_json("maintain", arguments[:-1] + ", format: json}")
-        assert [each["table"].rpartition(".")[2] for each in found] == tables
+    def test_names_unique_ids_and_what_dbt_lists(self, project: Any) -> None:
+        def tables(given: list[str]) -> list[str]:
+            printed = operate_json("maintain", json.dumps({"table": given, "format": "json"}))
+            return [each["table"].rpartition(".")[2] for each in printed]
 
-    def test_selectors_of_the_operations_on_clustering(self, project: Any) -> None:
-        found = operate_json("clustering_information", "{select: 'tagged+ events', format: json}")
-        assert [each["table"].rpartition(".")[2] for each in found] == ["events", "tagged"]
-        said = operate("recluster", "{select: 'tag:hourly', dry_run: true}")
-        assert "1 of 1 " in said
-        assert "tagged: nothing to do" in said
-        written = operate("clustering_report", "{select: 'tag:hourly', path: target/hourly.html}")
-        assert "hourly.html" in written
+        assert tables(["ver.v1", "model.test.tagged"]) == ["ver_v1", "tagged"]
+        arguments = ["--quiet", "ls", "--select", "tag:hourly", "--output", "name"]
+        listed = dbtRunner().invoke(arguments).result
+        assert tables(listed) == ["tagged", "ver_v2"]
+        assert "tagged: nothing to do" in operate("recluster", json.dumps({"table": listed, "dry_run": True}))
 
 
 class TestConfig(Operations):
@@ -124,8 +117,16 @@ class TestConfig(Operations):
 class TestRemoval(Operations):
     LOADS = 1
 
-    def test_models_without_a_key_are_selected_too(self, project: Any, table: str) -> None:
-        printed = operate("remove_clustering", "{select: 'events plain'}")
+    def test_models_without_a_key_are_taken_too(self, project: Any, table: str) -> None:
+        planned = operate("remove_clustering", "{table: events, dry_run: true}")
+        assert f"{table}: would remove the sort order k ASC NULLS FIRST and recluster." in planned
+        assert "is not a model's and stays" not in planned
+        printed = operate("remove_clustering", "{table: [events, plain]}")
+        assert (
+            planned.partition(": would remove ")[2].split()[0]
+            == printed.partition(": removed ")[2].split()[0]
+        )
+        assert "write.distribution-mode" in printed
         assert f"{table}: removed the sort order k ASC NULLS FIRST and recluster." in printed
         assert f"{table}: its model has cluster_by, and sets it again at its next run" in printed
         assert f"{project.test_schema}.plain: nothing to remove" in printed

@@ -41,6 +41,6 @@ class TestDueModels:
         assert results[0].adapter_response["blocks_rewritten"] == 30
 
     def test_a_wrong_value_is_an_error_before_anything_is_written(self, project: Any) -> None:
-        results = run_dbt(["run", "--vars", json.dumps({"after": {"days": 2}})], expect_pass=False)
-        assert "recluster_after must be a mapping of commits, rows or share" in results[0].message
-        assert "such as {commits: 5}, not {'days': 2}" in results[0].message
+        results = run_dbt(["run", "--vars", json.dumps({"after": {"weeks": 2}})], expect_pass=False)
+        assert "recluster_after must be a mapping of commits, rows, share" in results[0].message
+        assert "such as {commits: 5}, not {'weeks': 2}" in results[0].message

@@ -61,6 +61,12 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+def title(section: str) -> int:
+    """The place of a table's section among those of the test."""
+    name = re.sub("<.*?>", "", re.findall("<h2>(.*?)</h2>", section)[0]).split(".")[-1]
+    return ["events", "by_day", "by_word", "on_curve", "empty"].index(name)
+
+
 class TestReport(Operations):
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
@@ -68,29 +74,39 @@ class TestReport(Operations):
         return {
             "events.sql": EVENTS,
             "by_day.sql": by_day.replace("select id", "select id % 2 as p, id"),
+            "on_curve.sql": EVENTS.replace("cluster_by='k'", "cluster_by='hilbert(k, days(ts))'"),
             "by_word.sql": EVENTS.replace("cluster_by='k'", "cluster_by='v'"),
             "plain.sql": "{{ config(materialized='table') }} select 1 as id",
         }
 
     def test_the_page(self, project: Any, table: str, spark: Any, sql: Any) -> None:
         recluster(spark, table, depth=1, block_rows=500)
+        spark.sql(f"insert into {table} select * from {table} where k < 500")
         sql("create table {schema}.empty (k int) using iceberg")
         empty = f"{project.test_schema}.empty"
         spark.sql(f"alter table {empty} write ordered by k")
-        log = operate("clustering_report", f"{{table: [events, by_day, by_word, {empty}]}}")
+        log = operate("clustering_report", f"{{table: [events, by_day, by_word, on_curve, {empty}]}}")
         assert "target/clustering_report.html\n" in log
         root = Path(project.project_root) / "target"
         assert (root / "clustering_report.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         text = (root / "clustering_report.html").read_text(encoding="utf-8")
         page = Page(text)
-        assert page.tags.count("svg") == 3 * 4
+        assert page.tags.count("svg") == 4 * 4 + 2  # a curve's blocks are drawn along each column, too
         assert len(page.ids) == len(set(page.ids))
         assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
         # namespaces are names; nothing may be fetched
         assert not re.search(r'(?:src|href)="(?!#)[^"]', text.replace("xlink:href", "href"))
         assert "url(http" not in text
         assert "@import" not in text
-        assert "before the last recluster" in text
+        events, by_day, by_word, on_curve, _ = sorted(text.split("<section")[2:], key=title)
+        assert "before the last recluster" in events
+        for part in (events, by_day, by_word):  # after the last recluster comes a load
+            assert 'background: var(--now)"></i>now' in part
+        assert "</i>threshold 4</span>" in events
+        assert "stroke-dasharray" in events
+        assert "depth in level" in events
+        assert re.findall(r"range of <code>(.*?)</code>, now", text) == ["k", "days(ts)"]
+        assert re.search(r"a read of one value opens [\d.]+ of \d+", on_curve)
         assert "2 partitions" in text
         assert "This table has no blocks yet" in text
         assert re.search(r"#0a1b\w\w", text) is None  # every colour is the page's

@@ -180,6 +180,16 @@ class TestSyncAllColumns(SchemaChange):
         assert "write.metadata.metrics.column.s.b" not in self.properties(sql, "nested")
         sql("alter table {schema}.nested set tblproperties ('any' = 'thing')")  # else Iceberg refuses it
 
+    def test_a_field_that_somebody_has_dropped(self, run: Any, sql: Any) -> None:
+        """With the metrics mode that it leaves behind, Iceberg refuses every change of properties."""
+        struct = "named_struct('x', id % 7, 'c', named_struct('d', id % 5))"
+        run("fields", f"select id, {struct} as s from range(100)", cluster_by="hilbert(s.x, s.c.d)")
+        sql("alter table {schema}.fields drop column s.c")
+        run("fields", "select id, named_struct('x', id % 7) as s from range(100)", cluster_by="s.x")
+        properties = self.properties(sql, "fields")
+        assert properties["sort-order"] == "s.x ASC NULLS FIRST"
+        assert not [name for name in properties if name.endswith("s.c.d")]
+
 
 class TestKeysThatAreResolvedLate(SchemaChange):
     """With a hook before the build, the model's query cannot be described before it."""

@@ -10,7 +10,13 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
 from dbt_recluster.clustering.table import SUSPENDED_PROPERTY, ClusteredTable
-from dbt_recluster.maintenance import clustering_depth, recluster
+from dbt_recluster.maintenance import (
+    clustering_depth,
+    import_reads,
+    recluster,
+    resume_recluster,
+    suspend_recluster,
+)
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
 
@@ -191,3 +197,69 @@ class TestProgress(Operations):
         assert f"{table}: round 1 merges" in log
         assert "by this table's history" in log
         assert f"{table}: round 1 merged" in log
+
+
+class TestTablesThatAreMadeAnew(Operations):
+    """What somebody has said of a table by hand outlives the table; the rest is the model's, or begins anew."""
+
+    LOADS = 0
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        rows = "select id, id as k, concat('v', id) as url from range(9)"
+        return {
+            "events.sql": "{{ config(materialized='incremental', cluster_by='k', recluster_depth=var('depth', 2), "
+            f"recluster_after={{'commits': 9}}) }}}} {rows}",
+            "unkeyed.sql": f"{{{{ config(materialized='incremental') }}}} {rows}",
+        }
+
+    @pytest.fixture(scope="class")
+    def seeds(self) -> dict[str, str]:
+        return {"sown.csv": "k,url\n1,a\n"}
+
+    @staticmethod
+    def properties(spark: Any, table: str) -> dict[str, str]:
+        spark.sql(f"refresh table {table}")
+        return {
+            name: value
+            for name, value in ClusteredTable(spark, table).iceberg.properties.items()
+            if name.startswith("recluster.")
+        }
+
+    def test_a_full_refresh(self, project: Any, sql: Any, spark: Any) -> None:
+        tables = [f"{project.test_schema}.{name}" for name in ("events", "unkeyed", "sown")]
+        for _ in range(2):
+            run_dbt(["build"])
+        carried = {}
+        for table in tables:
+            # Spark shows neither the property of reads of such a column, nor its own.
+            import_reads(spark, table, queries={"q": f"select * from {table} where url = 'v1' and k < 2"})
+            recorded = self.properties(spark, table)["recluster.reads"]
+            carried[table] = {
+                "recluster.suspended": suspend_recluster(spark, table),
+                "recluster.reads": recorded,
+            }
+        events = tables[0]
+        assert {"recluster.changes", "recluster.option.depth"} <= self.properties(spark, events).keys()
+
+        _, log = run_dbt_and_capture(["build", "--full-refresh", "--vars", "{depth: 3}"])
+        since = carried[events]["recluster.suspended"]
+        assert log.count(f"(not reclustered: suspended since {since}") == 1
+        of_model = {"recluster.cluster_by": "k", "recluster.option.depth": "3"}
+        assert [self.properties(spark, table) for table in tables] == [
+            {**carried[events], **of_model},
+            *(carried[table] for table in tables[1:]),
+        ]
+        assert sql("select count(*) from {schema}.events")[0][0] == 9
+
+        for table in tables:
+            assert resume_recluster(spark, table)
+        run_dbt(["build", "--full-refresh"])
+        assert not any("recluster.suspended" in self.properties(spark, table) for table in tables)
+
+    def test_another_seed_drops_its_table_too(self, project: Any, spark: Any) -> None:
+        table = f"{project.test_schema}.sown"
+        run_dbt(["seed"])
+        since = suspend_recluster(spark, table)
+        run_dbt(["seed"])
+        assert self.properties(spark, table)["recluster.suspended"] == since

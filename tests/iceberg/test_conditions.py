@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.maintenance import ClusteredTable
+from dbt_recluster.table_properties import CHANGES
 
 
 @pytest.fixture
@@ -86,6 +89,42 @@ def test_changes_in_snapshots_that_have_expired_count(spark: Any, table: str) ->
         after_build(spark, table, after).reason
         == "no condition met: 1,000 of 4,300 rows changed, 1 of 8 commits"
     )
+
+
+def test_the_time_without_a_recluster(spark: Any, table: str) -> None:
+    """It counts from the last recluster, or else from the first commit, whatever has expired since."""
+    load(spark, table, 2)
+    after = {"days": 2}
+    assert after_build(spark, table, after).reason == "no condition met: 0.0 of 2 days without a recluster"
+    expire(spark, table)
+    load(spark, table)
+    properties = ClusteredTable(spark, table).iceberg.properties
+    changes = json.loads(properties[CHANGES])
+    for hours, met in ((47.9, None), (48.1, "48.1 of 48 hours without a recluster")):
+        text = json.dumps({**changes, "since": round(time.time() - 3600 * hours)})
+        spark.sql(f"alter table {table} set tblproperties ('{CHANGES}' = '{text}')")
+        expire(spark, table)
+        done = after_build(spark, table, {"hours": 48})
+        assert (done.condition_met, bool(done.rounds)) == (met, met is not None)
+    load(spark, table)
+    assert after_build(spark, table, after).reason == "no condition met: 0.0 of 2 days without a recluster"
+    assert after_build(spark, table, {"hours": 1e-6}).condition_met is not None
+
+
+def test_no_time_passes_before_the_first_commit(spark: Any, table: str) -> None:
+    assert after_build(spark, table, {"days": 1}).reason == (
+        "no condition met: 0.0 of 1 days without a recluster"
+    )
+
+
+def test_the_clustering_ratio(spark: Any, table: str) -> None:
+    load(spark, table, 3)  # 3 blocks over each key: 100 * (1 - log10(3))
+    assert after_build(spark, table, when={"ratio": 52.2}).reason == (
+        "no condition met: the clustering ratio is 52.3, 52.2 wanted"
+    )
+    done = after_build(spark, table, {"days": 9}, {"ratio": 60})
+    assert (done.condition_met, len(done.rounds)) == ("the clustering ratio is 52.3, 60 wanted", 1)
+    assert after_build(spark, table, when={"ratio": 60}).rounds == []
 
 
 def test_a_condition_stays_met(spark: Any, table: str) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +77,37 @@ def test_a_writer_that_was_faster(spark: Any, schema: str, mode: str, statement:
     assert checksum(spark, name) == change.checksum
     assert result.depth_after <= 2
     assert orphans(spark, name) == set()
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_a_writer_that_was_slower(spark: Any, schema: str, mode: str, tmp_path: Path) -> None:
+    """It fails by Iceberg's validation, changes nothing, and succeeds when it is run again; an append is no matter."""
+    name = make_table(spark, schema, files=2, properties={"write.delete.mode": mode})
+    began, may_end = tmp_path / "began", tmp_path / "may_end"
+
+    def waits(_: int) -> bool:
+        began.touch()
+        while not may_end.exists():
+            time.sleep(0.05)
+        return True
+
+    spark.udf.register("waits", waits, "boolean")
+    statement = f"delete from {name} where id % 5 = 0 and waits(id)"
+    before = checksum(spark, name)
+    with ThreadPoolExecutor() as pool:
+        deletion = pool.submit(spark.sql, statement)
+        try:
+            while not (began.exists() or deletion.done()):
+                time.sleep(0.05)
+            assert recluster(spark, name, "k", depth=1, block_rows=1000).conflicts == 0
+            append(spark, name, 5000, 1)
+        finally:
+            may_end.touch()
+        with pytest.raises(Exception, match=r"ValidationException|Missing required files|missing data files"):
+            deletion.result()
+    assert checksum(spark, name)[0] == before[0] + 1
+    spark.sql(statement)
+    assert checksum(spark, name)[0] == before[0] * 4 // 5
 
 
 @pytest.mark.alike

@@ -6,6 +6,7 @@ import json
 from datetime import date, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dbt_recluster.clustering.costs.cost_model import auto_depth
@@ -154,7 +155,16 @@ def test_the_report_shows_the_curve(spark: Any, table: str, key: str, tmp_path: 
     assert data.before is not None
     # One axis: every block of the sorted table has a place of its own on it.
     assert data.before.depth.max() > data.after.depth.max()
-    assert bool(data.labels) == key.startswith("tenant")
+    assert bool(data.now.labels) == key.startswith("tenant")
+    # Along each column of the curve, blocks are where the least and the greatest values of their rows are.
+    assert list(data.on_curve) == ["customer", "day"]
+    rows = spark.sql(f"select min(customer) a, max(customer) b from {table} group by input_file_name()")
+    ends = [(row.a, row.b) for row in rows.collect()]
+    first, last = min(ends)[0], max(end for _, end in ends)
+    layout = data.on_curve["customer"]
+    places = np.column_stack([layout.lower, layout.upper]) * (last - first) + first
+    assert sorted(map(tuple, places.round().astype(int).tolist())) == sorted(ends)
+    assert layout.labels[0] == (0.0, str(first))
     page = html.write_report([data], tmp_path / "report.html")[0].read_text()
     assert "Depth along the curve" in page
     assert "one value of customer opens" in page

@@ -7,13 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import append, checksum, data_files, local_path, make_table, orphans, staged_sets
+from tables import (
+    append,
+    checksum,
+    data_files,
+    local_path,
+    make_table,
+    metadata_file,
+    orphans,
+    staged_sets,
+)
 
 from dbt_recluster.clustering.result import Progress
-from dbt_recluster.exceptions import MergeFailedError
+from dbt_recluster.exceptions import MergeFailedError, ReclusterError, UnsupportedTableError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.maintenance import recluster, suggest_cluster_by, suspend_recluster, table_maintenance
 
 
 def test_an_interrupted_merge_leaves_no_files(
@@ -103,3 +112,40 @@ def test_a_callback_that_fails_changes_nothing(spark: Any, schema: str) -> None:
         raise BrokenPipeError
 
     assert recluster(spark, name, "k", depth=1, block_rows=1000, listener=gone).depth_after <= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("write.data.path", "nofs://a/b"), ("write.location-provider.impl", "no.such.Provider")],
+)
+def test_a_place_for_new_files_that_is_none(spark: Any, schema: str, name: str, value: str) -> None:
+    """It is told before anything is written, and no file that never was is said to be left behind."""
+    table = make_table(spark, schema, rows=100)
+    spark.sql(f"alter table {table} set tblproperties ('{name}' = '{value}')")
+    before = metadata_file(spark, table)
+    with pytest.raises(UnsupportedTableError, match=f"^{table} cannot write data files: .*") as caught:
+        recluster(spark, table, "k", depth=1)
+    assert "Nothing was changed; check its properties write.data.path" in str(caught.value)
+    assert caught.value.orphans == ()
+    assert metadata_file(spark, table) == before
+    assert recluster(spark, table, "k", depth=1, dry_run=True).plan is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("read.split.target-size", lambda *table: suggest_cluster_by(*table, ["k = 1"])),
+        ("commit.retry.num-retries", suspend_recluster),
+        ("commit.retry.num-retries", lambda *table: recluster(*table, "v", depth=1)),
+        ("write.parquet.row-group-size-bytes", lambda *table: recluster(*table, "k", depth=1)),
+        ("commit.manifest.target-size-bytes", lambda *table: recluster(*table, "k", depth=1)),
+        ("read.split.open-file-cost", lambda *table: table_maintenance(*table).remove_orphan_files()),
+    ],
+)
+def test_a_property_that_is_no_number_is_named(spark: Any, schema: str, name: str, call: Any) -> None:
+    table = make_table(spark, schema, files=9, rows=50)
+    spark.sql(f"alter table {table} set tblproperties ('{name}' = 'abc')")
+    before = metadata_file(spark, table)
+    with pytest.raises(ReclusterError, match=rf"{table}.*abc.*, the value of {name}"):
+        call(spark, table)
+    assert metadata_file(spark, table) == before

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -35,13 +38,12 @@ class Project:
             "fqn": ["shop", name],
             "original_file_path": f"models/{name}.sql",
             "depends_on": {"nodes": []},
-            "tags": config.get("tags", []),
             "config": {"materialized": "table", **config},
         }
         return unique_id
 
-    def write(self, **statuses: str) -> tuple[str, ...]:
-        """Write both files; return the arguments of the command that name them."""
+    def write(self, _arguments: dict[str, Any] | None = None, **statuses: str) -> tuple[str, ...]:
+        """Write both files, of a run with some arguments; return the arguments of the command that name them."""
 
         def metadata(kind: str, version: int) -> dict[str, str]:
             schema = f"https://schemas.getdbt.com/dbt/{kind}/v{version}.json"
@@ -49,7 +51,8 @@ class Project:
 
         self.path.write_text(json.dumps({"metadata": metadata("manifest", 12), "nodes": self.nodes}))
         results = [{"unique_id": f"model.shop.{name}", "status": status} for name, status in statuses.items()]
-        self.results.write_text(json.dumps({"metadata": metadata("run-results", 6), "results": results}))
+        run = {"metadata": metadata("run-results", 6), "results": results, "args": _arguments or {}}
+        self.results.write_text(json.dumps(run))
         return "--manifest", str(self.path), *(("--run-results", str(self.results)) if statuses else ())
 
 
@@ -108,10 +111,11 @@ def test_a_build_is_followed_by_one_command(spark: Any, project: Project, run: A
     assert clustering_depth(spark, tables["failed"], "k") > 1
     assert {name: checksum(spark, each) for name, each in tables.items()} == before
 
-    code, answer, _ = run(
-        "information", *project.write(), "--catalog", project.catalog, "--select", "tag:none", "daily"
+    code, answer, err = run(
+        "information", *project.write(), "--catalog", project.catalog, "--select", "daily", "model.shop.plain"
     )
     assert (code, names(answer), answer["tables"][0]["average_depth"]) == (0, ["daily"], 1)
+    assert "1 table of the selection left out: only what has cluster_by is meant" in err
 
 
 def test_models_with_a_curve(spark: Any, project: Project, run: Any) -> None:
@@ -182,41 +186,125 @@ def test_all_nodes_are_checked_before_anything_is_done(spark: Any, project: Proj
     table(spark, project, "misfit")
     file = metadata_file(spark, orders)
     project.add("orders", cluster_by="k")
-    project.add("typo", meta={"recluster": {"cluster_by": "k", "dept": 3}})
+    project.add("flat", meta={"recluster": {"cluster_by": "k", "depth": -3}})
     project.add("deep", cluster_by="k", recluster_depth="deep")
     place = ("--catalog", project.catalog)
     code, answer, _ = run("recluster", *project.write(), *place)
     assert (code, answer["tables"]) == (2, [])
-    assert (
-        "models/typo.sql is wrong: meta.recluster has no option dept; did you mean depth?" in answer["error"]
-    )
+    assert "models/flat.sql is wrong: meta.recluster.depth must be a number" in answer["error"]
     assert "models/deep.sql is wrong: recluster_depth must be a number" in answer["error"]
-    del project.nodes["model.shop.typo"], project.nodes["model.shop.deep"]
+    del project.nodes["model.shop.flat"], project.nodes["model.shop.deep"]
     project.add("misfit", cluster_by="no_such_column")
     code, answer, _ = run("recluster", *project.write(), *place)
     assert (code, answer["tables"]) == (2, [])
     assert "no_such_column" in answer["error"]
+    project.add("misfit", meta={"recluster": {"cluster_by": "k", "where": "no_such_column > 1"}})
+    code, answer, _ = run("recluster", *project.write(), *place)
+    assert (code, answer["tables"]) == (2, [])
+    assert "no_such_column" in answer["error"]
+    assert "misfit" in answer["error"]
     assert metadata_file(spark, orders) == file
 
 
-def test_names_selectors_and_other_operations(
+def test_a_misspelt_option_is_a_warning(spark: Any, project: Project, run: Any) -> None:
+    table(spark, project, "orders")
+    project.add(
+        "orders", recluster_dept=2, meta={"recluster": {"cluster_by": "k", "finall": 1}, "reclustr": 1}
+    )
+    code, answer, err = run("recluster", *project.write(), "--catalog", project.catalog)
+    assert (code, len(answer["tables"])) == (0, 1)
+    for text in (
+        "there is no config recluster_dept; did you mean recluster_depth?",
+        "there is no meta.recluster.finall; did you mean final?",
+        "meta.reclustr is not read; did you mean meta.recluster?",
+    ):
+        assert err.count(f"{project.catalog}.sales.orders: {text}") == 1
+
+
+@contextmanager
+def standard_input(monkeypatch: pytest.MonkeyPatch, write: Callable[[], str]) -> Iterator[None]:
+    """Put a pipe in the place of standard input, into which another thread writes a moment later."""
+    end, start = map(os.fdopen, os.pipe(), "rw")
+
+    def fill() -> None:
+        with start:
+            start.write(write())
+
+    with end, monkeypatch.context() as patched:
+        patched.setattr("sys.stdin", end)
+        Timer(0.3, fill).start()
+        yield
+
+
+def test_names_what_dbt_lists_and_other_operations(
     spark: Any, project: Project, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("orders", "daily", "plain"):
         table(spark, project, name)
-    project.add("orders", cluster_by="k", tags=["hourly"])
+    project.add("orders", cluster_by="k")
     project.add("daily", cluster_by="k")
     project.add("plain")
     chosen = (*project.write(), "--catalog", project.catalog)
-    assert names(run("suspend", *chosen, "--select", "tag:hourly")[1]) == ["orders"]
+    assert names(run("suspend", *chosen, "--select", "orders")[1]) == ["orders"]
     assert run("recluster", *chosen, "orders")[1]["tables"][0]["suspended"]
     assert names(run("resume", *chosen, "orders", f"{project.catalog}.sales.daily")[1]) == ["orders", "daily"]
     assert names(run("expire-snapshots", *chosen, "plain", "--dry-run")[1]) == ["plain"]
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"unique_id": "model.shop.daily"}\n'))
-    assert names(run("history", *chosen, "--select", "-")[1]) == ["daily"]
-    code, answer, _ = run("recluster", *chosen, "dayly")
-    assert code == 2
-    assert "did you mean daily?" in answer["error"]
+    with standard_input(monkeypatch, lambda: '{"unique_id": "model.shop.daily"}\n'):
+        assert names(run("history", *chosen, "--select", "-")[1]) == ["daily"]
+    for wrong, message in {
+        ("dayly",): "did you mean daily?",
+        ("--select", "orders", "dayly"): "did you mean daily?",
+        ("--select", "orders", "tag:hourly"): "dbt --quiet ls --select 'tag:hourly' --output json",
+    }.items():
+        code, answer, _ = run("recluster", *chosen, *wrong)
+        assert (code, answer["tables"]) == (2, [])
+        assert message in answer["error"]
+    code, answer, _ = run("recluster", *project.write(), "--map", "awsdatacatalog=lake", "--map", "hive=lake")
+    assert (code, answer["tables"]) == (2, [])
+    assert "--map hive: no table of" in answer["error"]
+
+
+def test_dbt_ls_writes_a_manifest_while_its_lines_are_awaited(
+    spark: Any, project: Project, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("orders", "fresh"):
+        table(spark, project, name)
+    project.add("orders", cluster_by="v")
+    chosen = project.write()
+
+    def list_nodes() -> str:
+        listed = [project.add("orders", cluster_by="k"), project.add("fresh", cluster_by="id")]
+        project.write()
+        return "".join(json.dumps({"unique_id": unique_id}) + "\n" for unique_id in listed)
+
+    with standard_input(monkeypatch, list_nodes):
+        code, answer, _ = run("information", *chosen, "--catalog", project.catalog, "--select", "-")
+    assert code == 0
+    assert {each["table"].rpartition(".")[2]: each["cluster_key"] for each in answer["tables"]} == {
+        "orders": "k",
+        "fresh": "id",
+    }
+    with standard_input(monkeypatch, lambda: ""):
+        code, answer, _ = run("recluster", *chosen, "--catalog", project.catalog, "--select", "-")
+    assert (code, answer["tables"]) == (2, [])
+    assert "standard input is empty" in answer["error"]
+
+
+def test_commands_that_build_nothing(spark: Any, project: Project, run: Any) -> None:
+    file = metadata_file(spark, table(spark, project, "orders"))
+    project.add("orders", cluster_by="k", recluster_depth=1)
+    place = ("--catalog", project.catalog)
+    for command in ("generate", "compile"):
+        code, answer, _ = run("recluster", *project.write({"which": command}, orders="success"), *place)
+        assert (code, answer["tables"]) == (2, [])
+        assert f"is of dbt's command {command}, which builds no table" in answer["error"]
+    empty = {"which": "build", "empty": True}
+    code, answer, err = run("recluster", *project.write(empty, orders="success"), *place)
+    assert (code, answer["tables"]) == (0, [])
+    assert "has built, other than with --empty, has cluster_by" in err
+    assert metadata_file(spark, f"{project.catalog}.sales.orders") == file
+    full = {"which": "build", "empty": False}
+    assert names(run("recluster", *project.write(full, orders="success"), *place)[1]) == ["orders"]
 
 
 def test_queries_of_the_manifest_are_recorded(spark: Any, project: Project, run: Any) -> None:

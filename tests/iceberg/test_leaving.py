@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import metadata_file
 
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import remove_clustering
@@ -61,14 +62,28 @@ def test_an_operation_removes_what_is_kept_in_a_table(spark: Any, schema: str, b
     if by_model:
         spark.sql(f"alter table {table} write ordered by k")
         spark.sql(f"alter table {table} set tblproperties ('recluster.cluster_by' = 'k')")
-    loaded = IcebergTable.load(spark, table)
-    order, properties = remove_clustering(loaded)
+    loaded, file = IcebergTable.load(spark, table), metadata_file(spark, table)
+    order, properties = remove_clustering(loaded, dry_run=True)
+    assert metadata_file(spark, table) == file
+    assert remove_clustering(loaded) == (order, properties)
     assert order == ("k ASC NULLS FIRST" if by_model else None)
     assert set(properties) >= {"recluster.levels", "recluster.checkpoint"}
     now = IcebergTable.load(spark, table)
     assert [name for name in now.properties if name.startswith("recluster.")] == []
     assert now.properties["mine"] == "stays"
+    assert ("write.distribution-mode" in properties) is by_model
+    assert "write.distribution-mode" not in now.properties
     assert bool(now.java.sortOrder().isSorted()) is not by_model
     assert remove_clustering(loaded) == (None, [])
     spark.sql(f"insert into {table} select id, 'b' from range(100) order by rand(1)")
     assert spark.table(table).count() == 400
+
+
+def test_a_distribution_mode_that_no_model_sets_stays(spark: Any, schema: str) -> None:
+    table = f"{schema}.events"
+    spark.sql(f"create table {table} (k int) using iceberg")
+    spark.sql(f"alter table {table} write ordered by k")
+    kept = "'recluster.cluster_by' = 'k', 'write.distribution-mode' = 'hash'"
+    spark.sql(f"alter table {table} set tblproperties ({kept})")
+    assert remove_clustering(IcebergTable.load(spark, table))[1] == ["recluster.cluster_by"]
+    assert IcebergTable.load(spark, table).properties["write.distribution-mode"] == "hash"

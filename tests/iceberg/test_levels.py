@@ -10,7 +10,8 @@ from tables import append, checksum, levels, make_table, recorded_levels
 
 from dbt_recluster import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.maintenance import clustering_information, recluster
+from dbt_recluster.report import operation_text
 
 
 def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: str) -> None:
@@ -26,6 +27,32 @@ def test_levels_rise_and_survive_a_rewrite_of_the_manifests(spark: Any, schema: 
         f"call system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01', retain_last => 1)"
     )
     assert levels(spark, name) == before
+
+
+def test_the_figures_of_each_level(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    merged = levels(spark, name)
+    append(spark, name, 10_000, 900, files=3)
+    information = clustering_information(spark, name)
+    assert information["levels"] == {
+        "0": {"blocks": 3, "rows": 900, "average_depth": 3.0},
+        str(max(merged)): {"blocks": len(merged), "rows": 6000, "average_depth": 1.0},
+    }
+    text = operation_text.information(information)
+    assert "  level  blocks   rows  depth in level\n      0       3    900             3.0\n" in text
+
+
+def test_a_table_at_the_greatest_level_is_told_so(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "k", depth=1, block_rows=1000)
+    recorded = IcebergTable.load(spark, name).properties[table_properties.LEVELS]
+    greatest = recorded.replace(f'"{max(levels(spark, name))}"', '"64"')
+    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{greatest}')")
+    result = recluster(spark, name, depth=1, block_rows=1000)
+    blocks = len(levels(spark, name))
+    assert set(levels(spark, name)) == {64}, recorded
+    assert result.reason == f"no block can be narrowed: merging ends at level 64, reached by {blocks} blocks"
 
 
 def test_levels_of_blocks_that_are_gone_are_dropped(spark: Any, schema: str) -> None:

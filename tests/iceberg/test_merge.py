@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tables import MERGE_METHODS, append, checksum, make_table, merge_method, staged_sets
+from tables import (
+    MERGE_METHODS,
+    append,
+    checksum,
+    insert_extremes,
+    make_table,
+    merge_method,
+    staged_sets,
+)
 
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.iceberg.commit import RoundCommit
@@ -89,7 +97,7 @@ def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block
 
 @pytest.fixture(scope="module")
 def typed(spark: Any) -> Iterator[tuple[str, Any]]:
-    """A table with a column of every type that a key may have, and its checksum; many values are NULL."""
+    """A table with a column of every type that a key may have, and its checksum; many values are NULL, some extreme."""
     schema = f"t_{uuid.uuid4().hex[:12]}"
     spark.sql(f"create schema {schema}")
     name = f"{schema}.typed"
@@ -117,6 +125,7 @@ def typed(spark: Any) -> Iterator[tuple[str, Any]]:
             from (select id, xxhash64(id) & 1023 h from range(900))
             """
     )
+    insert_extremes(spark, name, range(900, 1020))
     yield name, checksum(spark, name)
     spark.sql(f"drop schema {schema} cascade")
 
@@ -131,14 +140,15 @@ EXPRESSIONS = [
     ("years(tz)", "year(tz)"),
     ("truncate(35, s)", "substr(s, 1, 35)"),
     ("truncate(2, b)", "substr(b, 1, 2)"),
-    ("truncate(10, i)", "i - pmod(i, 10)"),
+    ("truncate(10, i)", "floor(i / 10)"),
     ("truncate(50, n)", "n - pmod(n, 0.050)"),
+    ("truncate(50, w)", "w - pmod(w, 0.0000000050)"),
     (["flag", "s"], "flag, s"),
     (["flag", "b", "n", "i", "day"], "flag, b, n, i, day"),  # as many columns as users like
     (["d", "i"], "d, i"),
     (["years(day)", "s"], "year(day), s"),
     (["truncate(35, s)", "n"], "substr(s, 1, 35), n"),
-    (["truncate(100, i)", "days(tz)", "f"], "i - pmod(i, 100), cast(tz as date), f"),
+    (["truncate(100, i)", "days(tz)", "f"], "floor(i / 100), cast(tz as date), f"),
 ]
 
 

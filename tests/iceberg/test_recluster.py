@@ -57,6 +57,16 @@ def test_every_strategy_comes_to_rest(spark: Any, schema: str, strategy: str) ->
     assert not recluster(spark, name, "k", depth=2, block_rows=1000, strategy=strategy, final=True).rounds
 
 
+def test_the_blocks_of_a_merge_have_a_limit(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    for given in ({"max_merge_blocks": 2}, {}):
+        plan = recluster(spark, name, "k", depth=1, strategy="width", dry_run=True, **given).plan
+        assert plan is not None
+        assert [one.blocks for one in plan.sets] == ([2, 2, 2] if given else [6])
+    with pytest.raises(OptionError, match="max_merge_blocks must be a whole number above 1, at most"):
+        recluster(spark, name, max_merge_blocks=1)
+
+
 def test_each_commit_tells_what_it_did(spark: Any, schema: str) -> None:
     name = make_table(spark, schema)
     result = recluster(spark, name, "k", depth=1, block_rows=1000)

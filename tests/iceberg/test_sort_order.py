@@ -20,7 +20,7 @@ from dbt_recluster.iceberg.sort_order import (
     sort_order_text,
     table_cluster_key,
 )
-from dbt_recluster.maintenance import recluster
+from dbt_recluster.maintenance import recluster, suspend_recluster
 
 CURVE, LED = "hilbert(k, v)", "id, hilbert(k, v)"
 BY_ID = "id ASC NULLS FIRST"
@@ -145,7 +145,7 @@ def test_removing_clustering_takes_the_curve(spark: Any, schema: str) -> None:
     name = make_table(spark, schema, files=0)
     change(spark, name, LED)
     order, names = remove_clustering(IcebergTable.load(spark, name))
-    assert (order, names) == (BY_ID, ["recluster.cluster_by"])
+    assert (order, names) == (BY_ID, ["recluster.cluster_by", "write.distribution-mode"])
     assert key_of(spark, name) is None
 
 
@@ -204,3 +204,47 @@ def test_levels_recorded_before_there_were_curves(spark: Any, schema: str) -> No
     assert min(levels(spark, name)) > 0
     change(spark, name, "k, hilbert(id, v)")  # the same sort order
     assert set(levels(spark, name)) == {0}
+
+
+def curve_over_a_struct(spark: Any, name: str) -> None:
+    spark.sql(f"create table {name} (k int, s struct<x: int, c: struct<d: int>>) using iceberg")
+    struct = "named_struct('x', int(id * 7 % 100), 'c', named_struct('d', int(id * 13 % 100)))"
+    spark.sql(f"insert into {name} select /*+ repartition(4) */ int(id % 10), {struct} from range(800)")
+    recluster(spark, name, "hilbert(s.x, s.c.d)", depth=1, block_rows=100, final=True)
+
+
+@pytest.mark.parametrize("lost", ["drop column s.c", "rename column s.c to q", "rename column s to q"])
+def test_a_lost_field_of_a_curve_leaves_nothing_behind(spark: Any, schema: str, lost: str) -> None:
+    """Iceberg keeps the metrics modes of a struct's lost fields, and refuses every change of properties then."""
+    name = f"{schema}.t"
+    curve_over_a_struct(spark, name)
+    spark.sql(f"alter table {name} {lost}")
+    with pytest.raises(Exception, match=r"could not find column s\.(x|c\.d) from table prop"):
+        spark.sql(f"alter table {name} set tblproperties ('any' = 'thing')")
+    with pytest.raises(ClusterKeyError, match=r"name another key with cluster_by, or run remove_clustering$"):
+        recluster(spark, name)
+    rows = checksum(spark, name)
+    assert recluster(spark, name, "k", depth=1, block_rows=100, dry_run=True).plan is not None
+    assert recluster(spark, name, "k", depth=1, block_rows=100, final=True).depth_after == 1
+    assert (key_of(spark, name), checksum(spark, name)) == ("k", rows)
+    of_curve = (
+        "recluster.cluster_by",
+        "recluster.curve.",
+        "recluster.rest",
+        "write.metadata.metrics.column.s.c",
+    )
+    properties = IcebergTable.load(spark, name).properties
+    assert not [each for each in properties if each.startswith(of_curve)]
+
+
+@pytest.mark.parametrize("operation", [suspend_recluster, "remove_clustering"])
+def test_the_first_change_after_a_lost_field_clears_up(spark: Any, schema: str, operation: Any) -> None:
+    name = f"{schema}.t"
+    curve_over_a_struct(spark, name)
+    spark.sql(f"alter table {name} drop column s.c")
+    if operation == "remove_clustering":
+        _, names = remove_clustering(IcebergTable.load(spark, name))
+        assert "recluster.curve.s.c.d" in names
+    else:
+        operation(spark, name)
+    spark.sql(f"alter table {name} set tblproperties ('any' = 'thing')")

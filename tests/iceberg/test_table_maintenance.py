@@ -39,7 +39,7 @@ def test_an_expiry_frees_what_a_merge_left_and_says_so_before(spark: Any, schema
     before, old = checksum(spark, table), on_disk(spark, table)
     size = sum(file.stat().st_size for file in old)
     recluster(spark, table, "k", depth=1, block_rows=1000)
-    levels = clustering_information(spark, table)["level_histogram"]
+    levels = clustering_information(spark, table)["levels"]
     merged = on_disk(spark, table) - old
 
     planned = tomorrow(spark, table).expire_snapshots(SOON, dry_run=True)
@@ -52,7 +52,7 @@ def test_an_expiry_frees_what_a_merge_left_and_says_so_before(spark: Any, schema
     assert (done.dry_run, done.snapshots, done.files, done.bytes) == (False, 1, len(old), size)
     assert on_disk(spark, table) == merged
     assert checksum(spark, table) == before
-    assert clustering_information(spark, table)["level_histogram"] == levels
+    assert clustering_information(spark, table)["levels"] == levels
     assert tomorrow(spark, table).expire_snapshots(SOON).snapshots == 0
 
 

@@ -49,7 +49,7 @@ def test_times_beyond_the_calendar(spark: Any, schema: str, key: str) -> None:
     recluster(spark, name, key, depth=1, block_rows=50, final=True)
     assert checksum(spark, name) == before
     assert clustering_history(spark, name)[-1].kind == "recluster"
-    assert clustering_report_data(spark, name).labels
+    assert clustering_report_data(spark, name).now.labels
 
 
 def test_bounds_are_printed_as_spark_prints_them(spark: Any, schema: str) -> None:

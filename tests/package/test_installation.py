@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,21 @@ def test_our_own_constraints_are_among_them() -> None:
     assert pinned[1] in given["dbt-core"].specifier
 
 
+def test_the_spark_of_ones_own_is_the_one_of_the_jar_beside_it() -> None:
+    section = (ROOT / "README.md").read_text().partition("## On your own Spark")[2]
+    line, jar = (
+        re.search(r"`pip install ([^`]*)`", section),
+        re.search(r"iceberg-spark-runtime-([\d.]+)_", section),
+    )
+    assert line is not None
+    assert jar is not None
+    spark = next(
+        each for each in map(Requirement, line[1].replace("'", "").split()) if each.name == "pyspark"
+    )
+    versions = [f"{major}.{minor}.5" for major in (3, 4) for minor in range(10)]
+    assert list(spark.specifier.filter(versions)) == [f"{jar[1]}.5"]
+
+
 def closed_network(pip: Path) -> dict[str, str]:
     """An environment in which what is not on PyPI, or on another index that pip has here, cannot be reached."""
     if any(name.lower() == "https_proxy" for name in os.environ):
@@ -42,32 +58,64 @@ def closed_network(pip: Path) -> dict[str, str]:
     return {**os.environ, **closed, **{name.upper(): value for name, value in closed.items()}}
 
 
-def test_it_installs_from_pypi_alone(tmp_path: Path) -> None:
-    home = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    environment = closed_network(home / "bin" / "pip")
+class Installation:
+    """An empty environment, and a project of one model with a profile for ``method: embedded``."""
 
-    def run(program: str, *arguments: str) -> str:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        subprocess.run([sys.executable, "-m", "venv", str(directory / "venv")], check=True)
+        self.environment = closed_network(directory / "venv" / "bin" / "pip")
+        (directory / "models").mkdir()
+        (directory / "models" / "events.sql").write_text(
+            "{{ config(materialized='incremental', cluster_by='hilbert(a, b)', recluster_depth=1) }} "
+            "select rand() as a, id as b from range(99)"
+        )
+        (directory / "dbt_project.yml").write_text("{name: shop, version: 1.0.0, profile: shop}")
+        (directory / "profiles.yml").write_text(
+            "shop: {target: dev, outputs: {dev: {type: recluster, method: embedded, path: lake, schema: s}}}"
+        )
+
+    def run(self, program: str, *arguments: str, passes: bool = True) -> str:
         done = subprocess.run(
-            [str(home / "bin" / program), *arguments],
-            cwd=tmp_path,
-            env=environment,
+            [str(self.directory / "venv" / "bin" / program), *arguments],
+            cwd=self.directory,
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert (done.returncode == 0) == passes, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
+    def dbt(self, command: str, *, passes: bool = True) -> str:
+        return self.run("dbt", "--no-use-colors", command, "--profiles-dir", ".", passes=passes)
+
+    def install(self, *requirements: str) -> None:
+        self.run("pip", "install", "--quiet", *requirements)
+
+
+def test_it_installs_from_pypi_alone(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
     ours, *others = requirements()
-    run("pip", "install", "--quiet", ours.replace("dbt-recluster", str(ROOT)), *others)
+    installation.install(ours.replace("dbt-recluster", str(ROOT)), *others)
+    assert "PASS=1" in installation.dbt("run")
 
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "events.sql").write_text(
-        "{{ config(materialized='incremental', cluster_by='id') }} select id from range(9)"
-    )
-    (tmp_path / "dbt_project.yml").write_text("{name: shop, version: 1.0.0, profile: shop}")
-    (tmp_path / "profiles.yml").write_text(
-        "shop: {target: dev, outputs: {dev: {type: recluster, method: embedded, path: lake, schema: s}}}"
-    )
-    assert "PASS=1" in run("dbt", "--no-use-colors", "run", "--profiles-dir", ".")
+
+def test_the_lowest_versions_run_and_what_is_missing_beside_them_is_named(tmp_path: Path) -> None:
+    installation = Installation(tmp_path)
+    declared = map(Requirement, metadata.requires("dbt-recluster") or ())
+    lowest = [
+        f"{each.name}=={each.specifier}".replace(">=", "")
+        for each in declared
+        if each.name in ("numpy", "pyarrow")
+    ]
+    ours, *others = requirements()
+    installation.install(str(ROOT), *others, *lowest)
+    installation.dbt("parse")
+    for command in ("debug", "run"):
+        said = installation.dbt(command, passes=False)
+        assert "pip install 'dbt-recluster[embedded]' brings Spark, Iceberg and Java" in said
+        assert "Traceback" not in said
+    installation.install(ours.replace("dbt-recluster", str(ROOT)), *others, *lowest)
+    installation.dbt("run")
+    assert "OK (reclustered 2 blocks into 1" in installation.dbt("run")

@@ -240,6 +240,26 @@ def test_a_command_that_fails_leaves_what_dbt_has_built(server: Server, tmp_path
     assert "PASS=1 WARN=0 ERROR=1" in text
 
 
+def test_what_is_built_before_a_failure_that_ends_the_run_is_submitted(
+    server: Server, tmp_path: Path
+) -> None:
+    stub = "import sys; open('called', 'w').write(' '.join(sys.argv[1:]))"
+    profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="failing_fast")
+    broken = "-- depends_on: {{ ref('events') }}\nselect * from nothing.at_all"
+    project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": broken})
+    assert project.run("run", "--select", "events")[0] == 0
+    code, out, _ = project.run("run", "--fail-fast")
+    assert code == 1, out
+    assert "recluster_submit: " in out
+    assert "reclusters 1 table of this run" in out
+    assert "--run-results" in (project.root / "called").read_text()
+    results = json.loads((project.root / "target" / "run_results.json").read_text())["results"]
+    assert {result["unique_id"].rpartition(".")[2]: result["status"] for result in results} == {
+        "events": "success",
+        "broken": "error",
+    }
+
+
 def test_ctrl_c_ends_the_command(server: Server, tmp_path: Path) -> None:
     stub = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(120)"
     profile = server.profile(recluster_submit=[sys.executable, "-c", stub], schema="interrupted")

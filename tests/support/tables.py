@@ -22,6 +22,39 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 MERGE_METHODS = ("ranges", "shuffle")
 
 
+# The ends of what types hold, as SQL; of text and binary, what is awkward to write.
+EXTREMES = {
+    "boolean": "true, false, null",
+    "int": "-2147483648, -2147483600, 2147483647",
+    "bigint": "-9223372036854775808L, -9223372036854775800L, 9223372036854775807L",
+    "float": "float('-Infinity'), float('Infinity'), float('1.4E-45'), float('3.4E38'), float('-3.4E38')",
+    "double": "double('-Infinity'), double('Infinity'), double('4.9E-324'), double('1.7E308'), double('-1.7E308')",
+    "decimal(20,3)": "-99999999999999999.999, 99999999999999999.999, 0.001",
+    "decimal(38,10)": f"-{'9' * 28}.{'9' * 10}, {'9' * 28}.{'9' * 10}, 1E-10BD",
+    "string": r"""'', '\0', '\\', '\'"`${x}', '\n', repeat('x', 3000), """
+    "string(X'f48fbfbf'), string(X'eda080'), string(X'ff80')",
+    "binary": "X'', X'00', X'ff', unhex(repeat('ff', 40))",
+    "date": "date_from_unix_date(-2147483648), date_from_unix_date(2147483647), date'0000-01-01', date'+10000-01-01'",
+    "timestamp": "timestamp_micros(-9223372036854775808L), timestamp_micros(9223372036854775807L), "
+    "timestamp_micros(-62167219200000001L), timestamp_micros(253402300800000000L), timestamp_micros(-1L)",
+    "timestamp_ntz": "timestamp_ntz'-290308-12-21 19:59:05.224192', timestamp_ntz'+294247-01-10 04:00:54.775807', "
+    "timestamp_ntz'-0001-12-31 23:59:59', timestamp_ntz'+10000-01-01', timestamp_ntz'1969-12-31 23:59:59.999999'",
+    "struct<x:int,a b:string>": "named_struct('x', -2147483648, 'a b', ''), named_struct('x', 2147483647, 'a b', '')",
+}
+
+
+def insert_extremes(spark: Any, name: str, ids: range, null: str = "") -> None:
+    """Append a file whose rows have each of these values in turn, in every column but ``id`` and one of NULLs."""
+    kinds = {field.name: field.dataType.simpleString() for field in spark.table(name).schema.fields}
+    extremes = (
+        "null" if column == null else EXTREMES[kind] for column, kind in kinds.items() if column != "id"
+    )
+    arrays = (f"array({values})" for values in extremes)
+    values = ", ".join(f"get({array}, cast(id % size({array}) as int))" for array in arrays)
+    source = f"range({ids.start}, {ids.stop}, 1, 1)"
+    spark.sql(f"insert into {name} select id, {values} from {source}")
+
+
 @contextmanager
 def merge_method(method: str | None) -> Iterator[None]:
     """Merge by one of :data:`MERGE_METHODS`, whatever it costs, where it can be; None leaves the choice."""

@@ -33,7 +33,7 @@ def test_reads_are_the_same_after_they_were_kept_as_text(
     assert reads == expected
     assert parse_reads("reads", reads_as_text(reads)) == reads
     assert ReclusterOptions(reads=value).reads == reads
-    assert RECLUSTER_OPTIONS["reads"].recorded({"recluster.option.reads": reads_as_text(reads)}) == reads
+    assert RECLUSTER_OPTIONS["reads"].of_table({"recluster.option.reads": reads_as_text(reads)}) == reads
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_comments_before_a_query_take_no_time() -> None:
 
 def test_nothing_said_is_what_the_table_records() -> None:
     assert ReclusterOptions().reads is None
-    assert RECLUSTER_OPTIONS["reads"].recorded({}) is None
+    assert RECLUSTER_OPTIONS["reads"].of_table({}) is None
 
 
 @pytest.mark.parametrize(

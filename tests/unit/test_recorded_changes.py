@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -23,6 +23,7 @@ class History:
     rows: int = 0
     commits: int = 0
     recorded: Changes | None = None
+    since: int = 0  # the last recluster, or the first commit
     _ids: int = 0
 
     def commit(self, operation: str, added: int = 0, deleted: int = 0, **figures: str) -> None:
@@ -31,7 +32,9 @@ class History:
         self.total += added - deleted
         counts = {"added-records": added, "deleted-records": deleted, "total-records": self.total}
         summary = {name: str(count) for name, count in counts.items()} | figures
-        at = datetime.now(timezone.utc)
+        at = datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(hours=self._ids)
+        if self.since == 0 or "recluster.sets" in figures:
+            self.since = int(at.timestamp())
         self.snapshots.append(Snapshot(self._ids, parent, self._ids, at, operation, summary))
         if operation != "replace" and added + deleted:
             self.rows += added + deleted
@@ -83,6 +86,10 @@ def test_nothing_that_a_build_has_seen_is_forgotten(steps: list[tuple[str, int]]
         ):  # a process other than dbt's may do it, and expire its snapshot before the next build
             counted = history.check()
             assert (counted.rows, counted.commits) == (history.rows, history.commits)
+            # A recluster that expired before a build had seen it counts as later than it was, not as earlier.
+            assert counted.since >= history.since
+            if history.recorded is not None:
+                assert counted.since == history.recorded.since
 
 
 @given(st.lists(st.lists(STEPS, max_size=5), max_size=8))

@@ -13,6 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, hide_in_logs
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
 from dbt_recluster.text import did_you_mean
 
@@ -111,6 +112,9 @@ class ReclusterCredentials(SparkCredentials):
                 f"`path` and `spark_log_level` belong to `method: embedded`, not to `method: {self.method}`"
             )
         self._check_session()
+        if self.method == ConnectionMethod.SESSION:
+            with as_dbt_errors():
+                require_pyspark()  # dbt-spark names the newest one
         super().__post_init__()
         self.database = self.catalog
         # dbt-spark overwrites spark.sql.ansi.enabled; here the profile takes precedence.

@@ -15,6 +15,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, redacted_errors
 from dbt_recluster.columns import quote
+from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.jobs import CancellableJobs, job_group
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class ReclusterConnectionManager(SparkConnectionManager):
             if credentials.catalog:
                 _run(opened, f"use {quote(credentials.catalog)}", fetch=False)
             return opened
-        # Not at the top: it imports pyspark, which the remote methods do without.
-        from dbt_recluster.adapter.connections.session import SessionHandle
-
         try:
+            require_pyspark()
+            # Not at the top: it imports pyspark, which the remote methods do without.
+            from dbt_recluster.adapter.connections.session import SessionHandle
+
             connection.handle = SessionHandle(credentials, connection.name or "connection")
         except DbtRuntimeError:
             raise

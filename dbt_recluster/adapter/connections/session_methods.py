@@ -16,6 +16,7 @@ from dbt_recluster.adapter.connections.manager import ReclusterConnectionManager
 from dbt_recluster.adapter.relations.catalogs import Catalogs
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import NotAnIcebergTableError
+from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.interruption import Interruptible
 from dbt_recluster.table_names import NameResolution, name_parts
 
@@ -72,6 +73,7 @@ class SessionMethods(SparkAdapter):
             raise DbtRuntimeError(reason)
         if self._tables is not None:
             return self._tables.spark
+        require_pyspark()
         from dbt_recluster.adapter.connections.session import spark_session
 
         return spark_session(self.credentials)

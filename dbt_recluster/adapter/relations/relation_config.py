@@ -6,7 +6,7 @@ No sort order can ask a writer for the curve of a key, so the queries of loads a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -22,15 +22,15 @@ from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.rewrite.curve_sql import place_query
 from dbt_recluster.iceberg.sort_order import METRICS_PREFIX, ROW_GROUP_BYTES, clustering_properties
 from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.table_properties import CURVE_PREFIX, DISTRIBUTION_MODE, REST
+from dbt_recluster.table_properties import CARRIED_OVER, CURVE_PREFIX, DISTRIBUTION_MODE, REST
 
 # What Spark shows of a property whose name or value looks like a secret: a key on a column `url` does; boundaries may.
 _REDACTED = "*********(redacted)"
 
-# The names of properties that the adapter sets start so.
-_COMPARED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
-# Those of them that only the model's options and key keep there.
+# The names of properties that only the model's options and key keep in a table start so.
 _RECORDED = (KEY_PROPERTY, OPTION_PREFIX, CURVE_PREFIX, REST)
+# Those of all that the adapter reads, to compare or to carry over.
+_COMPARED = (*_RECORDED, *CARRIED_OVER, METRICS_PREFIX, ROW_GROUP_BYTES, DISTRIBUTION_MODE)
 
 # One item of a sort order as SHOW TBLPROPERTIES lists it: `name ASC NULLS FIRST`, `truncate(name, 4) DESC NULLS LAST`.
 _SORT_ITEM = re.compile(
@@ -63,6 +63,12 @@ class TableClustering:
         return self.sort_order == _REDACTED or any(
             value == _REDACTED and name.startswith(_COMPARED) for name, value in self.properties.items()
         )
+
+    @property
+    def carried_over(self) -> dict[str, str]:
+        """The properties that a table which takes this one's place is to have too."""
+        known = {name: self.properties.get(name, _REDACTED) for name in CARRIED_OVER}
+        return {name: value for name, value in known.items() if value != _REDACTED}
 
     @property
     def sort_columns(self) -> list[str]:
@@ -174,6 +180,18 @@ def clustering_change(
     elif mode is not None and mode_after_order != mode:
         changes[DISTRIBUTION_MODE] = mode
     return ClusteringChange(order, changes, tuple(obsolete))
+
+
+def lost_metrics(actual: TableClustering, columns: Callable[[], Columns]) -> ClusteringChange:
+    """Return the removal of the metrics modes of struct fields that are gone.
+
+    Iceberg keeps them and then refuses every other change of properties. ``columns`` returns those of the table.
+    """
+    modes = [name for name in actual.properties if name.startswith(METRICS_PREFIX)]
+    of_fields = [name for name in modes if "." in name.removeprefix(METRICS_PREFIX)]
+    known = columns() if of_fields else Columns((), {})
+    lost = [name for name in of_fields if known.lacks(name.removeprefix(METRICS_PREFIX))]
+    return ClusteringChange(unset_properties=tuple(lost))
 
 
 def _mode(desired: ModelOptions, actual: TableClustering, loaded: LoadedInto) -> str | None:

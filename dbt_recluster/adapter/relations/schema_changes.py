@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from dbt.adapters.base.column import Column
 
-from dbt_recluster.adapter.relations.relation_config import ClusteringChange, TableClustering
+from dbt_recluster.adapter.relations.relation_config import TableClustering
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.columns import Columns, base_type, decimal_precision, decimal_scale
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.sort_order import METRICS_PREFIX
 
 # Iceberg has no type of one or two bytes and no limit of a string's length. A struct's field may have such a name.
 _SHORT_INTEGER = re.compile(r"\b(?:tinyint|smallint)\b(?!`?:)", re.IGNORECASE)
@@ -73,16 +72,14 @@ class SchemaChanges:
         return [name for name in columns if _comparable(name.strip("`"), self.case_sensitive) not in missing]
 
 
-def column_removal(
+def check_column_removal(
     relation: str,
     removed: Columns,
     table: TableClustering,
     key: ClusterKey | None,
     partitioned_by: Sequence[str] = (),
-) -> ClusteringChange:
-    """Return the change that precedes a removal of columns: their metrics properties go first.
-
-    Iceberg keeps the properties of a struct's fields, and then refuses to set any property of the table.
+) -> None:
+    """Refuse a removal of columns that the table needs.
 
     Args:
         relation: The table.
@@ -109,12 +106,6 @@ def column_removal(
                 f"on_schema_change: sync_all_columns would drop {names} of {relation}, which {reason}. No column was "
                 "changed."
             )
-    properties = [
-        name
-        for name in table.properties
-        if name.startswith(METRICS_PREFIX) and _is_within(name.removeprefix(METRICS_PREFIX), removed.names)
-    ]
-    return ClusteringChange(unset_properties=tuple(properties))
 
 
 def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
@@ -138,11 +129,6 @@ def partition_columns(description: Iterable[Sequence[str | None]]) -> list[str]:
 
 def _comparable(name: str, case_sensitive: bool) -> str:
     return name if case_sensitive else name.lower()
-
-
-def _is_within(path: str, columns: Iterable[str]) -> bool:
-    """Whether a path is one of ``columns``, whose names may have dots, or a field of one."""
-    return any(path == column or path.startswith(f"{column}.") for column in columns)
 
 
 def _stored(spark_type: str) -> str:

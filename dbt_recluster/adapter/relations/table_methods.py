@@ -26,6 +26,7 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, 
 from dbt_recluster.adapter.relations.catalog_methods import CatalogMethods
 from dbt_recluster.adapter.relations.catalogs import quoted
 from dbt_recluster.clustering.options import KEY_PROPERTY
+from dbt_recluster.table_properties import CARRIED_OVER
 
 if TYPE_CHECKING:
     from dbt_recluster.adapter.relations.relation_config import TableClustering
@@ -43,14 +44,16 @@ class TableMethods(CatalogMethods):
     # --- its clustering and its format ---
 
     def may_have_clustering(self, relation: BaseRelation | None) -> bool:
-        """Whether a relation is an Iceberg table with a sort order or a key, as far as its listing tells.
+        """Whether a relation is an Iceberg table with a sort order or properties of ours, as far as its listing tells.
 
         In the session catalog it tells, which saves a statement for each model that has nothing to do with clustering.
         """
         if not getattr(relation, "is_iceberg", False):
             return False
         information = getattr(relation, "information", None)
-        return information is None or "sort-order=" in information or f"{KEY_PROPERTY}=" in information
+        return information is None or any(
+            f"{name}=" in information for name in ("sort-order", KEY_PROPERTY, *CARRIED_OVER)
+        )
 
     def table_clustering(self, relation: BaseRelation) -> TableClustering:
         """Return the sort order and properties of a table, by SQL unless Spark hides what matters."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dbt_recluster.box_tree import SHARES, Points, cut_into_boxes
+from dbt_recluster.cluster_key import ClusterKey, KeyField
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
-from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray
+from dbt_recluster.iceberg.metadata.block_metadata import BoolArray, IntArray, codes_of
 from dbt_recluster.iceberg.predicates import LAST_CHARACTER, alternatives_of, fold
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.sort_order import bounds_width
@@ -75,22 +76,21 @@ class SampledRows:
         """Return the sum of values of blocks in each partition."""
         return np.bincount(self._partition_of_block, values).astype(np.int64)
 
-    def curve(self, names: Sequence[str]) -> Curve:
-        """Return the curve over some columns, by the values of their bounds."""
-        return Curve.of(self._bound_values(names))
+    def curve(self, fields: Sequence[KeyField]) -> Curve:
+        """Return the curve over some key items, by the values of their bounds."""
+        return Curve.of(self._bound_values(fields))
 
-    def _bound_values(self, names: Sequence[str]) -> list[pa.Array]:
-        """Return the values of columns as bounds have them, (rows,) each."""
-        return [Transform().values(self.columns[name].values) for name in names]
+    def _bound_values(self, fields: Sequence[KeyField]) -> list[pa.Array]:
+        """Return the values of key items as bounds have them, (rows,) each."""
+        return [field.transform.values(self.columns[field.column].values) for field in fields]
 
-    def opened(
-        self, names: Sequence[str], curve: Curve | None, queries: Sequence[Query]
-    ) -> tuple[int, list[int]]:
-        """Return how many blocks a full sort by some columns, or along a curve, has, and how many each query opens.
+    def opened(self, key: ClusterKey, curve: Curve | None, queries: Sequence[Query]) -> tuple[int, list[int]]:
+        """Return how many blocks a full sort by a key, with its curve, has, and how many each query opens.
 
         A query opens none of a partition that it does not open today.
         """
-        block, partition = self._sorted(names, curve)
+        block, partition = self._sorted(key, curve)
+        names = [field.column for field in key.fields]
         is_sampled = np.bincount(partition, minlength=len(self._rows)) > 0
         unsampled = np.where(is_sampled, 0, -(-self._rows // self._limit))
 
@@ -113,15 +113,18 @@ class SampledRows:
             opened.append(int(sampled + np.minimum(now, unsampled).sum()))
         return len(partition) + int(unsampled.sum()), opened
 
-    def _sorted(self, names: Sequence[str], curve: Curve | None) -> tuple[IntArray, IntArray]:
+    def _sorted(self, key: ClusterKey, curve: Curve | None) -> tuple[IntArray, IntArray]:
         """Cut rows that are sorted by partition and key: return the block of each, and the partition of each block."""
+        if curve is not None and not key.leading:
+            return self._in_boxes(key, curve)
+        ranks = [self.columns[field.column].ranks(field.transform) for field in key.fields]
         if curve is not None:
-            return self._in_boxes(names, curve)
-        keys = [self.columns[name].order for name in names]
-        order = np.lexsort([*keys[::-1], self._partition])
+            ranks.insert(len(key.leading), curve.index(self._bound_values(key.on_curve)))
+        order = np.lexsort([*ranks[::-1], self._partition])
         partition = self._partition[order]
         starts = np.diff(partition, prepend=-1) != 0
-        is_new = np.logical_or.reduce([starts, *(np.diff(key[order], prepend=0) != 0 for key in keys)])
+        changes = [np.diff(rank[order], prepend=0) != 0 for rank in ranks]
+        is_new = np.logical_or.reduce([starts, *changes])
         for begin, end in pairwise([*np.flatnonzero(starts), len(order)]):
             distinct = np.flatnonzero(is_new[begin:end])
             starts[begin + self._starts(int(partition[begin]), distinct, end - begin)] = True
@@ -129,16 +132,16 @@ class SampledRows:
         block[order] = np.cumsum(starts) - 1
         return block, partition[starts]
 
-    def _in_boxes(self, names: Sequence[str], curve: Curve) -> tuple[IntArray, IntArray]:
+    def _in_boxes(self, key: ClusterKey, curve: Curve) -> tuple[IntArray, IntArray]:
         """The same of rows that are merged along a curve."""
-        values = self._bound_values(names)
+        values = self._bound_values(key.on_curve)
         rank, first = (np.column_stack(curve.ranks(values, first=is_first)) for is_first in (False, True))
         block, partitions = np.empty(len(rank), np.int64), list[int]()
         for partition in np.unique(self._partition).tolist():
             place = np.flatnonzero(self._partition == partition)
             rows, limit = float(self._rows[partition]), float(self._limit[partition])
             weight = np.full(len(place), rows / len(place))
-            of_block = len(names) * max(1.0, rows / limit) ** (-1 / len(names))
+            of_block = len(values) * max(1.0, rows / limit) ** (-1 / len(values))
             points = Points(rank[place], first[place], rank[place], weight)
             tree = cut_into_boxes(points, limit, curve.parts, of_block)
             share = np.arange(len(place)) * SHARES // max(1, len(place))
@@ -181,6 +184,11 @@ class _Column:
         self.order: IntArray = np.array(pc.index_in(plain, value_set=self._known).fill_null(-1), np.int64)
         self.order[is_nan] = len(self._known)
         self.distinct = len(np.unique(self.order))
+
+    def ranks(self, transform: Transform) -> IntArray:
+        """Return the rank of each row's value under a transform, int64 (rows,); NULL and NaN as in ``order``."""
+        of_value = codes_of(transform.values(self._known))  # ascending, as the values are
+        return np.append(of_value, [len(of_value), -1])[self.order]
 
     @property
     def _valued(self) -> BoolArray:

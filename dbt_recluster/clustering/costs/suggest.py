@@ -14,7 +14,7 @@ from itertools import chain, combinations, islice, permutations
 import numpy as np
 
 from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth
+from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, recorded_depth
 from dbt_recluster.clustering.costs.sampled_rows import Query, SampledRows
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import Figures
@@ -23,6 +23,7 @@ from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
 from dbt_recluster.iceberg.predicates import Ranges
+from dbt_recluster.iceberg.sort_order import table_cluster_key
 
 LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
@@ -52,6 +53,7 @@ class KeyCandidate:
         first_bytes: Bytes that the first clustering by it would read, as in ``estimate_clustering_cost``.
         bytes_per_day: Bytes that keeping it would read per day, least and most, likewise; None if the snapshots hold no
             load of the past seven days.
+        is_own: Whether it is the key of the table.
     """
 
     cluster_by: tuple[str, ...]
@@ -62,6 +64,12 @@ class KeyCandidate:
     opened: tuple[int, ...]
     first_bytes: int
     bytes_per_day: tuple[int, int] | None
+    is_own: bool = False
+
+    @property
+    def name(self) -> str:
+        """The key as one text."""
+        return ", ".join(self.cluster_by)
 
     @property
     def gain(self) -> float:
@@ -104,10 +112,11 @@ def suggest_key(
 ) -> Suggestion:
     """Try every column of a table as a key, and with ``queries`` only columns that they name, and pairs of the best.
 
-    Pairs are tried in both orders and on a curve, which is suggested where it leaves clearly fewer blocks to open.
+    Pairs are tried in both orders and on a curve, which is suggested where it leaves clearly fewer blocks to open. The
+    table's own key is tried as well: what reclustering by it would give, another key has to surpass.
 
-    Its own key does not matter. Without ``queries``, its most frequent reads are tried. In ``options``, ``auto`` stands
-    for the threshold that the table records.
+    Without ``queries``, its most frequent reads are tried. In ``options``, ``auto`` stands for the threshold that the
+    table records.
 
     Raises:
         PredicateError: A query without a name cannot choose blocks.
@@ -120,7 +129,7 @@ def suggest_key(
     tried, left_out = _tried_queries(table, queries)
     named = [table.predicate(read.text).columns(table.iceberg) for read in tried.values()]
     columns, not_tried = _key_columns(table, set[str]().union(*named) if tried else None)
-    names = tuple(tried)
+    names, own = tuple(tried), _own_key(table)
     table = table.under(ClusterKey(tuple(map(KeyField, columns))))
     blocks = len(table.metadata())
     suggestion = Suggestion(
@@ -129,20 +138,33 @@ def suggest_key(
     if blocks < LEAST_BLOCKS or not table.metadata().rows.sum():
         count = "1 block" if blocks == 1 else f"{blocks} blocks"
         return replace(suggestion, advice=f"Do not cluster it yet: a query opens at most its {count}")
-    trial = KeyTrial(table, tuple(tried.values()), options)
+    trial = KeyTrial(table, tuple(tried.values()), options, own)
     singles = {item: trial.candidate((item,)) for item in range(len(columns))}
     best = sorted(singles, key=lambda item: (-singles[item].gain, item))[:_MOST_PAIRED]
     pairs = [trial.candidate(items) for items in permutations(best, 2)] if tried else []
     curves = [trial.curve(items) for items in combinations(sorted(best), 2)] if tried else []
-    candidates = _ranked([*singles.values(), *pairs], curves)
+    plain = [*singles.values(), *pairs]
+    if own is not None:
+        tried_anew, of_kind = trial.own(), curves if own.key.curve else plain
+        of_kind[:] = [*(key for key in of_kind if key.name != tried_anew.name), tried_anew]
+    candidates = _ranked(plain, curves)
     return replace(
         suggestion,
         opened=trial.opened_now,
         sampled=trial.sampled,
         candidates=candidates,
-        advice=_advice(candidates[0], has_queries=bool(tried)),
+        advice=_advice(candidates, has_queries=bool(tried)),
         dissent=_dissent(candidates, names, curves),
     )
+
+
+def _own_key(table: ClusteredTable) -> ClusteredTable | None:
+    """Return the table under its own key, or None if it has none that can be used."""
+    try:
+        key = table_cluster_key(table.iceberg)
+        return table.under(key.check(table.columns)) if key else None
+    except ClusterKeyError:
+        return None
 
 
 def _tried_queries(
@@ -192,22 +214,31 @@ def _predicate(table: ClusteredTable, query: str) -> str:
 
 
 def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tuple[KeyCandidate, ...]:
-    """Return keys, best first, and the shorter of about equals; a curve is first only where it is clearly better."""
+    """Return keys, best first, and the shorter of about equals.
+
+    A curve is first only where it is clearly better, and so is any key but that of the table.
+    """
     best, *others = sorted(plain, key=lambda key: (-round(key.gain, 2), len(key.cluster_by)))
     ranked = sorted([best, *others, *curves], key=lambda key: -round(key.gain, 2))
     if 1 - ranked[0].skipped_then > (1 - _LEAST_CURVE_GAIN) * (1 - best.skipped_then):
         ranked.sort(key=lambda key: key is not best)
-    return tuple(ranked)
+    least = ranked[0].skipped_then - LEAST_GAIN
+    return tuple(sorted(ranked, key=lambda key: not key.is_own or key.skipped_then <= least))
 
 
-def _advice(best: KeyCandidate, has_queries: bool) -> str:
+def _advice(candidates: Sequence[KeyCandidate], has_queries: bool) -> str:
+    best, own = candidates[0], next((key for key in candidates if key.is_own), None)
     if best.gain < LEAST_GAIN:
-        return f"Do not cluster it: no key skips {LEAST_GAIN:.0%} of the blocks more than today"
-    key = ", ".join(best.cluster_by)
+        what = f"Keep {best.name}" if best.is_own else "Do not cluster it"
+        return f"{what}: no key skips {LEAST_GAIN:.0%} of the blocks more than today"
     shares = f"{best.skipped_now:.0%} of the blocks skipped now, {best.skipped_then:.0%} then"
+    if best.is_own:
+        return f"Keep {best.name}, and recluster the table ({shares})"
+    if own is not None:
+        shares += f", and {own.skipped_then:.0%} by {own.name} once the table is reclustered"
     if not has_queries:
-        return f"By {key}, if queries filter by it ({shares}); give the predicates of your queries to be sure"
-    return f"By {key} ({shares})"
+        return f"By {best.name}, if queries filter by it ({shares}); give the predicates of your queries to be sure"
+    return f"By {best.name} ({shares})"
 
 
 def _dissent(
@@ -228,8 +259,7 @@ def _dissent(
         if best.opened[place] > _DISSENT * max(1, own.opened[place]):
             short = " ".join(name.split())[:_LONGEST_NAME]
             lines.append(
-                f"{short} opens {best.opened[place]:,} blocks by {', '.join(best.cluster_by)}, and "
-                f"{own.opened[place]:,} by {', '.join(own.cluster_by)}"
+                f"{short} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by {own.name}"
             )
     return tuple(lines)
 
@@ -258,19 +288,25 @@ def _key_columns(
 class KeyTrial:
     """A sample of a table, on which keys are tried.
 
-    Its key has all columns that may be part of a key. Without ``reads``, which are predicates, each key is tried with a
-    few queries for single values of its first column.
+    Its key has all columns that may be part of a key, and ``own`` is the table under the key that it has. Without
+    ``reads``, which are predicates, each key is tried with a few queries for single values of its first column.
     """
 
     def __init__(
-        self, table: ClusteredTable, reads: Sequence[DeclaredRead], options: ReclusterOptions
+        self,
+        table: ClusteredTable,
+        reads: Sequence[DeclaredRead],
+        options: ReclusterOptions,
+        own: ClusteredTable | None = None,
     ) -> None:
-        self._table, self._names = table, [field.column for field in table.key.fields]
+        self._table, self._own = table, own
         self._metadata = table.metadata()
         self._queries = [self._query(read.text, read.weight) for read in reads]
         read_of = [table.predicate(read.text).columns(table.iceberg) for read in reads]
-        names = dict.fromkeys([*self._names, *chain.from_iterable(read_of)])
+        keys = [*table.key.fields, *(own.key.fields if own else ())]
+        names = dict.fromkeys([*(field.column for field in keys), *chain.from_iterable(read_of)])
         self._rows = SampledRows(table, names, options.block_rows)
+        self._policy = options.policy
         self._costs = CostModel(table, options.policy)
         self.sampled = len(self._rows)
         self.opened_now = tuple(int(query.opened.sum()) for query in self._queries)
@@ -282,26 +318,34 @@ class KeyTrial:
 
     def curve(self, items: tuple[int, ...]) -> KeyCandidate:
         """Try a curve over the columns at these positions."""
-        return self.candidate(items, self._rows.curve([self._names[item] for item in items]))
+        fields = tuple(self._table.key.fields[item] for item in items)
+        key, curve = ClusterKey(fields, curve=len(fields)), self._rows.curve(fields)
+        return self._try(key, curve, self._costs.estimate(items, curve))
 
-    def candidate(self, items: tuple[int, ...], curve: Curve | None = None) -> KeyCandidate:
-        """Try the key of the columns at these positions, or a curve over them.
+    def candidate(self, items: tuple[int, ...]) -> KeyCandidate:
+        """Try the key of the columns at these positions."""
+        key = ClusterKey(tuple(self._table.key.fields[item] for item in items))
+        return self._try(key, None, self._costs.estimate(items))
 
-        If nothing would be rewritten, the blocks of then are those of now.
-        """
-        names = tuple(self._names[item] for item in items)
-        queries = self._queries or self._single_values(names[0])
-        blocks = len(self._metadata)
+    def own(self) -> KeyCandidate:
+        """Try the key of the table."""
+        assert self._own is not None
+        key = self._own.key
+        curve = self._rows.curve(key.on_curve) if key.curve else None
+        return replace(self._try(key, curve, CostModel(self._own, self._policy).estimate()), is_own=True)
+
+    def _try(self, key: ClusterKey, curve: Curve | None, cost: CostEstimate) -> KeyCandidate:
+        """Compare now with then. If nothing would be rewritten, the blocks of then are those of now."""
+        first = key.fields[0].column
+        queries, blocks = self._queries or self._single_values(first), len(self._metadata)
         now = opened = tuple(int(query.opened.sum()) for query in queries)
         skipped_now = _skipped(queries, now, blocks)
-        cost = self._costs.estimate(items, curve)
         if cost.first_bytes:
-            blocks, by_query = self._rows.opened(names, curve, queries)
+            blocks, by_query = self._rows.opened(key, curve, queries)
             opened = tuple(by_query)
-        plain = tuple(str(self._table.key.fields[item]) for item in items)
         return KeyCandidate(
-            plain if curve is None else (cost.cluster_key,),
-            self._rows.columns[names[0]].distinct,
+            (cost.cluster_key,) if key.curve else tuple(map(str, key.fields)),
+            self._rows.columns[first].distinct,
             blocks,
             skipped_now,
             _skipped(queries, opened, blocks),

@@ -202,8 +202,11 @@ def key_bounds(
         - A NaN makes its upper bound NaN, which Spark sorts above every number.
         - Missing metrics mean the worst case: an unknown count of NULLs may be positive, and a block without bounds has
           a NULL lower bound and is unbounded above.
+        - Iceberg decodes text that is not UTF-8 after it has found the ends, which may be in another order then.
     """
     lower, upper = metrics["lower_bound"], metrics["upper_bound"]
+    is_swapped = pc.fill_null(pc.greater(lower, upper), False)
+    lower, upper = pc.if_else(is_swapped, upper, lower), pc.if_else(is_swapped, lower, upper)
     nulls = _numbers(metrics, "null_value_count", missing=-1)
     all_null = nulls == rows
     known = lower.is_valid().to_numpy(zero_copy_only=False)

@@ -33,9 +33,11 @@ def exact_literal(value: pa.Scalar, spark_type: str) -> str:
     if pa.types.is_timestamp(kind):
         micros = value.cast(pa.int64()).as_py()
         if spark_type == "timestamp_ntz":
+            # NumPy takes the first microsecond for no time.
+            seconds, rest = divmod(micros, 1_000_000)
             # Spark wants four digits of a year, also of one before the first.
-            text = re.sub(r"\d+", lambda year: f"{year[0]:0>4}", str(np.datetime64(micros, "us")), count=1)
-            return f"timestamp_ntz'{text}'"
+            text = re.sub(r"\d+", lambda year: f"{year[0]:0>4}", str(np.datetime64(seconds, "s")), count=1)
+            return f"timestamp_ntz'{text}.{rest:06}'"
         return f"timestamp_micros({micros}L)"
     return sql_literal(value.as_py(), spark_type)
 
@@ -102,7 +104,8 @@ def column_starts(field: KeyField, spark_type: str, boundaries: pa.Array) -> pa.
     if kind == "decimal":
         return _decimal_starts(transform, spark_type, boundaries.to_pylist())
     if kind in INTEGERS and pa.types.is_integer(given):
-        return _within([_multiple(transform, value) for value in boundaries.to_pylist()], pa.int64())
+        least = -(2**63) if kind in ("bigint", "long") else -(2**31)
+        return _within([_multiple(transform, value, least) for value in boundaries.to_pylist()], pa.int64())
     if kind == "float":
         exact = boundaries.cast(pa.float64()).to_numpy()
         nearest = exact.astype(np.float32)
@@ -125,21 +128,25 @@ def _decimal_starts(transform: Transform, spark_type: str, boundaries: Sequence[
     if not isinstance(transform, Truncate):  # truncated decimals are unscaled (see Truncate.values)
         boundaries = [Decimal(value).scaleb(scale, EXACT) for value in boundaries]
     most = 10**precision - 1
-    numbers = (min(max(_multiple(transform, int(value)), -most), most) for value in boundaries)
+    numbers = (min(_multiple(transform, max(int(value), -most)), most) for value in boundaries)
     return pa.array(
         [Decimal(number).scaleb(-scale, EXACT) for number in numbers], pa.decimal128(precision, scale)
     )
 
 
-def _multiple(transform: Transform, value: int) -> int:
-    """Return the least number that is truncated to ``value`` or more."""
+def _multiple(transform: Transform, value: int, least: float = -math.inf) -> int:
+    """Return the least number that is truncated to ``value`` or more.
+
+    Numbers between ``least`` and its first multiple stay themselves (see ``Truncate.sql``).
+    """
     width = transform.width if isinstance(transform, Truncate) else 1
-    return -(-value // width) * width
+    multiple = -(-value // width) * width
+    return multiple if multiple - width >= least else value
 
 
 def _within(numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
     """Return whole numbers of any size, limited to those that the type holds."""
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(str(kind))
     return pa.array([min(max(number, int(limits.min)), int(limits.max)) for number in numbers], kind)
 
 
@@ -156,6 +163,9 @@ def iceberg_json(value: Any, kind: str, *, up: bool) -> Any | None:
     """
     if kind in ("boolean", "uuid", "timestamp_ns", "timestamptz_ns") or isinstance(value, bytes):
         return None
+    if isinstance(value, int):
+        bits = 31 if kind == "date" else 63
+        return value if -(1 << bits) <= value < 1 << bits else None
     if isinstance(value, float):
         zero = 0.0 if up else -0.0
         return (value or zero) if math.isfinite(value) else None

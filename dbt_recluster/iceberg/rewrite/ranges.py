@@ -139,7 +139,8 @@ class _Conditions:
         least = lower[0] if lower is not None and lower[0].is_valid else None
         beyond = None if upper is None else upper[0]
         if beyond is not None and not beyond.is_valid:
-            return compare("is-null", field.column)  # which is below all values
+            # NULL is below all values; the least decimals have no other value under a transform.
+            return compare("is-null", field.column) if field.transform == Transform() else _ALL
         # With a compound key, rows below the bound may share its first item.
         if beyond is not None and closed and field.transform != Transform():
             beyond, closed = field.transform.next(beyond), False

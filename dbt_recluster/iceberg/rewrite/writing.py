@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dbt_recluster.exceptions import OrphanFilesError, orphan_note
+from dbt_recluster.exceptions import OrphanFilesError, UnsupportedTableError, orphan_note
 from dbt_recluster.iceberg.rewrite.staging import REWRITE_OPTION, StagedFiles
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
@@ -34,6 +34,17 @@ _TASK = "org.apache.spark.status.api.v1.TaskData"
 _ALL = 2**31 - 1
 
 T = TypeVar("T")
+
+
+def check_location(table: IcebergTable) -> None:
+    """Refuse a table whose new files have no place, before anything is written. No file is made."""
+    try:
+        table.java.io().newOutputFile(table.java.locationProvider().newDataLocation("none.parquet"))
+    except Exception as e:
+        raise UnsupportedTableError(
+            f"{table.name} cannot write data files: {short_message(e)}. Nothing was changed; check its properties "
+            "write.data.path, write.object-storage.path and write.location-provider.impl."
+        ) from e
 
 
 def write_files(

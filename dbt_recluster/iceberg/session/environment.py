@@ -24,6 +24,17 @@ _SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 
 
+def require_pyspark() -> None:
+    """Raise a SparkEnvironmentError that says what to install, where there is no pyspark."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as e:
+        raise SparkEnvironmentError(
+            "pyspark is missing: pip install 'dbt-recluster[embedded]' brings Spark, Iceberg and Java; for a Spark of "
+            "your own, install its version of pyspark"
+        ) from e
+
+
 def check_environment(spark: SparkSession, catalog: str | None = None, *, any_catalog: bool = False) -> None:
     """Check that Iceberg's classes and SQL extensions are loaded, and that a catalog answers.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,8 @@ _OTHERS = ("dbt", "dbt_common", "py4j", "pyspark")
 
 def causes(error: BaseException) -> Iterator[Any]:
     """Yield the Java exception behind ``error`` and its causes, outermost first; a Python error has none."""
+    if "py4j" not in sys.modules:
+        return  # it may not be installed
     from py4j.protocol import Py4JJavaError
     from pyspark.errors.exceptions.captured import CapturedException
 

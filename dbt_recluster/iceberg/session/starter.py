@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.class_archive import find_archive
+from dbt_recluster.iceberg.session.environment import require_pyspark
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import is_stopped
 from dbt_recluster.iceberg.session.local_spark import find_java_home, java_version, spark_home
@@ -60,12 +61,9 @@ _start_lock = threading.Lock()
 
 def is_running() -> bool:
     """Whether Spark runs in this process, whoever started it; a SparkEnvironmentError says that pyspark is missing."""
-    try:
-        from pyspark import SparkContext
-    except ImportError as e:
-        raise SparkEnvironmentError(
-            "pyspark is missing: pip install 'dbt-recluster[embedded]', or run the command through spark-submit"
-        ) from e
+    require_pyspark()
+    from pyspark import SparkContext
+
     return SparkContext._active_spark_context is not None
 
 
@@ -106,7 +104,7 @@ def start_spark(
         settings: Spark settings. What is secret in them is hidden in logs and messages from now on.
         hive: Whether to use Hive's metastore.
         properties_file: A file of more settings, in place of spark-defaults.conf. What is secret in it is hidden too.
-        report: Receives a line before Spark starts, which takes seconds, and one if an archive is made.
+        report: Receives a line before Spark starts, which takes seconds, and one if an archive is going to be made.
         class_archive: Whether to use an archive of Spark's classes, and to have one made when this process ends.
         keep_open: Numbers of open files that the JVM keeps open until it ends.
 

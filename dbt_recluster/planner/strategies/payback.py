@@ -15,6 +15,7 @@ from dbt_recluster.planner.candidates import (
     BlockSets,
     Candidates,
     Selected,
+    SetLimits,
     WorstDepth,
     average_depths,
     form_sets,
@@ -33,7 +34,7 @@ _TOLERANCE = 1.05
 _CUT_STEPS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 
-def payback(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
+def payback(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
     """Select block sets that bring the average depth of every partition down to its threshold, for the fewest rows.
 
     A read of an old block also opens the younger blocks over the same keys. Merging them into it saves these reads and
@@ -59,7 +60,7 @@ def payback(candidates: Candidates, threshold: FloatArray, max_bytes: int | None
     sets = no_sets()
     for step in _CUT_STEPS:
         cut = np.where(share > 0, np.minimum(share + step, 1.0), 0.0)
-        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), max_bytes)
+        sets = _sets_down_to(candidates, depth, split_keys(candidates, cut), allowed.ravel(), limits)
         if len(sets) or (cut % 1 == 0).all():
             break
     return sets, depths.worst
@@ -151,7 +152,7 @@ def split_keys(candidates: Candidates, share: FloatArray) -> IntArray:
 
 
 def _sets_down_to(
-    candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray, max_bytes: int | None
+    candidates: Candidates, depth: IntArray, part: IntArray, allowed: FloatArray, limits: SetLimits
 ) -> BlockSets:
     """Select sets that bring every part down to the average depth allowed in it, float64 (parts,)."""
     depths = PartDepths.of(candidates, depth, part, allowed)
@@ -163,12 +164,12 @@ def _sets_down_to(
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
     merged = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.limit))
-    sets = rank_sets(groups, merged, max_bytes)
+    sets = rank_sets(groups, merged, limits)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
     rest = idle[part] & (groups.prices.length > 0)
-    return sets.then(rank_sets(groups, rest, max_bytes)) if rest.any() else sets
+    return sets.then(rank_sets(groups, rest, limits)) if rest.any() else sets
 
 
 def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
@@ -231,7 +232,7 @@ def removed_coverage(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatA
     return np.bincount(groups.part[place[1:]], shared, parts).astype(np.float64)
 
 
-def rank_sets(groups: AgeGroups, merged: BoolArray, max_bytes: int | None) -> BlockSets:
+def rank_sets(groups: AgeGroups, merged: BoolArray, limits: SetLimits) -> BlockSets:
     """Make one set of every connected range of blocks to merge, most coverage removed for each row first."""
     place = narrow(np.flatnonzero(merged))
     label = groups.intervals.take(place).components()
@@ -240,4 +241,4 @@ def rank_sets(groups: AgeGroups, merged: BoolArray, max_bytes: int | None) -> Bl
     removed = ranges.total(groups.prices.length) - hull
     rank = np.empty(len(ranges), np.int64)
     rank[np.argsort(-removed / ranges.total(groups.rows), kind="stable")] = np.arange(len(ranges))
-    return form_sets(groups.candidates, groups.member[place].astype(np.int64), rank[label], max_bytes)
+    return form_sets(groups.candidates, groups.member[place].astype(np.int64), rank[label], limits)

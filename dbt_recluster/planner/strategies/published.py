@@ -8,77 +8,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, range_max, ranges_where
+from dbt_recluster.planner.arrays import FloatArray, IntArray, Intervals, ranges_where
 from dbt_recluster.planner.candidates import (
     Candidates,
     Selected,
+    SetLimits,
     WorstDepth,
     average_depths,
     form_sets,
     no_sets,
+    own_depth,
 )
 
 # Two blocks of this level that still overlap stay as they are: two merges have not separated them. Source: Databend
 # (databend#19151).
 _GIVE_UP_LEVEL = 2
-# Base of the buckets of widths.
+# Base of the buckets of widths, unless merges have a limit of blocks.
 _FAN_OUT = 4
 
 
-def peak(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
-    """Select the blocks over each range of points of the greatest depth, at each partition's lowest deep level.
-
-    Source: Databend's RFC "recluster table" (databend#6905) and its first implementation (databend#6858).
-    """
-    return _select_peaks(candidates, threshold, max_bytes, above_average=False)
-
-
-def above_average(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
-    """Select the blocks over each range of points deeper than average, at each partition's lowest deep level.
-
-    The average is that of the points where at least two blocks meet. These peaks are wider than those of `peak`, so a
-    merge covers the full width of an overlap. Where all points are equally deep, all of them are a peak.
-
-    Source: sundy-li, "Snowflake auto clustering", https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
-    """
-    return _select_peaks(candidates, threshold, max_bytes, above_average=True)
-
-
-def width(candidates: Candidates, threshold: FloatArray, max_bytes: int | None) -> Selected:
-    """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
-
-    A block's width is the number of blocks that it would become part of if the table were sorted: the number of
-    members that it covers of the longest sequence of disjoint blocks. Buckets are powers of the fan-out. Where the
-    widest bucket has no overlap, the next narrower one is added to it.
-
-    Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
-    """
-    cells = candidates.cells()
-    average = average_depths(cells.depths(), candidates.partition, len(threshold))
-    waiting = average > threshold
-    bucket = np.zeros(len(candidates), np.int64)
-    power = _FAN_OUT
-    widths = block_widths(cells)
-    while power <= int(widths.max()):
-        bucket += widths >= power
-        power *= _FAN_OUT
-    sets = no_sets()
-    for narrowest in range(int(bucket.max()), -1, -1):
-        member = np.flatnonzero((bucket >= narrowest) & waiting[candidates.partition])
-        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), max_bytes)
-        sets = sets.then(formed)
-        waiting[candidates.partition[formed.member]] = False
-    return sets, WorstDepth.of(average, threshold)
-
-
-def _select_peaks(
-    candidates: Candidates, threshold: FloatArray, max_bytes: int | None, above_average: bool
+def peaks(
+    candidates: Candidates, threshold: FloatArray, limits: SetLimits, *, above_average: bool
 ) -> Selected:
     """Select the blocks over each peak, at the lowest level of each partition that is not well clustered.
 
     A level is well clustered when the average depth of its blocks is at most the threshold. Peaks are ranges of
-    neighbouring points of a partition that are as deep as its deepest one, or deeper than its average. Sets come
-    deepest first.
+    neighbouring points of a partition that are as deep as its deepest one, or deeper than the average of the points
+    where at least two blocks meet. The latter are wider, so a merge covers the full width of an overlap; where all
+    points are equally deep, all of them are a peak. Sets come deepest first.
+
+    Sources: of the former, Databend's RFC "recluster table" (databend#6905) and its first implementation
+    (databend#6858); of the latter, sundy-li, "Snowflake auto clustering",
+    https://sundy-li.github.io/posts/探索snowflake-auto-clustering/.
     """
     sets, worst = no_sets(), WorstDepth()
     partitions = len(threshold)
@@ -100,9 +61,12 @@ def _select_peaks(
             of_point[cells.begin] = of_point[cells.end - 1] = partition
             bar = _peak_bars(depth, of_point, partitions, above_average)
             on_peak = (depth > bar[of_point]) & (depth > 1) & deep[of_point]
-            block, peak = _blocks_over_peaks(cells, depth, *ranges_where(on_peak, of_point))
-            formed = form_sets(candidates, member[block], peak, max_bytes)
-            sets = sets.then(formed)
+            first, last = ranges_where(on_peak, of_point)
+            # Each block is in the set of the first peak that it covers a point of.
+            peak = np.searchsorted(last, cells.begin)
+            covers = np.append(first, cells.size)[peak] < cells.end
+            formed = form_sets(candidates, member[covers], peak[covers], limits)
+            sets = sets.then(formed.in_order(np.argsort(-own_depth(candidates, formed), kind="stable")))
             waiting[candidates.partition[formed.member]] = False
     return sets, worst
 
@@ -119,25 +83,35 @@ def _peak_bars(depth: IntArray, partition: IntArray, partitions: int, above_aver
     return bar
 
 
-def _blocks_over_peaks(
-    cells: Intervals, depth: IntArray, first: IntArray, last: IntArray
-) -> tuple[IntArray, IntArray]:
-    """Assign every block to the first peak that it covers a point of, given the first and last points of peaks.
+def width(candidates: Candidates, threshold: FloatArray, limits: SetLimits) -> Selected:
+    """Select the overlapping blocks of the widest bucket, in partitions above the threshold.
 
-    Returns:
-        The blocks over a peak, int64 (m,), and the rank of each one's peak by height, int64 (m,), 0 for the deepest.
+    A block's width is the number of blocks of a sorted table that hold keys within its bounds: those of the longest
+    sequence of disjoint blocks that it overlaps. Buckets are powers of the most blocks in a merge. Where the widest
+    bucket has no overlap, the next narrower one is added to it. Narrower buckets wait for a later round: to take all of
+    them at once rewrites up to five times as much, because it is not known yet how much overlap the wide merges leave.
+
+    Source: US patent 10,817,540, "Incremental clustering maintenance of a table".
     """
-    height = range_max(depth, first, last)
-    rank = np.empty(len(first), np.int64)
-    rank[np.lexsort((first, -height))] = np.arange(len(first))
-    peak = np.searchsorted(last, cells.begin)
-    covers = peak < len(first)
-    covers[covers] = first[peak[covers]] < cells.end[covers]
-    return np.flatnonzero(covers), rank[peak[covers]]
+    average = average_depths(candidates.cells().depths(), candidates.partition, len(threshold))
+    waiting = average > threshold
+    # Bounds that touch count here, as they do in the depth that is reported.
+    widths = block_widths(Intervals.of_closed(candidates.first // 2, (candidates.last + 1) // 2))
+    sets, narrowest = no_sets(), 1
+    base = limits.blocks or _FAN_OUT
+    while narrowest * base <= int(widths.max()):
+        narrowest *= base
+    while narrowest:
+        member = np.flatnonzero(waiting[candidates.partition] & (widths >= narrowest))
+        formed = form_sets(candidates, member, np.zeros(len(member), np.int64), limits)
+        sets = sets.then(formed)
+        waiting[candidates.partition[formed.member]] = False
+        narrowest //= base
+    return sets, WorstDepth.of(average, threshold)
 
 
 def block_widths(intervals: Intervals) -> IntArray:
-    """Members of the longest sequence of disjoint intervals that end within each: int64 (n,), at least 1."""
+    """Members of the longest sequence of disjoint intervals that each one overlaps: int64 (n,), at least 1."""
     # The longest sequence always takes next the interval that ends first among those that start after its last member.
     # `following` leads from the end of one member to the end of the next, or beyond the axis.
     beyond = intervals.size + 1
@@ -151,6 +125,10 @@ def block_widths(intervals: Intervals) -> IntArray:
         member[reached] = True
         reached = following[np.flatnonzero(member)]
         following = following[following]
-    passed = np.cumsum(member)
-    widths: IntArray = np.maximum(1, passed[intervals.end] - passed[intervals.begin])
+    # Of several intervals with one end, the shortest is the member.
+    begin_of_end = np.zeros(beyond, np.int64)
+    np.maximum.at(begin_of_end, intervals.end, intervals.begin)
+    ends = np.flatnonzero(member[:beyond])
+    widths: IntArray = np.searchsorted(begin_of_end[ends], intervals.end)
+    widths -= np.searchsorted(ends, intervals.begin, side="right")
     return widths

@@ -3,8 +3,12 @@ from __future__ import annotations
 import pytest
 from dbt.adapters.spark.column import SparkColumn
 
-from dbt_recluster.adapter.relations.relation_config import TableClustering
-from dbt_recluster.adapter.relations.schema_changes import SchemaChanges, column_removal, partition_columns
+from dbt_recluster.adapter.relations.relation_config import TableClustering, lost_metrics
+from dbt_recluster.adapter.relations.schema_changes import (
+    SchemaChanges,
+    check_column_removal,
+    partition_columns,
+)
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import OptionError
@@ -70,18 +74,25 @@ def test_only_widening_is_allowed(old: str, new: str, widened: bool) -> None:
             retyped.check_types("s.t")
 
 
-def test_a_removal_takes_the_properties_of_its_fields_along() -> None:
+def test_what_lost_fields_leave_behind_goes() -> None:
     prefix = "write.metadata.metrics.column."
-    table = TableClustering("", {f"{prefix}{name}": "full" for name in ("s", "s.a.b", "st", "x.y")})
-    removal = column_removal("s.t", Columns.parse({"s": "", "x.y": ""}), table, parse_cluster_key("st"))
-    assert removal.unset_properties == (f"{prefix}s", f"{prefix}s.a.b", f"{prefix}x.y")
+    lost = ("s.gone", "s.deep.gone.b", "r.a")
+    stay = ("k", "s.a", "s.deep.b", "l.element.gone", "m.value", "x.y", "wide.z")
+    kinds = "struct<a:int,deep:struct<b:int>>", "array<struct<a:int>>", "map<int,int>"
+    columns = {**dict(zip(("s", "l", "m"), kinds, strict=True)), "k": "int", "x.y": "int"}
+    columns["wide"] = "struct<a:int,... 9 more fields>"
+    table = TableClustering("", {f"{prefix}{name}": "full" for name in (*lost, *stay)})
+    change = lost_metrics(table, lambda: Columns.parse(columns))
+    assert change.unset_properties == tuple(f"{prefix}{name}" for name in lost)
+    plain = TableClustering("", {f"{prefix}k": "full"})
+    assert not lost_metrics(plain, lambda: pytest.fail("the columns of the table are read"))
 
 
 @pytest.mark.parametrize(("key", "order"), [("S.b, k", ""), (None, "truncate(s.b, 4) DESC NULLS LAST")])
 def test_a_column_that_the_table_is_clustered_by_is_not_removed(key: str | None, order: str) -> None:
     wanted = parse_cluster_key(key) if key else None
     with pytest.raises(OptionError, match=r"would drop [sS]\.b of s\.t.*No column was changed\."):
-        column_removal("s.t", Columns.parse({"s": "struct<b:int>"}), TableClustering(order, {}), wanted)
+        check_column_removal("s.t", Columns.parse({"s": "struct<b:int>"}), TableClustering(order, {}), wanted)
 
 
 def test_the_columns_of_partitions_are_read_from_the_description() -> None:
@@ -97,4 +108,4 @@ def test_the_columns_of_partitions_are_read_from_the_description() -> None:
 
 def test_a_column_of_the_partitions_is_not_removed() -> None:
     with pytest.raises(OptionError, match=r"would drop P of s\.t, which the table is partitioned by"):
-        column_removal("s.t", Columns.parse({"p": "int"}), TableClustering(), None, ["ts", "P"])
+        check_column_removal("s.t", Columns.parse({"p": "int"}), TableClustering(), None, ["ts", "P"])

@@ -50,5 +50,5 @@ def test_macros_that_dbt_parses_learn_nothing_and_ask_nothing() -> None:
     assert not build.postpones_drop(table)
     assert build.creation_properties() == {}
     assert not build.schema_changes
-    build.set_clustering(table, None)
+    build.set_clustering()
     build.check_new_types(table)

@@ -11,6 +11,7 @@ from dbt_recluster.adapter.relations.relation_config import (
     creation_properties,
     restored_order,
 )
+from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.columns import Columns
 from dbt_recluster.operations.model_options import ModelOptions, recorded_key
 
@@ -158,12 +159,8 @@ def test_options_that_differ_from_the_defaults_are_recorded() -> None:
     table = apply(TableClustering(), clustering_change(config, TableClustering()))
     assert recorded.items() <= table.properties.items()
     assert not clustering_change(config, table)
-    recorded_options = ModelOptions.of_table(table.properties)
-    assert recorded_options.recluster == config.recluster
-    assert (recorded_key(table.properties), recorded_options.automatic_clustering) == (
-        config.cluster_by,
-        False,
-    )
+    assert ReclusterOptions.of_table(table.properties) == config.recluster
+    assert recorded_key(table.properties) == config.cluster_by
     change = clustering_change(desired(cluster_by="id", recluster_depth=0.5), table)
     assert (change.order, change.set_properties) == (None, {"recluster.option.depth": "0.5"})
     assert {"recluster.option.depth", *change.unset_properties} == set(recorded)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import ManifestError, OptionError
-from dbt_recluster.job.manifest import Manifest, selected_nodes
+from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.operations.tables import relation_of
 
 SCHEMA = "https://schemas.getdbt.com/dbt/manifest/v12.json"
@@ -42,21 +42,25 @@ def write(path: Path, nodes: list[dict[str, Any]], schema: str = SCHEMA, **metad
     return path
 
 
-def results(path: Path, statuses: dict[str, str], at: str = "2026-01-02T00:01:00Z", version: int = 6) -> Path:
-    schema = f"https://schemas.getdbt.com/dbt/run-results/v{version}.json"
+def results(path: Path, statuses: dict[str, str], at: str = "2026-01-02T00:01:00Z", **args: Any) -> Path:
+    schema = "https://schemas.getdbt.com/dbt/run-results/v6.json"
     rows = [{"unique_id": name, "status": status} for name, status in statuses.items()]
-    path.write_text(
-        json.dumps({"metadata": {"dbt_schema_version": schema, "generated_at": at}, "results": rows})
-    )
+    metadata = {"dbt_schema_version": schema, "generated_at": at}
+    path.write_text(json.dumps({"metadata": metadata, "results": rows, "args": args}))
     return path
 
 
 NODES = [
-    node("orders", tags=["hourly"], config={"cluster_by": "id"}),
-    node("order_items", config={"meta": {"recluster": {"cluster_by": "id"}}}),
-    node("daily", folder="reports", tags=["daily", "hourly"]),
+    node("orders", config={"cluster_by": "id"}),
+    node("daily", folder="reports"),
     node("a_view", config={"materialized": "view"}),
     node("codes", "seed", config={"materialized": None}),
+    node("orders", "test"),
+    node("daily", unique_id="model.tools.daily", alias="tools_daily"),
+    *(
+        node("ver", unique_id=f"model.shop.ver.v{version}", alias=f"ver_v{version}", version=version)
+        for version in (1, 2)
+    ),
 ]
 
 
@@ -72,7 +76,8 @@ def test_names_in_spark(tmp_path: Path) -> None:
         == relation(renamed={"awsdatacatalog": "lake"})
         == ("lake", "sales", "orders")
     )
-    assert relation(renamed={"other": "lake"}) == ("awsdatacatalog", "sales", "orders")
+    with pytest.raises(OptionError, match=r"--map awsdatacatalogue: no .* did you mean awsdatacatalog\?"):
+        relation(renamed={"awsdatacatalog": "lake", "awsdatacatalogue": "lake"})
 
 
 def test_what_a_run_built(tmp_path: Path) -> None:
@@ -80,6 +85,14 @@ def test_what_a_run_built(tmp_path: Path) -> None:
     statuses = {"model.shop.orders": "success", "model.shop.daily": "error", "test.shop.gone": "pass"}
     assert manifest.built(results(tmp_path / "run_results.json", statuses)) == {"model.shop.orders"}
     assert manifest.built(results(tmp_path / "run_results.json", {})) == set()
+    for command in ("build", "run", "seed", "snapshot"):
+        path = results(tmp_path / "run_results.json", statuses, which=command, empty=False)
+        assert manifest.built(path) == {"model.shop.orders"}
+        path = results(tmp_path / "run_results.json", statuses, which=command, empty=True)
+        assert manifest.built(path) == set()
+    path = results(tmp_path / "run_results.json", statuses, which="generate")
+    with pytest.raises(ManifestError, match="is of dbt's command generate, which builds no table"):
+        manifest.built(path)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +157,7 @@ def test_files_that_spark_submit_has_put_into_the_working_directory(
 READ = """
 import resource, sys, time
 from pathlib import Path
-from dbt_recluster.job.manifest import Manifest, selected_nodes
+from dbt_recluster.job.manifest import Manifest
 from dbt_recluster.operations.tables import has_table, target_of
 began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 nodes = Manifest.read(Path(sys.argv[1])).nodes
@@ -180,14 +193,23 @@ def test_two_nodes_with_one_table(tmp_path: Path) -> None:
 
 
 def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
-    reads = {"depends_on": {"nodes": ["model.shop.orders"]}}
+    """A view that only tests read is one of them: people outside the project run its query."""
+    reads, of_view = {"depends_on": {"nodes": ["model.shop.orders"]}}, {"nodes": ["model.shop.v"]}
     nodes = [
         *NODES[:1],
         node("v", config={"materialized": "view"}, compiled_code="select * from orders", **reads),
-        node("report", compiled_code="select 1 from v", depends_on={"nodes": ["model.shop.v"]}),
+        node("report", compiled_code="select 1 from v", depends_on=of_view),
         node("late", **reads),
         node("an", "analysis", config={"materialized": "view"}, compiled_code="select 2", **reads),
         node("other", compiled_code="select 3"),
+        node("shown", config={"materialized": "view"}, compiled_code="select 5 from v", depends_on=of_view),
+        node(
+            "inlined",
+            config={"materialized": "ephemeral"},
+            compiled_code="select 6 from v",
+            depends_on=of_view,
+        ),
+        node("unique", "test", compiled_code="select 7", depends_on={"nodes": ["model.shop.shown"]}),
     ]
     compiled = tmp_path / "target" / "compiled" / "shop" / "models" / "marts"
     compiled.mkdir(parents=True)
@@ -197,62 +219,63 @@ def test_queries_are_those_of_the_readers_through_views(tmp_path: Path) -> None:
         "analysis.shop.an": "select 2",
         "model.shop.late": "select 4 from orders",
         "model.shop.report": "select 1 from v",
+        "model.shop.shown": "select 5 from v",
+        "test.shop.unique": "select 7",
     }
 
 
-@pytest.mark.parametrize(
-    ("select", "exclude", "names"),
-    [
-        (["orders"], None, "orders"),
-        (["order*"], None, "order_items orders"),
-        (["tag:hourly"], None, "daily orders"),
-        (["tag:hourly,tag:daily"], None, "daily"),
-        (["tag:hourly"], ["daily"], "orders"),
-        (["path:models/reports"], None, "daily"),
-        (["models/reports/daily.sql", "codes"], None, "codes daily"),
-        (["shop.marts"], None, "a_view codes order_items orders"),
-        (["fqn:shop.reports.*"], None, "daily"),
-        (["marts.orders"], None, "orders"),
-        (["config.materialized:view"], None, "a_view"),
-        (["config.meta.recluster.cluster_by:id"], None, "order_items"),
-        (["config.tags:daily"], None, "daily"),
-        (["package:shop"], ["resource_type:model"], "codes"),
-        (None, ["tag:hourly"], "a_view codes order_items"),
-    ],
-)
-def test_selectors(select: list[str] | None, exclude: list[str] | None, names: str) -> None:
-    nodes = {each["unique_id"]: each for each in NODES}
-    chosen = selected_nodes(nodes, select, exclude, ())
-    assert sorted(name.rpartition(".")[2] for name in chosen) == names.split()
+def read(tmp_path: Path) -> Manifest:
+    return Manifest.read(write(tmp_path / "manifest.json", NODES))
 
 
-def test_the_lines_of_dbt_ls() -> None:
-    nodes = {each["unique_id"]: each for each in NODES}
-    lines = [
-        "orders\n",
-        '{"unique_id": "model.shop.daily", "name": "daily"}\n',
-        "models/marts/order_items.sql\n",
-        "shop.marts.codes\n",
-        '{"unique_id": "test.shop.unique_orders_id"}\n',
-        "\n",
-    ]
-    chosen = selected_nodes(nodes, ["-"], None, lines)
-    assert sorted(name.rpartition(".")[2] for name in chosen) == ["codes", "daily", "order_items", "orders"]
+def test_names_and_unique_ids(tmp_path: Path) -> None:
+    words = ["orders", "codes", "ver.v1", "model.shop.daily", "tools_daily"]
+    ids = {"model.shop.orders", "seed.shop.codes", "model.shop.ver.v1"}
+    assert read(tmp_path).selected(words, ()) == {*ids, "model.shop.daily", "model.tools.daily"}
+    assert read(tmp_path).selected(["model.shop.ver.v2", "ver_v1"], ()) == {
+        "model.shop.ver.v1",
+        "model.shop.ver.v2",
+    }
+
+
+def test_the_lines_of_dbt_ls(tmp_path: Path) -> None:
+    ids = ["model.shop.daily", "model.shop.a_view", "test.shop.unique", "source.shop.a.b", "model.shop.daily"]
+    lines = [*(json.dumps({"unique_id": each, "name": "x"}) + "\n" for each in ids), "\n"]
+    assert read(tmp_path).selected(["-", "orders"], lines) == {*ids[:2], "model.shop.orders"}
 
 
 @pytest.mark.parametrize(
-    ("select", "lines", "message"),
+    ("words", "lines", "message"),
     [
-        (["+orders"], (), r"dbt ls --select '\+orders' --output json"),
-        (["orders+"], (), "needs dbt's graph"),
-        (["@orders"], (), "needs dbt's graph"),
-        (["state:modified"], (), "is not a selector that works without dbt"),
-        (["nothing"], (), "nothing in this project is left by select: nothing"),
-        (["-"], ["12:00:01  Running with dbt=1.11.16"], "is not what dbt ls prints"),
-        (["-"], ["{broken"], "is not what dbt ls prints"),
-        (["-"], [], "nothing in this project is left by select: -"),
+        (["orders", "+orders"], (), r"dbt --quiet ls --select '\+orders' --output json"),
+        (["tag:hourly"], (), "tag:hourly is a selector"),
+        (["order*"], (), "is a selector"),
+        (
+            ["orders", "oders"],
+            (),
+            r"oders is no model, seed or snapshot of this project; did you mean orders\?",
+        ),
+        (
+            ["model.shop.nothing"],
+            (),
+            "is no model, seed or snapshot of this project with a table; there are ",
+        ),
+        (["daily"], (), r"daily may be model\.shop\.daily or model\.tools\.daily; give one of these"),
+        (["ver"], (), r"ver may be model\.shop\.ver\.v1 or model\.shop\.ver\.v2"),
+        (["ver.v3"], (), "is no model, seed or snapshot"),
+        (["orders", "a_view"], (), "a_view is a view, which has no blocks of its own"),
+        (["-"], ["12:00:01  Running with dbt=1.11.16"], "is not what dbt --quiet ls --output json prints"),
+        (["-"], ["orders"], "is not what dbt --quiet ls --output json prints"),
+        (["-"], ["{broken"], "is not what dbt --quiet ls --output json prints"),
+        (["-"], ['{"name": "orders"}'], "is not what dbt --quiet ls --output json prints"),
+        (["-"], ["\n"], "standard input is empty: dbt ls selects nothing, or has failed"),
+        (
+            ["-"],
+            ['{"unique_id": "model.shop.new"}'],
+            r"manifest\.json has no model\.shop\.new, which dbt ls lists",
+        ),
     ],
 )
-def test_wrong_selections(select: list[str], lines: list[str], message: str) -> None:
+def test_wrong_selections(tmp_path: Path, words: list[str], lines: list[str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        selected_nodes({each["unique_id"]: each for each in NODES}, select, None, lines)
+        read(tmp_path).selected(words, lines)

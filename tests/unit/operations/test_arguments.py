@@ -8,7 +8,7 @@ import pytest
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.values import moment, parse_moment
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
-from dbt_recluster.operations.declaration import CHOICE, FORMAT, WHERE, Operation, key_argument
+from dbt_recluster.operations.declaration import FORMAT, TABLE, WHERE, Operation, key_argument
 from dbt_recluster.operations.runner import OPERATIONS, operation_named
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -61,7 +61,7 @@ def test_the_arguments_of_recluster() -> None:
         "strategy": "peak",
         "dry_run": True,
     }
-    read = OPERATIONS["recluster"].read((*CHOICE, FORMAT), given)
+    read = OPERATIONS["recluster"].read((TABLE, FORMAT), given)
     assert {name: value for name, value in read.items() if value is not None} == {
         **given,
         "cluster_by": parse_cluster_key("days(ts)"),
@@ -84,9 +84,9 @@ def test_wrong_arguments_are_named_as_they_were_given(name: str, value: Any) -> 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_a_misspelt_argument_is_answered_with_the_nearest_or_all(operation: Operation) -> None:
     with pytest.raises(OptionError, match="has no argument 'tabel'; did you mean table"):
-        operation.read((*CHOICE, FORMAT), {"tabel": "a.t"})
-    with pytest.raises(OptionError, match="has no argument 'xyz'; it takes table, select, exclude, format"):
-        operation.read((*CHOICE, FORMAT), {"xyz": "a.t"})
+        operation.read((TABLE, FORMAT), {"tabel": "a.t"})
+    with pytest.raises(OptionError, match="has no argument 'xyz'; it takes table, format"):
+        operation.read((TABLE, FORMAT), {"xyz": "a.t"})
 
 
 def test_a_misspelt_operation_is_answered_with_the_nearest_or_all() -> None:
@@ -94,11 +94,3 @@ def test_a_misspelt_operation_is_answered_with_the_nearest_or_all() -> None:
         operation_named("reclustr")
     with pytest.raises(OptionError, match="there is no operation vacuum; there are recluster, "):
         operation_named("vacuum")
-
-
-def test_selectors() -> None:
-    select = CHOICE[1]
-    assert select.read(["tag:a  +b", "c"]) == ["tag:a", "+b", "c"]
-    for wrong in ("", " ", [], 7, [7], {"a": 1}):
-        with pytest.raises(OptionError, match=r"^select must be a selector"):
-            select.read(wrong)

@@ -11,10 +11,11 @@ from dbt_recluster.clustering.values import DeclaredRead, parse_bytes
 from dbt_recluster.columns import Columns
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.operations.model_options import (
+    CONFIGS,
     MODEL_OPTIONS,
     ModelOptions,
-    misspelt,
     recorded_key,
+    unknown_names,
     unknown_properties,
 )
 
@@ -23,12 +24,13 @@ def parse(**config: Any) -> ModelOptions:
     return ModelOptions.of_config(config)
 
 
-def of_table(**options: str) -> ModelOptions:
-    return ModelOptions.of_table({f"recluster.option.{name}": value for name, value in options.items()})
+def of_table(**options: str) -> ReclusterOptions:
+    return ReclusterOptions.of_table({f"recluster.option.{name}": value for name, value in options.items()})
 
 
 def test_defaults() -> None:
-    assert parse() == ModelOptions() == of_table()
+    assert parse() == ModelOptions()
+    assert of_table() == ReclusterOptions()
     assert ModelOptions().automatic_clustering
     assert ModelOptions().recluster == ReclusterOptions()
     assert (ReclusterOptions().block_rows, ReclusterOptions().depth) == (1_000_000, None)
@@ -98,8 +100,6 @@ def test_meta_wins_over_the_configs_of_its_folder() -> None:
     ("meta", "config", "message"),
     [
         ({"depth": "deep"}, {}, r"meta\.recluster\.depth must be a number"),
-        ({"dept": 2}, {}, r"meta\.recluster has no option dept; did you mean depth\?"),
-        ({"zzz": 2}, {}, r"meta\.recluster has no option zzz; there are cluster_by, "),
         ("id", {}, r"meta\.recluster must be a mapping of options"),
     ],
 )
@@ -122,6 +122,7 @@ def test_wrong_meta(meta: Any, config: dict[str, Any], message: str) -> None:
         ("recluster_final", [], "recluster_final must be true or false"),
         ("recluster_strategy", "best", "recluster_strategy must be one of .*peak.*, not 'best'"),
         ("recluster_strategy", [], "recluster_strategy must be one of"),
+        ("recluster_max_merge_blocks", 1, "recluster_max_merge_blocks must be a whole number above 1"),
         ("recluster_max_bytes", "ten", "recluster_max_bytes must be a number of bytes above 0"),
         ("recluster_max_bytes", 0, "recluster_max_bytes must be"),
         ("recluster_max_bytes", -5, "recluster_max_bytes must be"),
@@ -143,13 +144,53 @@ def test_wrong_values_name_the_key_and_what_is_allowed(key: str, value: Any, mes
         parse(**{key: value})
 
 
-def test_a_misspelt_key_is_found() -> None:
-    with pytest.raises(
-        OptionError, match=r"recluster_dept is not a config of dbt-recluster; did you mean recluster_depth\?"
-    ):
-        parse(recluster_dept=3)
-    keys = ["cluster_bys", "block_row", "clustered_by", "tags", "cluster_by_old"]
-    assert misspelt(keys, ["clustered_by"]) == [("cluster_bys", "cluster_by"), ("block_row", "block_rows")]
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("recluster_dept", "recluster_depth"),
+        ("recluster_depht", "recluster_depth"),
+        ("recluster_read", "recluster_reads"),
+        ("recluster_block_rows", "block_rows"),
+        ("recluster_cluster_by", "cluster_by"),
+        ("recluster_sort_on_load", "sort_on_load"),
+        ("recluster_automatic_clustering", "automatic_clustering"),
+        ("recluster_maximum_bytes", "recluster_max_bytes"),
+    ],
+)
+def test_a_config_that_is_none_of_ours_is_answered_with_the_one_that_is_meant(name: str, meant: str) -> None:
+    """Our prefix is most of a name, and makes any two of them alike."""
+    assert parse(**{name: 3}).unknown == (f"there is no config {name}; did you mean {meant}?",)
+    option = CONFIGS[meant].name
+    in_meta = f"there is no meta.recluster.{name}; did you mean {option}?"
+    assert parse(meta={"recluster": {name: 3}}).unknown == (in_meta,)
+
+
+def test_names_that_resemble_none_of_ours() -> None:
+    unknown = (
+        *parse(recluster_zzz=1).unknown,
+        *parse(meta={"recluster": {"zzz": 2, "dept": 2}}).unknown,
+    )
+    assert [text.partition(" cluster_by, ")[0] for text in unknown] == [
+        "there is no config recluster_zzz; there are",
+        "there is no meta.recluster.zzz; there are",
+        "there is no meta.recluster.dept; did you mean depth?",
+    ]
+    theirs = {"owner": "sales", "cluster": "eu-1", "re": 1, "recluster_owner": "sales"}
+    assert parse(meta=theirs, clustered_by="id", max_bytes=1).unknown == ()
+
+
+@pytest.mark.parametrize("name", ["reclustr", "reclsuter", "re_cluster", "Recluster", "reclusters"])
+def test_a_misspelt_meta(name: str) -> None:
+    text = f"meta.{name} is not read; did you mean meta.recluster?"
+    assert parse(meta={name: {"depth": 2}}).unknown == (text,)
+
+
+def test_configs_that_resemble_ours_beside_those_of_an_adapter() -> None:
+    keys = dict.fromkeys(["cluster_bys", "block_row", "clustered_by", "tags", "cluster_by_old"])
+    assert list(unknown_names(keys, ["clustered_by"])) == [
+        "there is no config cluster_bys; did you mean cluster_by?",
+        "there is no config block_row; did you mean block_rows?",
+    ]
 
 
 def test_values_from_env_var_are_strings() -> None:
@@ -189,7 +230,8 @@ def test_order_of_a_load() -> None:
 
 def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     properties = {"recluster.option.depth": "banana", "recluster.option.max_bytes": "10 GB"}
-    assert ModelOptions.of_table(properties, but={"depth"}).recluster == ReclusterOptions(max_bytes="10 GB")
+    options = ReclusterOptions.of_table(properties, depth=2, where=None, dry_run=True)
+    assert options == ReclusterOptions(depth=2, max_bytes="10 GB", dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +247,9 @@ def test_given_values_win_over_those_of_the_table_even_wrong_ones() -> None:
     ],
 )
 def test_a_wrong_value_of_a_table_names_its_property(name: str, value: str) -> None:
+    properties = {f"recluster.option.{name}": value}
     with pytest.raises(OptionError, match=f"^table property recluster.option.{name} must be "):
-        of_table(**{name: value})
+        MODEL_OPTIONS[name].of_table(properties)
 
 
 def test_a_wrong_key_of_a_table_names_its_property() -> None:
@@ -232,7 +275,8 @@ def test_what_is_recorded_is_what_was_meant() -> None:
         recluster_reads=["id > 5"],
         block_rows=7,
     )
-    assert ModelOptions.of_table(options.properties()) == options
+    assert ReclusterOptions.of_table(options.properties()) == options.recluster
+    assert MODEL_OPTIONS["automatic_clustering"].of_table(options.properties()) is False
     recorded = {name for name, option in MODEL_OPTIONS.items() if option.is_recorded}
     assert {name.removeprefix("recluster.option.") for name in options.properties()} <= recorded
     assert not ModelOptions().properties()

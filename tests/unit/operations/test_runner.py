@@ -12,7 +12,7 @@ import pytest
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.operations.declaration import CHOICE, FORMAT, TABLE, Call, Operation, RunBudget
+from dbt_recluster.operations.declaration import FORMAT, TABLE, Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.runner import OPERATIONS, run_operation
 from dbt_recluster.operations.tables import Target
@@ -57,7 +57,7 @@ def printed(operation: Operation, output: str = "text") -> Lines:
     }
     try:
         run_and_print(
-            operation, TARGETS, operation.read((*CHOICE, FORMAT), {"format": output}), CONTEXT, macros
+            operation, TARGETS, operation.read((TABLE, FORMAT), {"format": output}), CONTEXT, macros
         )
     except Exception as e:
         told.error = str(e)

@@ -6,7 +6,7 @@ import pytest
 
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import TABLE
-from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible, Target, choose
+from dbt_recluster.operations.tables import MAINTAINED, Eligible, Target, choose
 from dbt_recluster.table_names import NameResolution
 
 
@@ -37,6 +37,10 @@ NODES = [
     node("days", "seed", cluster_by="day"),
     node("twin", schema="one", alias="twin"),
     node("twin", schema="two", alias="twin"),
+    *(
+        {**node("ver", alias=f"ver_v{number}"), "version": number, "unique_id": f"model.p.ver.v{number}"}
+        for number in (1, 2)
+    ),
 ]
 
 
@@ -62,6 +66,9 @@ def test_none_means_every_clustered_model() -> None:
 def test_names_and_relations() -> None:
     assert relations("events") == ["analytics.events"]
     assert relations(["plain", "elsewhere.t"]) == ["analytics.plain", "elsewhere.t"]
+    assert relations(["model.two.twin", "one.twin"]) == ["two.twin", "one.twin"]
+    assert relations(["ver.v1", "model.p.ver.v2"]) == ["analytics.ver_v1", "analytics.ver_v2"]
+    assert relations(["ver_v2", "analytics.ver_v1"]) == ["analytics.ver_v2", "analytics.ver_v1"]
     found = find("`Analytics`.EVENTS", NODES)[0]
     assert found.options is not None
     assert (found.relation, found.options.recluster.block_rows, found.required) == (
@@ -78,7 +85,9 @@ def test_names_and_relations() -> None:
         ("nope", "nope is no model, seed or snapshot of this project"),
         ("a_view", "a_view is a view, which has no blocks of its own"),
         ("event", "event is no model, seed or snapshot of this project; did you mean events?"),
-        ("twin", r"twin may be one\.twin or two\.twin; name one of them"),
+        ("model.analytics.inline", "model.analytics.inline is an ephemeral, which has no blocks of its own"),
+        ("twin", r"twin may be model\.one\.twin or model\.two\.twin; give one of these"),
+        ("ver", r"ver may be model\.p\.ver\.v1 or model\.p\.ver\.v2; give one of these"),
         ([], "table must be a relation"),
         ([3], "table must be a relation"),
         (3, "table must be a relation"),
@@ -136,27 +145,6 @@ def test_a_name_that_is_none_chooses_nothing(name: str) -> None:
     for table in (name, ["events", name]):
         with pytest.raises(OptionError, match="is not the name of a table"):
             relations(table)
-
-
-def test_selected_models_are_those_that_an_operation_is_for() -> None:
-    names = ("plain", "users", "files")
-    chosen = [node for node in NODES if node["name"] in names]
-
-    def selected(nodes: list[dict[str, Any]], *eligible: Eligible) -> list[str]:
-        targets = choose(nodes, None, NAMES, *eligible, is_selected=True)
-        return [target.relation for target in targets]
-
-    assert selected(chosen) == ["analytics.users"]
-    every = ["analytics.plain", "analytics.users"]
-    assert selected(chosen, EVERY_TABLE) == every
-    old = Eligible(lambda node: bool(node["config"].get("old")), "is old", by_default=True)
-    assert selected(chosen, old) == every
-    with pytest.raises(OptionError, match=r"No model of this project is old"):
-        find(None, NODES, old)
-    with pytest.raises(OptionError, match="nothing that is selected has cluster_by"):
-        selected([node("plain")])
-    with pytest.raises(OptionError, match="nothing that is selected is a table"):
-        selected([node("a_view", "view")], EVERY_TABLE)
 
 
 def test_maintained_models_are_those_that_say_so() -> None:

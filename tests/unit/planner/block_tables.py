@@ -122,6 +122,7 @@ POLICIES = st.builds(
     block_rows=st.integers(1, 8),
     max_bytes=st.none() | st.integers(0, 600),
     max_merge_bytes=st.none() | st.integers(1, 300),
+    max_merge_blocks=st.none() | st.integers(2, 5),
 )
 ENDS = st.none() | st.integers(-2, 32)
 RANGES = st.lists(st.tuples(ENDS, ENDS, st.sampled_from([0, 0.5, 1, 100])), max_size=12).map(

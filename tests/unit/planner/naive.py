@@ -99,6 +99,16 @@ def key_read(blocks, row_group_bytes, is_sorted):
     return round(sum(greatest[0]) / len(blocks)), mean(greatest[1])
 
 
+def equation_1(bounds):
+    """Equation 1 of US patent 10,817,540, block by block: each one that overlaps no other adds 1 below the line."""
+    deep = [depth for depth, others in zip(depths(bounds), overlaps(bounds), strict=True) if others]
+    above, below = 0.0, float(len(bounds) - len(deep))
+    for depth in deep:
+        above += math.log(depth)
+        below += math.log(sum(deep) / len(deep))
+    return 1 - above / below if below else 1.0
+
+
 def information(bounds, constant):
     """Metrics that depend on bounds alone."""
     depth = depths(bounds)
@@ -106,10 +116,6 @@ def information(bounds, constant):
     histogram = {}
     for d in depth:
         histogram[f"{bucket(d):05d}"] = histogram.get(f"{bucket(d):05d}", 0) + 1
-    overlapping = [d for d, c in zip(depth, constant, strict=True) if d > 1 and not c]
-    divisor = sum(constant)
-    if overlapping:
-        divisor += len(overlapping) * math.log(sum(overlapping) / len(overlapping))
     n = len(bounds)
     return {
         "total_block_count": n,
@@ -121,6 +127,43 @@ def information(bounds, constant):
         "max_depth": max(depth, default=0),
         "block_depth_histogram": dict(sorted(histogram.items())),
         "clustering_ratio": max(0.0, 100 * (1 - sum(map(math.log10, depth)) / n)) if n > 1 else 100.0,
-        "relative_clustering_ratio": 1 - sum(map(math.log, overlapping)) / divisor if divisor else 1.0,
+        "relative_clustering_ratio": equation_1(bounds),
         "overlap_point_depth": mean(shared) if shared else 1.0,
     }
+
+
+def widths(bounds):
+    """Of each closed interval, the members of the longest disjoint sequence that it overlaps."""
+    sequence = []
+    for low, high in sorted(bounds, key=lambda pair: (pair[1], -pair[0])):
+        if not sequence or low > sequence[-1][1]:
+            sequence.append((low, high))
+    return [sum(low <= high_of and low_of <= high for low_of, high_of in sequence) for low, high in bounds]
+
+
+def width_sets(bounds, most):
+    """Sets of strategy `width`, of at most so many intervals, along the key: of the widest bucket that has any."""
+    width, power = widths(bounds), max(widths(bounds)).bit_length()
+    while power:
+        power -= 1
+        pool = sorted((i for i, own in enumerate(width) if own >= most**power), key=lambda i: bounds[i])
+        parts = (
+            component[start : start + most]
+            for component in _chains(bounds, pool)
+            for start in range(0, len(component), most)
+        )
+        sets = [sorted(chain) for part in parts for chain in _chains(bounds, part) if len(chain) > 1]
+        if sets:
+            return sets
+    return []
+
+
+def _chains(bounds, order):
+    """Cut intervals, in the order of the key, where they leave a gap; a touch is none."""
+    chains, reach = [], -math.inf
+    for i in order:
+        if bounds[i][0] >= reach:
+            chains.append([])
+        chains[-1].append(i)
+        reach = max(reach, bounds[i][1])
+    return chains

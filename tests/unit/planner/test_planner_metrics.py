@@ -42,6 +42,25 @@ def test_depth_curve(bounds):
     assert depths.tolist() == [depth for _, depth in sorted(naive.point_depths(bounds).items())]
 
 
+LEVELS = st.lists(st.integers(0, 3), min_size=40, max_size=40)
+
+
+@given(BOUNDS, LEVELS, LEVELS)
+def test_the_figures_of_a_level_are_those_of_its_blocks_alone(bounds, levels, partitions):
+    placed = [((part, low), (part, high)) for (low, high), part in zip(bounds, partitions, strict=False)]
+    levels, rows = levels[: len(bounds)], [7 * n for n in range(len(bounds))]
+    blocks = build(bounds, level=levels, rows=rows, partition=partitions[: len(bounds)])
+    members = {level: [n for n, own in enumerate(levels) if own == level] for level in sorted(set(levels))}
+    assert clustering_information(blocks).levels == {
+        str(level): {
+            "blocks": len(of_level),
+            "rows": sum(rows[n] for n in of_level),
+            "average_depth": naive.mean(naive.depths([placed[n] for n in of_level])),
+        }
+        for level, of_level in members.items()
+    }
+
+
 @given(BOUNDS, st.lists(st.integers(0, 3), min_size=40, max_size=40))
 def test_partitions_never_meet(bounds, partitions):
     partitions = partitions[: len(bounds)]
@@ -60,16 +79,23 @@ def test_histogram_and_percentiles_of_a_tall_stack(count):
         assert metrics[name] == expected[name], name
 
 
-def test_documented_values_of_snowflakes_and_databends_pages():
-    # The patent's figure 5: five partitions, all, three, a chain of three, and none of them overlapping.
-    for bounds, ratio in [
-        ([(0, 9)] * 5, 30.1),
-        ([(0, 2)] * 3 + [(4, 5), (7, 8)], 71.4),
-        ([(0, 2), (1, 4), (3, 6), (8, 9), (11, 12)], 81.9),
-        ([(2 * i, 2 * i + 1) for i in range(5)], 100.0),
-    ]:
-        assert round(clustering_information(build(bounds)).clustering_ratio, 1) == ratio
-    # Databend's own test of touching bounds.
+@pytest.mark.parametrize(
+    ("bounds", "ratio", "relative"),
+    [
+        ([(0, 9)] * 5, 30.1, 0.0),
+        ([(0, 2)] * 3 + [(4, 5), (7, 8)], 71.4, 0.378),
+        ([(0, 2), (1, 4), (3, 6), (8, 9), (11, 12)], 81.9, 0.490),
+        ([(2 * i, 2 * i + 1) for i in range(5)], 100.0, 1.0),
+    ],
+)
+def test_figure_5_of_the_patent(bounds, ratio, relative):
+    """Of five partitions, all, three, a chain of three, and none overlap; the ratios by equation 1 are rounded."""
+    metrics = clustering_information(build(bounds))
+    assert round(metrics.clustering_ratio, 1) == ratio
+    assert round(metrics.relative_clustering_ratio, 3) == relative
+
+
+def test_values_of_databends_own_tests():
     blocks = build([(1, 2), (2, 3), (4, 5)])
     assert (blocks.intervals.overlaps().tolist(), blocks.intervals.depths().tolist()) == (
         [1, 1, 0],
@@ -90,13 +116,14 @@ def test_empty_and_single():
         "clustering_ratio": 100.0,
         "relative_clustering_ratio": 1.0,
         "overlap_point_depth": 1.0,
-        "level_histogram": {},
+        "levels": {},
         "total_rows": 0,
         "total_bytes": 0,
     }
     one = clustering_information(build([(1, 3)], rows=[7], bytes=[70], level=[2]))
     assert (one.average_overlaps, one.average_depth, one.block_depth_histogram) == (0.0, 1.0, {"00001": 1})
-    assert (one.level_histogram, one.total_rows, one.total_bytes) == ({"2": 1}, 7, 70)
+    assert one.levels == {"2": {"blocks": 1, "rows": 7, "average_depth": 1.0}}
+    assert (one.total_rows, one.total_bytes) == (7, 70)
     assert one.clustering_ratio == 100.0
 
 
@@ -143,10 +170,10 @@ def test_the_ratio_is_never_below_zero():
     assert clustering_information(build([(0, 1)] * 20)).clustering_ratio == 0.0
 
 
-def test_constant_blocks_are_not_expected_to_improve():
-    # Two constant blocks on one key, and two ordinary ones that overlap: only the latter enter the sum.
-    metrics = clustering_information(build([(1, 1), (1, 1), (4, 6), (5, 7)])).relative_clustering_ratio
-    assert metrics == pytest.approx(1 - 2 * 0.693147 / (2 + 2 * 0.693147), abs=1e-4)
+def test_constant_blocks_count_as_others_do():
+    bounds = [(1, 1), (1, 1), (4, 6), (5, 7), (9, 9)]
+    metrics = clustering_information(build(bounds)).relative_clustering_ratio
+    assert metrics == pytest.approx(1 - 4 * 0.693147 / (1 + 4 * 0.693147), abs=1e-4)
 
 
 def test_another_key_is_tried_with_its_own_bounds():

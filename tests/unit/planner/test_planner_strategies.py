@@ -1,6 +1,7 @@
 """Block sets of every strategy, on tables small enough to check by hand and against naive twins."""
 
 import itertools
+from dataclasses import asdict
 
 import block_tables
 import naive
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.planner import STRATEGIES, Blocks, Policy, PolicyError, plan
+from dbt_recluster.planner.arrays import Intervals
 from dbt_recluster.planner.strategies.published import block_widths
 
 BOUNDS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: tuple(sorted(pair))))
@@ -36,6 +38,43 @@ def test_the_average_depth_may_exceed_the_threshold_by_the_tolerance(strategy):
     # A threshold that is a share of eight blocks.
     assert planned_sets(blocks, strategy=strategy, depth=0.2)
     assert planned_sets(blocks, strategy=strategy, depth=0.2, tolerance=1.1) == []
+
+
+@pytest.mark.parametrize("strategy", ["peak", "above_average"])
+def test_levels_are_compared_and_merged_by_themselves(strategy):
+    """As in the RFC and the article, blocks of other levels do not count; the reason says so."""
+    stacked = build([(0, 10)] * 12, level=range(12))
+    planned = plan(stacked, Policy(strategy=strategy))
+    assert planned.block_sets == ()
+    assert planned.reason == "reducible depth 1 of one level's blocks is at most 4"
+    assert plan(stacked, Policy()).reason == "reducible depth 12 is above 4"
+    two = build([(0, 10)] * 6 + [(0, 10)], level=[3] * 6 + [0], partition=list("aaaaaab"))
+    planned = plan(two, Policy(strategy=strategy))
+    assert planned.reason == "reducible depth 6 of one level's blocks in the worst partition is above 4"
+    assert planned_sets(two, strategy=strategy) == [[0, 1, 2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "reason"),
+    [
+        ({"level": [64, 64, 70]}, "merging ends at level 64, reached by 3 blocks"),
+        ({"fixed": [1, 1, 1]}, "none may be rewritten"),
+        ({"level": [64, 64, 1], "unbounded": [0, 0, 1], "upper": [9, 9, None]},
+         "a merge did not narrow the bounds of 1 block, or merging ends at level 64, reached by 2 blocks"),
+        ({"upper": [1, 1, 1], "level": [0, 64, 0]},
+         "all are full blocks of a single key, or merging ends at level 64, reached by 1 block"),
+    ],
+)  # fmt: skip
+def test_why_no_block_can_be_narrowed(blocks, reason):
+    planned = plan(Blocks.build(**{"lower": [1, 1, 1], "upper": [9, 9, 9]} | blocks), Policy(depth=1))
+    assert (planned.block_sets, planned.reason) == ((), f"no block can be narrowed: {reason}")
+
+
+def test_blocks_at_the_greatest_level_are_named_beside_others():
+    planned = plan(build([(0, 9), (5, 12), (0, 9)], level=[64, 64, 0]), Policy(depth=1))
+    assert (
+        planned.reason == "reducible depth 1 is at most 1, and merging ends at level 64, reached by 2 blocks"
+    )
 
 
 class TestPeak:
@@ -97,13 +136,42 @@ class TestAboveAverage:
         assert planned_sets(build([(0, 1)] * 5), strategy="above_average", depth=2) == [[0, 1, 2, 3, 4]]
 
 
+# Eight sorted partitions of hexadecimal digits and four new ones: paragraphs 107-115 of US patent 10,817,540.
+HEXADECIMAL = [(digit, digit + 1) for digit in range(0, 16, 2)]
+HEXADECIMAL += [(0x0, 0xE), (0x2, 0xF), (0x1, 0xC), (0x2, 0xD)]
+
+
 class TestWidth:
+    def test_the_widths_of_the_patent(self):
+        assert naive.widths(HEXADECIMAL) == [1] * 8 + [8, 7, 7, 6]
+        ends = [np.array(side) for side in zip(*HEXADECIMAL, strict=True)]
+        assert block_widths(Intervals.of_closed(*ends)).tolist() == naive.widths(HEXADECIMAL)
+
     def test_the_scenario_of_the_patent(self):
-        """Eight sorted partitions of hexadecimal digits, four new, two to a merge; paragraphs 107-115."""
-        sorted_ones = [(digit, digit + 1) for digit in range(0, 16, 2)]
-        new_ones = [(0x0, 0xE), (0x2, 0xF), (0x1, 0xC), (0x2, 0xD)]
-        blocks = build(sorted_ones + new_ones, bytes=[1] * 12)
-        assert planned_sets(blocks, strategy="width", depth=1, max_merge_bytes=2) == [[8, 10], [9, 11]]
+        """The whole run, two to a merge: four merges sort the new partitions, and others put them between the old ones.
+
+        Each block has real rows, and each round's sets are those of a naive twin that would lower a depth.
+        """
+        policy = Policy(strategy="width", depth=1, block_rows=60, max_merge_blocks=2)
+        table = [
+            block_tables.Block(tuple(np.linspace(*bounds, 60).round(6).tolist())) for bounds in HEXADECIMAL
+        ]
+        tables = block_tables.final(table, policy)
+        rounds = []
+        for before in tables[:-1]:
+            planned = planned_sets(block_tables.describe(before), **asdict(policy))
+            of_twin = naive.width_sets([(block.keys[0], block.keys[-1]) for block in before], 2)
+            assert planned == [one for one in of_twin if one in planned]
+            rounds.append(planned)
+        assert rounds[0] == [[8, 10], [9, 11]]
+        assert sum(map(len, rounds[:3])) == 4
+        # Of the new partitions no more than two overlap by then.
+        assert max(naive.depths([(block.keys[0], block.keys[-1]) for block in tables[3][8:]])) == 2
+        end = sorted((block.keys[0], block.keys[-1]) for block in tables[-1])
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(end))
+        assert sorted(key for block in tables[-1] for key in block.keys) == sorted(
+            key for block in table for key in block.keys
+        )
 
     def test_the_next_narrower_bucket_joins_where_the_widest_has_no_overlap(self):
         bounds = [(0, 100), (0, 9), (10, 19), (20, 29), (30, 39), (40, 49)]
@@ -116,19 +184,20 @@ class TestWidth:
         assert planned_sets(build(bounds[2:]), strategy="width", depth=1) == [[0, 1, 7]]
 
     @given(BOUNDS)
-    def test_width_counts_the_longest_sequence_without_overlap(self, bounds):
-        eligible = Policy().candidates(build(bounds))
-        if len(eligible) == 0:
-            return
-        cells = eligible.cells()
-        intervals = list(zip(cells.begin.tolist(), (cells.end - 1).tolist(), strict=True))
-        ends, last = [], -1
-        for low, high in sorted(intervals, key=lambda p: p[1]):
-            if low > last:
-                last = high
-                ends.append(high)
-        expected = [max(1, sum(low <= end <= high for end in ends)) for low, high in intervals]
-        assert block_widths(cells).tolist() == expected
+    def test_width_counts_the_sorted_blocks_that_are_overlapped(self, bounds):
+        if bounds:
+            ends = [np.array(side) for side in zip(*bounds, strict=True)]
+            assert block_widths(Intervals.of_closed(*ends)).tolist() == naive.widths(bounds)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(table=block_tables.TABLES, most=st.integers(2, 5))
+def test_no_merge_takes_more_blocks_than_it_may(strategy, table, most):
+    policy = Policy(depth=1, strategy=strategy, block_rows=8, max_merge_blocks=most)
+    for before in block_tables.final(table, policy)[:-1]:
+        planned = plan(block_tables.describe(before), policy)
+        # A compaction has no overlap to cut through.
+        assert all(len(one.blocks) <= most for one in planned.block_sets if one.depth > 1)
 
 
 class TestPlanningCells:
@@ -299,7 +368,11 @@ def test_the_plan_tells_what_it_expects():
     )
     assert (block_set.depth, block_set.expected_depth, block_set.expected_blocks) == (2, 2, 3)
     assert (block_set.partition, block_set.run) == (0, 0)
-    assert (planned.rows, planned.bytes, planned.reason) == (120, 1200, "reducible depth 2 is above 1")
+    assert (planned.rows, planned.bytes, planned.reason) == (
+        120,
+        1200,
+        "reducible depth 2 of one level's blocks is above 1",
+    )
 
 
 @given(BOUNDS)

@@ -1,0 +1,287 @@
+"""`{{ recluster() }}` as a post_hook: it reclusters the model's table then and there, and nobody does so again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered_models import Clustering, config
+from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
+
+from dbt_recluster.maintenance import clustering_history, recluster
+
+ROWS = (
+    "select id, cast(rand({{ var('load', 0) }}) * 1000 as int) as k, concat('v', id) as v "
+    "from range({{ var('load', 0) * 1000 }}, {{ var('load', 0) * 1000 + 1000 }})"
+)
+KEYED = {"materialized": "incremental", "cluster_by": "k", "recluster_depth": 1, "block_rows": 500}
+
+
+class Hooked(Clustering):
+    """Projects of models whose table is reclustered by a hook."""
+
+    @pytest.fixture
+    def rounds(self, project: Any, spark: Any) -> Any:
+        """Returns the rounds of reclustering of a table."""
+
+        def rounds(name: str) -> list[Any]:
+            table = f"{project.test_schema}.{name}"
+            spark.sql(f"refresh table {table}")
+            return [entry for entry in clustering_history(spark, table) if entry.is_recluster]
+
+        return rounds
+
+    @staticmethod
+    def write(project: Any, name: str, hook: Any, query: str = ROWS, **items: Any) -> None:
+        text = config(**{**KEYED, "post_hook": hook, **items}) + query
+        write_file(text, project.project_root, "models", f"{name}.sql")
+
+    @staticmethod
+    def load(load: int, *more: str, expect_pass: bool = True) -> tuple[dict[str, Any], str]:
+        results, log = run_dbt_and_capture(
+            ["build", "--vars", json.dumps({"load": load}), *more], expect_pass=expect_pass
+        )
+        return {result.node.name: result for result in results}, log
+
+
+class TestModels(Hooked):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        hooks: dict[str, Any] = {
+            "final": "{{ recluster(final=true, depth=1) }}",
+            "own": ["select 1", "{{ dbt.recluster(this) }}"],
+            "wrapped": "{{ tidy() }}",
+            "conditional": "{% if var('load') == 2 %}{{ recluster() }}{% endif %}",
+            "mentioned": "{# recluster() #} select 'recluster()'",
+            "outside": {"sql": "{{ recluster(max_bytes='1 GB') }}", "transaction": False},
+            "by_hand": "{{ recluster() }}",
+        }
+        return {
+            f"{name}.sql": config(
+                **{**KEYED, "recluster_depth": 1000 if name == "final" else 1},
+                post_hook=hook,
+                automatic_clustering=name != "by_hand",
+            )
+            + ROWS
+            for name, hook in hooks.items()
+        }
+
+    @pytest.fixture(scope="class")
+    def macros(self) -> dict[str, str]:
+        return {"tidy.sql": "{% macro tidy() %}{{ recluster() }}{% endmacro %}"}
+
+    def test_each_load_is_reclustered_once_by_the_hook(self, project: Any, spark: Any, rounds: Any) -> None:
+        for load in range(3):
+            results, log = self.load(load)
+            done = {
+                name for name, result in results.items() if result.adapter_response.get("recluster_rounds")
+            }
+            everywhere = {"final", "own", "wrapped", "mentioned", "outside", "by_hand"}
+            assert done == (set() if load == 0 else everywhere | {"conditional"} if load == 2 else everywhere)
+            assert log.count("OK (reclustered ") == len(done)
+        for name in results:
+            of_table = rounds(name)
+            assert len(of_table) == (1 if name == "conditional" else 2), name
+            assert {entry.by for entry in of_table} == {"run"}
+            assert self.depth(project, spark, name) == 1
+        figures = results["final"].adapter_response
+        assert (figures["average_depth"], figures["rows_rewritten"] > 0) == (1, True)
+        assert figures["_message"].startswith("OK (reclustered ")
+
+    def test_nothing_in_a_run_that_leaves_it_out(self, project: Any, rounds: Any) -> None:
+        before = len(rounds("own"))
+        self.load(3, "--select", "own", "--empty")
+        run_dbt(["run", "--select", "own", "--vars", "{load: 3, automatic_clustering: false}"])
+        assert len(rounds("own")) == before
+        run_dbt(["compile", "--select", "own"])
+        run_dbt(["docs", "generate", "--select", "own"])
+        assert len(rounds("own")) == before
+
+    def test_a_new_key_is_told_once(self, project: Any, sql: Any, rounds: Any) -> None:
+        self.write(project, "own", "{{ recluster() }}", cluster_by="v")
+        before = len(rounds("own"))
+        _, log = self.load(4, "--select", "own")
+        assert log.count("cluster_by was k") == 1
+        assert (self.order(sql, "own"), len(rounds("own"))) == ("v ASC NULLS FIRST", before + 1)
+
+    def test_a_replaced_table_is_clustered_before_the_hook(self, project: Any, sql: Any, rounds: Any) -> None:
+        again = "create or replace table {{ this }} using iceberg as select * from {{ this }}"
+        self.write(project, "replaced", [again, "{{ recluster(dry_run=false) }}"], materialized="table")
+        for load in range(2):
+            results, _ = self.load(load, "--select", "replaced")
+            assert "recluster_reason" in results["replaced"].adapter_response
+            assert self.order(sql, "replaced") == "k ASC NULLS FIRST"
+        self.write(project, "replaced", ["{{ recluster() }}", again], materialized="table")
+        self.load(0, "--select", "replaced")
+        assert self.order(sql, "replaced") == "k ASC NULLS FIRST"
+
+
+class TestSeedsSnapshotsAndBatches(Hooked):
+    @pytest.fixture(scope="class")
+    def seeds(self) -> dict[str, str]:
+        hook = "seeds: [{name: sown, config: {cluster_by: k, post_hook: '{{ recluster() }}'}}]"
+        return {"sown.csv": "k\n1\n", "sown.yml": hook}
+
+    @pytest.fixture(scope="class")
+    def snapshots(self) -> dict[str, str]:
+        hook = {"sql": "{{ recluster() }}", "transaction": False}
+        keyed = config(unique_key="id", strategy="check", check_cols="all", cluster_by="k", post_hook=hook)
+        return {
+            "seen.sql": f"{{% snapshot seen %}}{keyed} select * from {{{{ ref('raw') }}}}{{% endsnapshot %}}"
+        }
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "raw.sql": config(materialized="table", event_time="at")
+            + "select id, timestampadd(hour, cast(id % 72 as int), timestamp '2026-01-01') as at, "
+            "cast(rand(1) * 100 as int) as k from range(720)",
+            "batches.sql": config(
+                materialized="incremental",
+                incremental_strategy="microbatch",
+                event_time="at",
+                batch_size="day",
+                begin="2026-01-01",
+                partition_by="day",
+                cluster_by="k",
+                recluster_depth=1,
+                post_hook="{{ recluster(final=true) }}",
+            )
+            + "select *, cast(at as date) as day from {{ ref('raw') }}",
+        }
+
+    def test_each_of_them(self, project: Any) -> None:
+        times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]
+        for _ in range(2):
+            results, log = run_dbt_and_capture(["--log-level", "debug", "build", *times])
+            assert {result.status for result in results} == {"success"}
+            for name in ("sown", "seen", "batches"):
+                assert log.count(f".{name}: nothing to do") == 1, name
+        reasons = {
+            result.node.name: result.adapter_response.get("recluster_reason")
+            for result in results
+            if result.node.name in ("sown", "seen")
+        }
+        assert all(reasons.values())
+
+
+class TestHooksThatCannot(Hooked):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {}
+
+    def message(self, project: Any, hook: Any, name: str, *, expect_pass: bool = False, **items: Any) -> str:
+        self.write(project, name, hook, **items)
+        results, log = self.load(0, "--select", name, expect_pass=expect_pass)
+        return log if expect_pass else str(results[name].message)
+
+    def test_before_the_build(self, project: Any, sql: Any) -> None:
+        text = "is called before its table is built: it is for a post_hook, and in quotes"
+        assert text in self.message(project, "select 1", "early", pre_hook="{{ recluster() }}")
+        unquoted = config(**KEYED).replace(") }}", "") + ", post_hook=recluster()) }}" + ROWS
+        write_file(unquoted, project.project_root, "models", "unquoted.sql")
+        results, _ = self.load(0, "--select", "unquoted", expect_pass=False)
+        assert text in str(results["unquoted"].message)
+        assert not [row for row in sql("show tables in {schema}") if row.tableName in ("early", "unquoted")]
+        Path(project.project_root, "models", "unquoted.sql").unlink()
+
+    @pytest.mark.parametrize(
+        ("call", "text"),
+        [
+            ("recluster(dept=1)", "recluster has no argument 'dept'; did you mean depth?"),
+            ("recluster(depth='deep')", "depth must be a number of at least 1"),
+        ],
+    )
+    def test_wrong_arguments(self, project: Any, call: str, text: str) -> None:
+        assert text in self.message(project, f"{{{{ {call} }}}}", "wrong")
+
+    def test_a_recluster_that_fails_is_a_warning(self, project: Any, sql: Any) -> None:
+        log = self.message(project, "{{ recluster(where='nope > 1') }}", "failing", expect_pass=True)
+        assert log.count(f"{project.test_schema}.failing was built but not reclustered: ") == 1
+        assert sql("select count(*) from {schema}.failing")[0][0] == 1000
+        log = self.message(project, "{{ recluster(cluster_by='v') }}", "failing", expect_pass=True)
+        assert "failing has cluster_by k; change it there instead of naming v here" in log
+        self.write(project, "failing", "{{ recluster(where='nope > 1') }}")
+        results, _ = self.load(1, "--warn-error", "--select", "failing", expect_pass=False)
+        assert "was built but not reclustered: " in str(results["failing"].message)
+
+    def test_what_has_no_key_or_no_blocks(self, project: Any, sql: Any, spark: Any, rounds: Any) -> None:
+        hook = "{{ recluster() }}"
+        for name, items in {
+            "viewed": {"materialized": "view"},
+            "parquet": {"materialized": "table", "file_format": "parquet"},
+        }.items():
+            log = self.message(project, hook, name, expect_pass=True, **items)
+            assert (
+                log.count(f"recluster() has no effect on {name}: there is no Iceberg table of that name") == 1
+            )
+        log = self.message(project, hook, "unkeyed", expect_pass=True, cluster_by=[])
+        assert log.count(f"{project.test_schema}.unkeyed has no cluster key") == 1
+        sql("alter table {schema}.unkeyed write locally ordered by k")
+        for load in range(1, 3):
+            self.load(load, "--select", "unkeyed")
+        assert rounds("unkeyed")
+        assert self.order(sql, "unkeyed") == "k ASC NULLS FIRST"
+
+
+class TestOtherOperations(Hooked):
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "first.sql": config(**KEYED, automatic_clustering=False) + ROWS,
+            "second.sql": config(**KEYED, post_hook="{{ recluster(table=ref('first')) }}") + ROWS,
+            "third.sql": config(
+                **KEYED, post_hook=["{{ clustering_depth() }}", "{{ recluster(dry_run=true) }}"]
+            )
+            + ROWS,
+            "special.sql": config(**{**KEYED, "materialized": "special"}, post_hook="{{ recluster() }}")
+            + ROWS,
+        }
+
+    @pytest.fixture(scope="class")
+    def macros(self) -> dict[str, str]:
+        return {
+            "special.sql": """
+{% materialization special, adapter='recluster' %}
+  {{ run_hooks(pre_hooks) }}
+  {% call statement('main') %}
+    {{ 'insert into ' ~ this if load_relation(this) else 'create table ' ~ this ~ ' using iceberg as' }} {{ sql }}
+  {% endcall %}
+  {{ run_hooks(post_hooks) }}
+  {{ return({'relations': [this]}) }}
+{% endmaterialization %}"""
+        }
+
+    def test_they_are_for_the_model_unless_they_name_another(
+        self, project: Any, sql: Any, spark: Any, rounds: Any
+    ) -> None:
+        for load in range(3):
+            _, log = self.load(load)
+        assert (len(rounds("first")), len(rounds("second"))) == (2, 2)
+        assert rounds("first")[0].by == "manual"
+        assert f"1 of 1 {project.test_schema}.first: reclustered" in log
+        assert not rounds("third")
+        assert f"{project.test_schema}.third by k: 3" in log
+        assert f"1 of 1 {project.test_schema}.third: would recluster 3 blocks" in log
+        assert (len(rounds("special")), self.order(sql, "special")) == (3, "k ASC NULLS FIRST")
+        assert recluster(spark, f"{project.test_schema}.third", depth=1).rounds
+
+
+class TestFolder(Hooked):
+    @pytest.fixture(scope="class")
+    def project_config_update(self) -> dict[str, Any]:
+        return {"models": {"test": {"+post-hook": ["{{ recluster(final=true) }}"]}}}
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        return {
+            "first.sql": config(**KEYED) + ROWS,
+            "second.sql": config(**KEYED, post_hook="select 1") + ROWS,
+        }
+
+    def test_a_hook_of_all_its_models(self, project: Any, rounds: Any) -> None:
+        for load in range(2):
+            self.load(load)
+        assert (len(rounds("first")), len(rounds("second"))) == (1, 1)

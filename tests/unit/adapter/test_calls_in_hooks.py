@@ -1,0 +1,44 @@
+"""Which hooks recluster the table of their own model, by their text."""
+
+from __future__ import annotations
+
+import pytest
+
+from dbt_recluster.adapter.hooks import reclusters
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ recluster() }}",
+        "{{ recluster(final=true) }}",
+        "{{- dbt.recluster(max_bytes='1 GB') -}}",
+        "{{ dbt_recluster.recluster() }}",
+        "{% do recluster() %}",
+        "analyze table {{ this }} compute statistics; {{ recluster(this) }}",
+        "{{ recluster(table=this, depth=2) }}",
+        "{% if target.name == 'prod' and var('at_night', false) %}{{ recluster() }}{% endif %}",
+        "{{ 'select ' ~ recluster() }}",
+    ],
+)
+def test_a_call(text: str) -> None:
+    assert reclusters([{"sql": "select 1"}, {"sql": text, "transaction": False}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "select recluster() from t",
+        "select '{{ '{{ recluster() }}' }}'",
+        "{# {{ recluster() }} #}",
+        "{% raw %}{{ recluster() }}{% endraw %}",
+        "{{ recluster }}",
+        "{{ my_recluster() }}",
+        "{{ recluster('sales.orders') }}",
+        "{{ recluster(table=ref('orders')) }}",
+    ],
+)
+def test_none(text: str) -> None:
+    assert not reclusters([{"sql": text}])
+    assert not reclusters([])
