@@ -97,8 +97,10 @@ class BoxSets:
 
     def _gain(self, member: IntArray) -> float:
         """What merging a set of one group saves beyond its price; below 0 if it is not to be merged."""
-        layout, limit = self._layout, self.policy.max_set_bytes
-        if limit is not None and int(self._blocks.bytes_or_0[member].sum()) > limit:
+        layout, limits = self._layout, self.policy.set_limits
+        if limits.bytes is not None and int(self._blocks.bytes_or_0[member].sum()) > limits.bytes:
+            return -np.inf
+        if limits.blocks is not None and len(member) > limits.blocks:
             return -np.inf
         if len(member) < 2 or layout.settled[member].all():
             return -np.inf

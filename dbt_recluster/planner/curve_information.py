@@ -118,8 +118,9 @@ def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> 
 def _tiles(lower: IntArray, upper: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
     """Cut a box, (columns,) each, into so many equal parts of each column: int64 (tiles, columns) each."""
     number: IntArray = np.stack(np.unravel_index(np.arange(counts.prod()), counts), axis=1).astype(np.int64)
-    first: IntArray = lower + number * (upper - lower + 1) // counts
-    last: IntArray = lower + (number + 1) * (upper - lower + 1) // counts - 1
+    size = upper - lower + 1
+    first = lower + np.floor_divide(number * size, counts, dtype=np.int64)
+    last = lower + np.floor_divide((number + 1) * size, counts, dtype=np.int64) - 1
     return first, np.maximum(last, first)
 
 

@@ -218,7 +218,7 @@ class _Planner:
         figure = f"{'reducible read depth' if by_reads else 'reducible depth'} {depth:.4g}{levels}{where}"
         parts = [f"{figure} is above {limit:.4g}"] if (selection.kind == _MERGE).any() else []
         if boxes := len(selection.of(_BOXES)):
-            sets = count_noun(boxes, "set of blocks", "sets of blocks")
+            sets = count_noun(boxes, "block set")
             parts.append(f"merging {sets} saves reads of single columns more than it costs")
         if len(compactions := selection.of(_COMPACTION)):
             parts.append(self._compactions_text(compactions))
