@@ -23,7 +23,7 @@ from dbt_recluster.box_tree import (
     points_in_boxes,
     tile_sides,
 )
-from dbt_recluster.planner.arrays import IntArray
+from dbt_recluster.planner.arrays import FloatArray, IntArray
 from dbt_recluster.planner.blocks import Blocks
 from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.curves import Layout
@@ -108,9 +108,15 @@ class BoxSets:
         per_block, block_rows = self._price_of[group]
         points = self._points(member)
         tree = cut_into_boxes(points, block_rows, layout.parts, per_block)
-        cost = float(box_costs(layout.lower[member], layout.upper[member], layout.parts).sum())
+        cost = float(self._costs(member, block_rows).sum())
         saving = cost - float(box_costs(tree.lower, tree.upper, layout.parts).sum())
         return saving - self._price(group, points.rows.sum() / block_rows, cost)
+
+    def _costs(self, member: IntArray, block_rows: float) -> FloatArray:
+        """What each of some blocks costs, float64 (k,); a larger one than a full block costs as much as several."""
+        layout = self._layout
+        costs = box_costs(layout.lower[member], layout.upper[member], layout.parts)
+        return costs * np.maximum(self._rows[member] / block_rows, 1)
 
     def _price(self, group: int, blocks: float, cost: float) -> float:
         """What merging so many full blocks, which cost so much now, has to save."""
@@ -145,15 +151,15 @@ class BoxSets:
         if len(run) < 2:
             return
         least, greatest = hulls(of_block, layout.lower, layout.upper)
-        cost = np.bincount(of_block, box_costs(layout.lower, layout.upper, layout.parts))
+        group = int(layout.group[0])
+        block_rows = self._price_of[group][1]
+        cost = np.bincount(of_block, self._costs(member, block_rows))
         rows = np.bincount(of_block, self._rows[member])
         chain = np.zeros(len(run), np.int64)
         chain[of_block] = layout.chain
         # Along the column of which each run has the least.
         column = int((greatest - least).sum(axis=0).argmin())
         order = np.lexsort((least[:, column], chain))
-        group = int(layout.group[0])
-        block_rows = self._price_of[group][1]
         for count in np.unique(np.geomspace(2, len(run), _WINDOWS).astype(np.int64)).tolist():
             for start in range(0, len(run) - count + 1, max(1, count // 2)):
                 window = order[start : start + count]

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tables import checksum
+from tables import checksum, metadata_file
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import as_properties, recorded_curve
 from dbt_recluster.curve import Curve
+from dbt_recluster.exceptions import ClusterKeyError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.sort_order import sort_order_text
 from dbt_recluster.maintenance import ClusteredTable, blocks_opened, recluster
@@ -29,10 +30,10 @@ def make_table(spark: Any, schema: str, ddl: str = "", loads: int = 6) -> str:
     return name
 
 
-def load(spark: Any, name: str, number: int, rows: int = ROWS) -> None:
+def load(spark: Any, name: str, number: int, rows: int = ROWS, *more: str) -> None:
     first = number * ROWS
     frame = spark.range(first, first + rows).selectExpr(
-        "id", f"{A} a", f"{B.format(seed=number)} b", "cast(id % 2 as int) p"
+        "id", f"{A} a", f"{B.format(seed=number)} b", "cast(id % 2 as int) p", *more
     )
     frame.coalesce(1).writeTo(name).append()
 
@@ -144,3 +145,42 @@ def test_text_that_is_not_utf_8_cuts_nothing_and_stays(spark: Any, schema: str, 
     recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
     assert checksum(spark, name) == before
     assert recorded_curve(properties(spark, name), parse_cluster_key(f"hilbert({item}, id)")) is not None
+
+
+def test_a_column_of_another_name_keeps_its_boundaries_and_blocks_their_levels(
+    spark: Any, schema: str
+) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    spark.sql(f"alter table {name} rename column a to c")
+    again = recluster(spark, name, "hilbert(c, b)", depth=1, block_rows=500, final=True)
+    assert not again.rounds, again.reason
+    assert recorded_curve(properties(spark, name), parse_cluster_key("hilbert(c, b)")) is not None
+
+
+def test_another_column_of_the_same_name_is_clustered_anew(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    spark.sql(f"alter table {name} add column z bigint")
+    load(spark, name, 6, ROWS, "(id * 7907) % 4001 z")
+    recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True)
+    spark.sql(f"alter table {name} rename column a to old")
+    spark.sql(f"alter table {name} rename column z to a")
+    before = checksum(spark, name)
+    blocks = recluster(spark, name, "hilbert(a, b)", depth=1, block_rows=500, final=True).blocks_after
+    assert checksum(spark, name) == before
+    assert opened(spark, name, "a") < blocks / 3
+
+
+def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_written(
+    spark: Any, schema: str
+) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, s string) using iceberg")
+    for number in range(4):
+        frame = spark.range(number * 500, number * 500 + 500)
+        frame.selectExpr("id", "concat(repeat('x', 6000), id) s").coalesce(1).writeTo(name).append()
+    file = metadata_file(spark, name)
+    with pytest.raises(ClusterKeyError, match="longer than 1,024 characters and begin alike"):
+        recluster(spark, name, "hilbert(s, id)", depth=1, block_rows=100)
+    assert metadata_file(spark, name) == file
+    recluster(spark, name, "hilbert(truncate(8, s), id)", depth=1, block_rows=100)

@@ -1,0 +1,62 @@
+"""Where merges of tables with a curve come to rest, and what wakes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tables import checksum
+
+from dbt_recluster.maintenance import clustering_information, recluster
+
+KEY = "k, hilbert(a, b)"
+# Least and greatest k, and rows, of each load.
+LOADS = (
+    (89_796, 89_909, 20),
+    (90_889, 92_363, 50),
+    (91_104, 92_119, 50),
+    (90_954, 91_652, 5),
+    (90_173, 91_622, 20),
+    (90_792, 91_300, 50),
+    (89_742, 90_086, 20),
+)
+
+
+def make_table(spark: Any, schema: str) -> str:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    for low, high, rows in LOADS:
+        k = f"{low} + cast({high - low} * id / {rows - 1} as int)"
+        spark.range(rows).selectExpr(f"{k} k", "0 a", "0 b").coalesce(1).writeTo(name).append()
+    return name
+
+
+def depth(spark: Any, name: str) -> float:
+    return clustering_information(spark, name, block_rows=50)["average_depth"]
+
+
+def test_small_blocks_that_were_joined_do_not_end_merging(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    before = checksum(spark, name)
+    recluster(spark, name, KEY, block_rows=50, final=True)
+    assert checksum(spark, name) == before
+    assert depth(spark, name) <= 4
+    again = recluster(spark, name, block_rows=50, final=True)
+    assert not again.rounds, again.reason
+
+
+def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    sizes = spark.sql(f"select file_size_in_bytes n from {name}.files order by n").collect()
+    small = sum(size.n for size in sizes[:4])
+    assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
+    recluster(spark, name, block_rows=50, final=True)
+    assert depth(spark, name) <= 4
+
+
+def test_reads_that_are_declared_later_wake_a_table_at_rest(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    recluster(spark, name, KEY, block_rows=50, final=True)
+    assert not recluster(spark, name, block_rows=50, dry_run=True).rounds
+    reads = [{"where": "k = 90950", "weight": 1000}]
+    woken = recluster(spark, name, block_rows=50, depth=1, reads=reads, dry_run=True)
+    assert woken.rounds, woken.reason
