@@ -51,12 +51,3 @@ def test_a_budget_that_joins_small_files_only_does_not_end_merging(spark: Any, s
     assert recluster(spark, name, KEY, block_rows=50, max_bytes=small).rounds
     recluster(spark, name, block_rows=50, final=True)
     assert depth(spark, name) <= 4
-
-
-def test_reads_that_are_declared_later_wake_a_table_at_rest(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, KEY, block_rows=50, final=True)
-    assert not recluster(spark, name, block_rows=50, dry_run=True).rounds
-    reads = [{"where": "k = 90950", "weight": 1000}]
-    woken = recluster(spark, name, block_rows=50, depth=1, reads=reads, dry_run=True)
-    assert woken.rounds, woken.reason

@@ -1,0 +1,95 @@
+"""Blocks that merges along a curve have written in vain, and what wakes them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dbt_recluster.clustering.rest import Rest
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
+from dbt_recluster.planner import Blocks, Plan, Policy
+from dbt_recluster.planner.merges import BlockSet
+
+RULES = "as they were"
+
+
+def rest_of(paths: str, recorded: str | None, rules: str = RULES) -> Rest:
+    """The rest of blocks that all overlap, in two partitions: a to c, written by commits 1 to 3, and x to z by 7."""
+    partition = np.array([int(path >= "x") for path in paths])
+    commits = np.array([ord(path) - ord("a") + 1 if path < "x" else 7 for path in paths])
+    size, ends = len(paths), pa.array(range(len(paths)))
+    none = np.zeros(size, np.int64)
+    metadata = BlockMetadata(
+        1,
+        pa.array(list(paths)),
+        partition,
+        none,
+        none + 10,
+        none + 100,
+        commits,
+        commits,
+        none,
+        [ends],
+        [ends],
+        [],
+    )
+    blocks = Blocks.build(
+        [0] * size, [9] * size, rows=[10] * size, bytes=[100] * size, partition=partition.tolist()
+    )
+    return Rest(blocks, metadata, Policy(depth=1, block_rows=10), recorded, rules)
+
+
+def merged(paths: str, written: str, replaced: str, commit: int, recorded: str | None = None) -> str:
+    """What a commit records that merges blocks of the first partition."""
+    place = np.flatnonzero([path in replaced for path in paths])
+    block_set = BlockSet(place, 0, 0, 100, 2, 1, len(written), 1, 0, is_merge=True)
+    found = rest_of(paths, recorded).after(
+        Plan((block_set,), 0, 0, ""), [(written, replaced)], [commit], RULES
+    )
+    assert found["recluster.rest"] is not None
+    return found["recluster.rest"]
+
+
+def test_blocks_that_a_merge_left_as_deep_are_settled() -> None:
+    recorded = merged("axy", "bc", "a", 2)
+    assert (
+        rest_of("bxy", recorded).settled.tolist() == [False] * 3
+    )  # other files than those that were recorded
+    recorded = merged("abxy", "bc", "ab", 3)
+    assert rest_of("bcxy", recorded).settled.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("paths", ["bcdxy", "bxy", "cdxy"])
+def test_other_blocks_of_the_partition_wake_them(paths: str) -> None:
+    assert not rest_of(paths, merged("abxy", "bc", "ab", 3)).settled.any()
+
+
+def test_another_partition_and_the_order_of_blocks_do_not_matter() -> None:
+    recorded = merged("abxy", "bc", "ab", 3)
+    assert rest_of("zcb", recorded).settled.tolist() == [False, True, False]
+
+
+def test_other_rules_wake_them() -> None:
+    recorded = merged("abxy", "bc", "ab", 3)
+    assert not rest_of("bcxy", recorded, "new reads").settled.any()
+
+
+def test_less_depth_than_before_the_merge_wakes_them() -> None:
+    record = json.loads(merged("abxy", "bc", "ab", 3))
+    record["partitions"] = {name: [depth + 1, first] for name, (depth, first) in record["partitions"].items()}
+    assert not rest_of("bcxy", json.dumps(record)).settled.any()
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [None, "", "{", "[]", "1", "{}", json.dumps({"rules": RULES, "commits": [1]}), "[" * 100_000]
+    + [
+        json.dumps({"rules": RULES, "commits": commits, "partitions": partitions})
+        for commits, partitions in [(1, {}), (["x"], {}), ([1], []), ([1], {"1": 2}), ([1], {"1": [2, "x"]})]
+    ],
+)
+def test_a_damaged_record_counts_as_none(recorded: str | None) -> None:
+    assert not rest_of("bcxy", recorded).settled.any()
