@@ -85,7 +85,8 @@ def main() -> None:
                 spark, name, KEY, depth=options.depth, block_rows=options.block_rows, final=options.final
             )
             work += result.rows / options.rows
-            report(spark, f"load {number + 1}", name, number + 1, work, options.block_rows)
+            if number + 1 in (options.loads, options.loads // 2):
+                report(spark, f"load {number + 1}", name, number + 1, work, options.block_rows)
         result = recluster(spark, name, depth=1, block_rows=options.block_rows, final=True)
         report(spark, "final", name, options.loads, work + result.rows / options.rows, options.block_rows)
 

@@ -141,7 +141,8 @@ def test_a_place_in_sql_is_that_of_the_curve(spark: Any, kind: str, data: st.Dat
     columns = [field.transform.values(values) for field in key.fields]
     drawn = Curve.of([column[::2] for column in columns])
     query = f"select {', '.join(f'c {name}' for name in types)} from ({rows(values, kind)})"
-    for curve in (drawn, recorded_curve(as_properties(key, drawn), key)):
+    ids = {name: number for number, name in enumerate(types, 1)}
+    for curve in (drawn, recorded_curve(as_properties(key, drawn, ids), key, ids)):
         assert curve is not None
         found = spark.sql(f"select place from ({place_query(query, curve, key, types, 'place')})")
         assert raw(found) == curve.index(columns).tolist()
