@@ -87,13 +87,15 @@ class Table:
     Attributes:
         columns: All rows that are ever loaded: int64 for each column of the key.
         block_rows: Rows in a full block.
-        curve: The curve; drawn by `draw` where None.
+        curve: The curve that plans go by; drawn by `draw`.
+        recorded: The curve that loads are sorted along, as of the last merge.
         loaded, rewritten: Rows so far.
     """
 
     columns: list[IntArray]
     block_rows: int
     curve: Curve | None = None
+    recorded: Curve | None = None
     blocks: list[Block] = field(default_factory=list)
     loaded: int = 0
     rewritten: int = 0
@@ -156,13 +158,14 @@ class Table:
         if not new:
             return
         others = sum(len(block.rows) for block in self.blocks if block.run)
-        if self.curve is not None and others:
-            for values, ends in zip(columns, self.curve.boundaries, strict=True):
+        if self.recorded is not None and others:
+            for values, ends in zip(columns, self.recorded.boundaries, strict=True):
                 values.append(ends.to_numpy())
-            weights.append(np.full(self.curve.parts - 1, others / (self.curve.parts - 1)))
+            weights.append(np.full(self.recorded.parts - 1, others / (self.recorded.parts - 1)))
         weight = np.concatenate(weights)
         drawn = arrow([np.concatenate(values) for values in columns])
         self.curve = Curve.of(drawn, [weight] * len(columns))
+        self.recorded = self.recorded or self.curve
 
     def on_curve(self) -> CurveBlocks:
         """The blocks as the planner is told of them."""
@@ -203,6 +206,7 @@ class Table:
     def _merge(self, planned: Plan, rest: Rest) -> None:
         """Merge the sets of a plan."""
         assert self.curve is not None
+        self.recorded = self.curve
         gone: set[int] = set()
         paths, commits, old = [], set(), self.blocks
         for block_set in planned.block_sets:

@@ -103,20 +103,21 @@ class Loads:
         """Mean blocks that they open if the table is written at once after each load."""
         tables = (at_once(self._until(number)) for number in range(self.count))
         opened = [queries.opened(table) for queries, table in zip(self.queries, tables, strict=True)]
-        return np.mean(opened, axis=0)
+        mean: FloatArray = np.mean(opened, axis=0)
+        return mean
 
     def arrive(self, table: Table, number: int, arrival: str) -> None:
         """Load the rows in an order: along the curve, once there is one, by a column, or none; draw the curve."""
         rows = [column[number * _ROWS_OF_LOAD : (number + 1) * _ROWS_OF_LOAD] for column in self.columns]
         key = rows[int(arrival[-1])] if arrival.startswith("column") else None
-        if arrival == "curve" and table.curve is not None:
-            key = table.curve.index(arrow(rows))
+        if arrival == "curve" and table.recorded is not None:
+            key = table.recorded.index(arrow(rows))
         table.load(_ROWS_OF_LOAD, key)
         table.draw()
 
     def reclustered(self, depth: float, arrival: str = "curve", known: Curve | None = None) -> Result:
         """Recluster after each load; with ``known`` boundaries from the beginning."""
-        table, opened = Table(self.columns, _BLOCK_ROWS, known), []
+        table, opened = Table(self.columns, _BLOCK_ROWS, known, known), list[FloatArray]()
         for number, queries in enumerate(self.queries):
             self.arrive(table, number, arrival)
             table.curve = known or table.curve
