@@ -16,10 +16,11 @@ from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.candidates import Candidates, SetLimits
 from dbt_recluster.planner.strategies import STRATEGIES
 
-# Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each row loaded (geometric mean of the
-# workloads), and blocks that a read opens (mean), by the number of columns on a curve. Those of a plain key, 0, are of
-# the workloads of benchmarks/results/frontier.json with overlap. Those of a curve are multiples of the blocks that the
-# read opens in a table sorted at once ("What a threshold means" in docs/design/curves.md).
+# Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each
+# row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the number of columns on a curve.
+# Those of a plain key, 0, are of the workloads of benchmarks/results/frontier.json with overlap. Those of a curve are
+# multiples of the blocks that the read opens in a table sorted at once ("What a threshold means" in
+# docs/design/curves.md).
 THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 REWRITTEN = {
     0: (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
