@@ -17,7 +17,7 @@ from dbt_recluster.planner.candidates import Candidates, SetLimits
 from dbt_recluster.planner.strategies import STRATEGIES
 
 # Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each
-# row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the number of columns on a curve.
+# row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the columns on a curve.
 # Those of a plain key, 0, are of the workloads of benchmarks/results/frontier.json with overlap. Those of a curve are
 # multiples of the blocks that the read opens in a table sorted at once ("What a threshold means" in
 # docs/design/curves.md).
