@@ -1,39 +1,33 @@
-"""Tables of benchmarks/curves.py: real rows in blocks, of which the planner sees a box each, as Iceberg stores it."""
+"""Tables of benchmarks/curves.py: real rows in blocks, planned and merged as the product does, without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dbt_recluster.curve import BITS, Curve
+from dbt_recluster.box_tree import SHARES, Points, cut_into_boxes
+from dbt_recluster.clustering.rest import Rest
+from dbt_recluster.curve import Curve
+from dbt_recluster.planner import Blocks, Plan, Policy, plan
+from dbt_recluster.planner.curves import CURVE_TOLERANCE, CurveBlocks
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
-_SAMPLE = 20_000
-# A merge cuts at the border of the largest cell that lies between this share of a full block and a full block.
-CUT_FROM = 0.7
+# Sampled rows of each block of a load, and of each load at least, as in clustering/drawn_curve.py.
+_ROWS_OF_BLOCK, _LEAST_ROWS = 250, 1_000
 
 
 def arrow(columns: Sequence[IntArray]) -> list[pa.Array]:
     """Columns as a curve takes them."""
     return [pa.array(column) for column in columns]
-
-
-def curve_of(columns: Sequence[IntArray], bits: int = BITS) -> Curve:
-    """Cut columns into equal shares of these rows, or of a sample where they are many."""
-    random = np.random.default_rng(0)
-    curve = Curve.of(
-        arrow([c if len(c) <= _SAMPLE else random.choice(c, _SAMPLE, replace=False) for c in columns]),
-        bits=bits,
-    )
-    assert curve is not None
-    return curve
 
 
 def z_order(columns: Sequence[IntArray]) -> IntArray:
@@ -51,32 +45,39 @@ def z_order(columns: Sequence[IntArray]) -> IntArray:
     return place
 
 
-def even_cuts(rows: int, block_rows: int) -> IntArray:
-    """Cut rows into the fewest blocks, of equal size: ends of all blocks but the last, int64."""
-    count = max(1, -(-rows // block_rows))
-    return np.arange(1, count) * rows // count
+def along(key: IntArray, block_rows: int) -> list[IntArray]:
+    """Rows of each block of a table that is sorted by a key and cut evenly."""
+    return np.array_split(np.argsort(key, kind="stable"), max(1, -(-len(key) // block_rows)))
 
 
-def cell_cuts(place: IntArray, dimensions: int, block_rows: int, least: float = CUT_FROM) -> IntArray:
-    """Cut rows where the curve leaves the largest cell: ends of all blocks but the last, int64.
+def points(curve: Curve, columns: Sequence[IntArray], weight: float = 1.0) -> Points:
+    """Rows as ranks."""
+    rank, first = (np.column_stack(curve.ranks(arrow(columns), first=first)) for first in (False, True))
+    return Points(rank, first, rank, np.full(len(rank), weight))
 
-    Args:
-        place: Places of the rows on the curve, int64 (n,), ascending.
-        dimensions: Dimensions of the curve.
-        block_rows: Most rows in a block.
-        least: Least share of a full block, but for the last two blocks, which hold half of it at least.
-    """
-    # Two neighbours differ at this bit first, so they lie in different cells of this level, and of one cell above it.
-    level = (np.frexp((place[1:] ^ place[:-1]).astype(np.float64))[1] + dimensions - 1) // dimensions
-    cuts, begin = [], 0
-    while (left := len(place) - begin) > block_rows:
-        low, high = int(block_rows * least), block_rows
-        if left <= 2 * block_rows:
-            low, high = max(left - block_rows, block_rows // 2), min(block_rows, left - block_rows // 2)
-        window = level[begin + low - 1 : begin + high]
-        begin += high - int(window[::-1].argmax())
-        cuts.append(begin)
-    return np.array(cuts, np.int64)
+
+def in_boxes(curve: Curve, columns: Sequence[IntArray], block_rows: int, of_table: int) -> list[IntArray]:
+    """Rows of each block that a merge writes, of a table of so many rows."""
+    rows, dimensions = points(curve, columns), len(columns)
+    tree = cut_into_boxes(
+        rows, block_rows, curve.parts, dimensions * (of_table / block_rows) ** (-1 / dimensions)
+    )
+    box = tree.box_of(rows.rank, np.random.default_rng(0).integers(0, SHARES, len(rows.rank)))
+    order = np.argsort(box, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(box[order])) + 1)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block: the positions of its rows, and what is known of it."""
+
+    number: int
+    rows: IntArray
+    lower: IntArray  # least value of each column
+    upper: IntArray
+    level: int = 0
+    run: int = 0
+    added_by: int = 0
 
 
 @dataclass
@@ -86,101 +87,147 @@ class Table:
     Attributes:
         columns: All rows that are ever loaded: int64 for each column of the key.
         block_rows: Rows in a full block.
-        rows: Positions of the rows of every block.
-        lower: Least value of each column in every block, int64 (blocks, columns).
-        upper: Greatest values, likewise.
-        level: Level of every block, int64 (blocks,).
-        run: Run of every block, int64 (blocks,); 0 is unknown.
-        runs: Number of runs so far.
-        loaded: Rows loaded so far.
-        rewritten: Rows rewritten so far.
+        curve: The curve that plans go by; drawn by `draw`.
+        recorded: The curve that loads are sorted along, as of the last merge.
+        loaded, rewritten: Rows so far.
     """
 
     columns: list[IntArray]
     block_rows: int
-    rows: list[IntArray] = field(default_factory=list)
-    lower: IntArray = field(init=False)
-    upper: IntArray = field(init=False)
-    level: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    run: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    runs: int = 0
+    curve: Curve | None = None
+    recorded: Curve | None = None
+    blocks: list[Block] = field(default_factory=list)
     loaded: int = 0
     rewritten: int = 0
-
-    def __post_init__(self) -> None:
-        self.lower = self.upper = np.zeros((0, len(self.columns)), np.int64)
+    _blocks_so_far: int = 0
+    _commits: int = 0
+    _rest: str | None = None
+    _samples: dict[int, IntArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.blocks)
 
     @property
-    def sizes(self) -> IntArray:
-        """Rows of every block: int64 (blocks,)."""
-        return np.array([len(rows) for rows in self.rows])
+    def lower(self) -> IntArray:
+        """Least value of each column in every block, int64 (blocks, columns)."""
+        return np.stack([block.lower for block in self.blocks])
 
     @property
-    def bounds(self) -> tuple[list[pa.Array], list[pa.Array], list[BoolArray], IntArray]:
-        """What the planner is told of all blocks: lower bounds, upper bounds, none of them unknown, and rows."""
-        known = [np.zeros(len(self), np.bool_)] * len(self.columns)
-        return arrow(list(self.lower.T)), arrow(list(self.upper.T)), known, self.sizes
+    def upper(self) -> IntArray:
+        """Greatest values, likewise."""
+        return np.stack([block.upper for block in self.blocks])
 
     def all_rows(self) -> list[IntArray]:
         """The columns of the rows loaded so far."""
         return [column[: self.loaded] for column in self.columns]
 
-    def add(
-        self, ordered: IntArray, cuts: IntArray, level: int = 0, known: bool = True, run: int | None = None
-    ) -> None:
-        """Add rows in this order as a new run, or to a run."""
-        run = self.runs + 1 if run is None else run
-        self.runs = max(self.runs, run)
-        parts = np.split(ordered, cuts)
-        starts = np.append(0, cuts).astype(np.int64)
-        values = [column[ordered] for column in self.columns]
-        self.rows += parts
-        self.lower = np.vstack(
-            [self.lower, np.stack([np.minimum.reduceat(v, starts) for v in values], axis=1)]
-        )
-        self.upper = np.vstack(
-            [self.upper, np.stack([np.maximum.reduceat(v, starts) for v in values], axis=1)]
-        )
-        self.level = np.append(self.level, np.full(len(parts), level))
-        self.run = np.append(self.run, np.full(len(parts), run if known else 0))
+    def add(self, parts: Sequence[IntArray], **known: int) -> list[Block]:
+        """Add blocks of these rows."""
+        added = []
+        for rows in parts:
+            self._blocks_so_far += 1
+            values = np.stack([column[rows] for column in self.columns])
+            added.append(Block(self._blocks_so_far, rows, values.min(axis=1), values.max(axis=1), **known))
+        self.blocks += added
+        return added
 
-    def load(self, rows: int, key: IntArray | None, known: bool = True) -> None:
-        """Load the next rows in the order of a key of all rows, or as they come, cut evenly."""
-        arrived = np.arange(self.loaded, self.loaded + rows)
-        if key is not None:
-            arrived = arrived[np.argsort(key[arrived], kind="stable")]
+    def load(self, rows: int, key: IntArray | None) -> None:
+        """Load the next rows in the order of a key of these rows, or as they come, cut evenly."""
+        key = np.arange(rows) if key is None else key
+        self._commits += 1
+        self.add([self.loaded + part for part in along(key, self.block_rows)], added_by=self._commits)
         self.loaded += rows
-        self.add(arrived, even_cuts(rows, self.block_rows), known=known)
 
-    def merge(self, sets: Sequence[tuple[IntArray, int, int]], curve: Curve, cells: bool = True) -> None:
-        """Merge block sets along the curve, given as positions of blocks, the level to write and the plan's run."""
-        old = self.rows
-        kept = np.setdiff1d(np.arange(len(old)), np.concatenate([members for members, *_ in sets]))
-        self.rows = [old[place] for place in kept]
-        for name in ("lower", "upper", "level", "run"):
-            setattr(self, name, getattr(self, name)[kept])
-        next_run = self.runs + 1
-        for members, level, run in sets:
-            rows = np.concatenate([old[place] for place in members])
-            place = curve.index(arrow([column[rows] for column in self.columns]))
-            order = np.argsort(place, kind="stable")
-            cuts = even_cuts(len(rows), self.block_rows)
-            if cells:
-                cuts = cell_cuts(place[order], len(self.columns), self.block_rows)
-            self.add(rows[order], cuts, level, run=next_run + run)
+    def draw(self) -> None:
+        """Draw the boundaries of the curve from those so far and samples of the loads that no merge has written."""
+        new: dict[int, list[IntArray]] = {}
+        for block in self.blocks:
+            if not block.run:
+                new.setdefault(block.added_by, []).append(block.rows)
+        columns: list[list[IntArray]] = [[] for _ in self.columns]
+        weights = []
+        for load, parts in new.items():
+            rows, wanted = np.concatenate(parts), max(_LEAST_ROWS, _ROWS_OF_BLOCK * len(parts))
+            if load not in self._samples:
+                self._samples[load] = np.random.default_rng(load).permutation(rows)[:wanted]
+            sample = self._samples[load]
+            weights.append(np.full(len(sample), len(rows) / len(sample)))
+            for values, column in zip(columns, self.columns, strict=True):
+                values.append(column[sample])
+        self._samples = {load: self._samples[load] for load in new}
+        if not new:
+            return
+        others = sum(len(block.rows) for block in self.blocks if block.run)
+        if self.recorded is not None and others:
+            for values, ends in zip(columns, self.recorded.boundaries, strict=True):
+                values.append(ends.to_numpy())
+            weights.append(np.full(self.recorded.parts - 1, others / (self.recorded.parts - 1)))
+        weight = np.concatenate(weights)
+        drawn = arrow([np.concatenate(values) for values in columns])
+        self.curve = Curve.of(drawn, [weight] * len(columns))
+        self.recorded = self.recorded or self.curve
+
+    def on_curve(self) -> CurveBlocks:
+        """The blocks as the planner is told of them."""
+        assert self.curve is not None
+        known, rows = [np.zeros(len(self), np.bool_)] * len(self.columns), self._of_blocks("rows")
+        return CurveBlocks(self.curve, arrow(list(self.lower.T)), arrow(list(self.upper.T)), known, rows)
+
+    def planned(self, settled: BoolArray | None = None) -> Blocks:
+        """The blocks for the planner."""
+        curve_blocks = self.on_curve()
+        level, run, added_by = map(self._of_blocks, ("level", "run", "added_by"))
+        assert self.curve is not None
+        samples = {
+            load: points(self.curve, [column[sample] for column in self.columns])
+            for load, sample in self._samples.items()
+        }
+        layout = curve_blocks.layout(run, added_by, level, settled, samples)
+        lower, upper, _ = curve_blocks.along_curve(layout.chain)
+        run = np.where(layout.chain > 0, layout.chain, layout.run)
+        return Blocks.build(lower, upper, rows=curve_blocks.rows, level=level, run=run, layout=layout)
+
+    def recluster(self, depth: float, most_rounds: int = 1) -> int:
+        """Plan and merge until a plan is empty, so many times at most; return how many plans were not empty."""
+        policy = Policy(depth=depth, block_rows=self.block_rows, tolerance=CURVE_TOLERANCE)
+        for done in range(most_rounds):
+            blocks = self.planned()
+            names = pa.array([str(block.number) for block in self.blocks])
+            metadata: Any = SimpleNamespace(path=names, added_by=self._of_blocks("added_by"))
+            rest = Rest(blocks, metadata, policy, self._rest, "")
+            if rest.settled.any():
+                blocks = self.planned(rest.settled)
+            planned = plan(blocks, policy)
+            if not planned.block_sets:
+                return done
+            self._merge(planned, rest)
+        return most_rounds
+
+    def _merge(self, planned: Plan, rest: Rest) -> None:
+        """Merge the sets of a plan."""
+        assert self.curve is not None
+        self.recorded = self.curve
+        gone: set[int] = set()
+        paths, commits, old = [], set(), self.blocks
+        for block_set in planned.block_sets:
+            members = [old[place] for place in block_set.blocks]
+            rows = np.concatenate([block.rows for block in members])
+            run = self._commits + 1 + block_set.run
+            commits.add(run)
+            parts = in_boxes(
+                self.curve, [column[rows] for column in self.columns], self.block_rows, self.loaded
+            )
+            added = self.add([rows[part] for part in parts], level=block_set.level, run=run, added_by=run)
+            paths.append(([str(b.number) for b in added], [str(b.number) for b in members]))
+            gone |= {block.number for block in members}
             self.rewritten += len(rows)
+        self.blocks = [block for block in self.blocks if block.number not in gone]
+        self._commits = max(commits)
+        self._rest = next(iter(rest.after(planned, paths, sorted(commits), "").values()))
 
-
-def sorted_table(
-    columns: list[IntArray], block_rows: int, key: IntArray, cuts: IntArray | None = None
-) -> Table:
-    """A table of all rows, sorted by a key at once and cut evenly or as told."""
-    table = Table(columns, block_rows, loaded=len(key))
-    table.add(np.argsort(key, kind="stable"), even_cuts(len(key), block_rows) if cuts is None else cuts)
-    return table
+    def _of_blocks(self, name: str) -> IntArray:
+        values = (getattr(block, name) for block in self.blocks)
+        return np.array([len(value) if name == "rows" else value for value in values], np.int64)
 
 
 @dataclass(frozen=True)
@@ -216,11 +263,11 @@ class Queries:
 
     def opened(self, table: Table) -> FloatArray:
         """Mean blocks that a point of each column opens, and that a box opens: float64 (columns + 1,)."""
-        blocks = []
+        blocks, least, greatest = [], table.lower, table.upper
         inside = np.ones((len(table), self.points.shape[1]), np.bool_)
-        for column, points in enumerate(self.points):
-            low, high = table.lower[:, column], table.upper[:, column]
-            started = np.searchsorted(np.sort(low), points, side="right")
-            blocks.append(float((started - np.searchsorted(np.sort(high), points)).mean()))
+        for column, values in enumerate(self.points):
+            low, high = least[:, column], greatest[:, column]
+            started = np.searchsorted(np.sort(low), values, side="right")
+            blocks.append(float((started - np.searchsorted(np.sort(high), values)).mean()))
             inside &= (low[:, None] <= self.upper[column]) & (high[:, None] >= self.lower[column])
         return np.array([*blocks, float(inside.sum(axis=0).mean())])

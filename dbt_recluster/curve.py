@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.floating[Any]]
 
-# 2**10 parts of each column: 2**6 open as few blocks of 1,024, 2**4 a fifth more (docs/design/curves.md).
+# 2**10 parts of each column: 2**8 open as few blocks of 1,024, 2**6 a fifth more (docs/design/curves.md).
 BITS = 10
 _MOST_DIMENSIONS = 4
 # Places are int64, and planning doubles them.

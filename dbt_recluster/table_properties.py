@@ -32,13 +32,15 @@ LEVELS: Final = _declare(
 )
 CURVE_PREFIX: Final = _declare(
     "recluster.curve.",
-    "For each column of a curve, the boundaries that cut it into equal shares of the rows; at most 3,900 characters.",
-    "They are drawn anew, and blocks of the old curve are merged a little more often.",
+    "For each column of a curve, by its field id, the boundaries that cut it into equal shares of the rows; at most "
+    "3,900 characters.",
+    "They are drawn anew from a sample of the table.",
 )
 REST: Final = _declare(
     "recluster.rest",
-    "Of a curve: the depth of each partition before its last merge, so that one that lowered nothing is not repeated.",
-    "Such a merge may be repeated once.",
+    "Of a curve, for each partition: the depth before its last merge that lowered it, and the commits since; at most "
+    "3,900 characters. Blocks of these commits are not merged among themselves.",
+    "A merge that lowered nothing may be repeated once.",
 )
 CHECKPOINT: Final = _declare(
     "recluster.checkpoint",

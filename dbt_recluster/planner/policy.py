@@ -16,22 +16,23 @@ from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.candidates import Candidates, SetLimits
 from dbt_recluster.planner.strategies import STRATEGIES
 
-# Of strategy `payback` over 100 sorted loads: thresholds, rows rewritten for each row loaded (geometric mean of the
-# workloads), and blocks that a read opens (mean), by the number of columns on a curve. Those of a plain key, 0, are of
-# the workloads of benchmarks/results/frontier.json with overlap. Those of a curve are multiples of the blocks that the
-# read opens in a table sorted at once ("What a threshold means" in docs/design/curves.md).
+# Of strategy `payback` over sorted loads, 100 of a plain key and 30 along a curve: thresholds, rows rewritten for each
+# row loaded (geometric mean of the workloads), and blocks that a read opens (mean), by the columns on a curve.
+# Those of a plain key, 0, are of the workloads of benchmarks/results/frontier.json with overlap. Those of a curve are
+# multiples of the blocks that the read opens in a table sorted at once ("What a threshold means" in
+# docs/design/curves.md).
 THRESHOLDS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 REWRITTEN = {
     0: (25.85, 6.14, 2.35, 1.45, 0.80, 0.63, 0.45, 0.35),
-    2: (12.24, 5.05, 2.76, 2.12, 1.49, 1.16),
-    3: (14.03, 5.95, 3.08, 2.43, 1.52, 1.37),
-    4: (15.26, 5.71, 3.40, 2.58, 1.56, 1.37),
+    2: (6.56, 2.95, 2.00, 1.52, 1.27, 0.82),
+    3: (8.04, 5.47, 3.61, 2.92, 1.72, 1.76),
+    4: (6.25, 4.91, 3.25, 2.19, 1.75, 1.83),
 }
 SCAN = {
     0: (1.40, 1.82, 2.58, 3.25, 4.42, 5.50, 7.49, 9.23),
-    2: (1.09, 1.18, 1.29, 1.37, 1.55, 1.65),
-    3: (1.07, 1.12, 1.20, 1.29, 1.38, 1.42),
-    4: (1.07, 1.12, 1.18, 1.23, 1.30, 1.35),
+    2: (1.05, 1.08, 1.16, 1.27, 1.36, 1.51),
+    3: (1.04, 1.07, 1.15, 1.19, 1.33, 1.33),
+    4: (1.01, 1.03, 1.08, 1.11, 1.17, 1.16),
 }
 
 # How far a table may lie from the curve. No workload rewrites four times the mean; more is the first clustering of a
