@@ -29,8 +29,6 @@ from dbt_recluster.planner.candidates import Candidates
 from dbt_recluster.planner.curves import Layout
 from dbt_recluster.planner.policy import Policy
 
-# Copies of the table are merged one after the other, so a merge is worth part of what all at once would save.
-_SHARE_OF_COPIES = 0.5
 # No merge pays that takes less than this share off what its blocks cost.
 _LEAST_SAVING = 0.05
 # Points that stand for the rows of a block, at most and at least; and for those of a set.
@@ -122,9 +120,7 @@ class BoxSets:
         """What merging so many full blocks, which cost so much now, has to save."""
         threshold = self.policy.thresholds(np.array([self._blocks_of[group]]))[0]
         of_copies = threshold ** (1 / self._layout.lower.shape[1]) - 1
-        return float(
-            max(_SHARE_OF_COPIES * of_copies * self._price_of[group][0] * blocks, _LEAST_SAVING * cost)
-        )
+        return float(max(of_copies * self._price_of[group][0] * blocks, _LEAST_SAVING * cost))
 
     def _points(self, member: IntArray) -> Points:
         """What stands for the rows of a set: samples of its loads, and points that lie evenly in all other boxes."""

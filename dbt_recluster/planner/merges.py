@@ -49,7 +49,7 @@ class BlockSet:
             `Policy.block_bytes` bytes if these are more.
         run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
         partition: Code of its partition in `Blocks.partition`.
-        is_merge: Whether it makes blocks narrower; others put small blocks together, or drop deleted rows.
+        is_merge: Whether it merges blocks; others drop deleted rows.
     """
 
     blocks: IntArray

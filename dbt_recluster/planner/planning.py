@@ -132,6 +132,8 @@ class _Planner:
         sets = sets.then(own)
         if strategy.compacts:
             compactions = select_compactions(eligible, sets.member, policy)
+            if (layout := eligible.blocks.layout) is not None:
+                compactions = compactions.only(compactions.total(~layout.settled[eligible.position]) > 0)
             deleted = self._deleted(np.concatenate([sets.member, compactions.member]))
             kind = np.append(kind, np.repeat([_COMPACTION, _DELETED], [len(compactions), len(deleted)]))
             sets = sets.then(compactions).then(deleted)
@@ -284,7 +286,7 @@ class _Planner:
             self.expected_blocks(sets).tolist(),
             fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
             eligible.partition[sets.member[sets.start]].tolist(),
-            (selection.kind <= _BOXES).tolist(),
+            (selection.kind <= _COMPACTION).tolist(),
             strict=True,
         )
         return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)
