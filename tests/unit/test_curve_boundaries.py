@@ -152,7 +152,9 @@ def test_boundaries_follow_the_id_of_a_column() -> None:
 @pytest.mark.parametrize("letter", ["x", b"x"])
 def test_long_texts_that_begin_alike_are_refused(letter: str | bytes) -> None:
     alike = pa.array([letter * (LONGEST_TEXT + 1)] * ROWS)
-    with pytest.raises(ClusterKeyError, match=r"values of b are longer than 1,024 characters and begin alike"):
+    with pytest.raises(
+        ClusterKeyError, match=r"values of b are longer than 1,024 characters and begin alike"
+    ):
         as_properties(KEY, curve_of(SAMPLES["int"], alike), IDS)
     # A boundary of that length that is the only one of its kind tells values apart.
     few = pa.array([letter * 10] * ROWS + [letter * (LONGEST_TEXT + 1)] * (ROWS // 1_000))
