@@ -311,12 +311,13 @@ class _Cutter:
         widths, blocks = (upper - lower + 1) / self._parts, self._blocks(rows)
         if columns:
             cut, value = widths[:, columns], self._value_widths[list(columns)]
-            values = tile_sides(blocks, cut)[:, None] / value
+            side = tile_sides(blocks, cut)[:, None]
+            values, is_cut = side / value, side < cut
             # A tile has whole values of a column, or a value whole tiles.
             whole = np.maximum(np.floor(values + 1e-9), 1)
             more = np.where(values >= 1, values / whole, np.ceil(1 / values - 1e-9) * values)
-            blocks = blocks * np.prod(np.where(values * value < cut, more, 1), axis=1)
-            widths[:, columns] = np.minimum(cut, whole * value)
+            blocks = blocks * np.prod(np.where(is_cut, more, 1), axis=1)
+            widths[:, columns] = np.where(is_cut, np.minimum(cut, whole * value), cut)
         costs: FloatArray = blocks * (widths.sum(axis=1) + self._per_block)
         return costs
 

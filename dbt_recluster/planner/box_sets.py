@@ -68,7 +68,8 @@ class BoxSets:
                 parts.append(thin)
             gains = [self._gain(part) for part in parts]
             paying = [part for part, gain in zip(parts, gains, strict=True) if gain >= 0]
-            at_once = self._gain(member) if len(member) <= _MOST_BLOCKS else -np.inf
+            is_one_run = layout.run[member[0]] > 0 and not np.ptp(layout.run[member])
+            at_once = -np.inf if is_one_run or len(member) > _MOST_BLOCKS else self._gain(member)
             is_best = at_once >= max(0.0, sum(gain for gain in gains if gain >= 0))
             sets += [member] if is_best else paying
         return sets

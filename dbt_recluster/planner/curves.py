@@ -194,19 +194,21 @@ class CurveBlocks:
         """
         key, _, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes
+        lower, upper = np.column_stack(boxes.lower), np.column_stack(boxes.upper)
+        rank = np.clip(np.column_stack(self.curve.ranks(self.lower[self.leading :])), lower, upper)
         is_load = (run <= 0) & (added_by > 0)
         if (is_one & is_load).any():
             load, _ = combined_ranks([dense_ranks(key), dense_ranks(added_by)])
-            run = np.where(boxes.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
-        lower, upper = np.column_stack(boxes.lower), np.column_stack(boxes.upper)
+            # Rows lie along the curve by the last part that their value fills.
+            of_rows = Boxes(list(rank.T), boxes.upper, boxes.bits)
+            run = np.where(of_rows.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
         thin = self._are_thin(group, lower, upper)
         settled = np.zeros(len(run), np.bool_) if settled is None else settled
         chain = _chains(2 * key + thin, np.where(is_one & (run > 0), run, 0), lower, upper)
-        ranks = np.maximum(np.column_stack(self.curve.ranks(self.lower[self.leading :])), lower)
         return Layout(
             lower,
             upper,
-            np.minimum(ranks, upper),
+            rank,
             group,
             np.maximum(run, 0),
             np.where(is_load & (run <= 0) & (level == 0), added_by, 0),

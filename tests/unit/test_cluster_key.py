@@ -171,8 +171,8 @@ def test_the_sql_it_makes() -> None:
         "days(`ts`), hours(`local`), truncate(4, `Name`), truncate(10, `id`), truncate(50, `price`), `odd name`"
     )
     assert key.order_by(COLUMNS) == (
-        "cast(`ts` as date), date_trunc('HOUR', `local`), substr(`Name`, 1, 4), `id` - pmod(`id`, 10), "
-        "`price` - pmod(`price`, 0.50), `odd name`"
+        "cast(`ts` as date), cast(`local` as date), hour(`local`), substr(`Name`, 1, 4), "
+        "try_subtract(`id`, pmod(`id`, 10)), try_subtract(`price`, pmod(`price`, 0.50)), `odd name`"
     )
     assert key.description().startswith(
         "days(ts) ASC NULLS FIRST, hours(local) ASC NULLS FIRST, truncate(Name, 4) ASC"

@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import LONGEST, as_properties, recorded_curve
 from dbt_recluster.curve import Curve
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg.rewrite.sample import LONGEST_TEXT
 
 KEY = parse_cluster_key("hilbert(a, b)")
+IDS = {"a": 1, "b": 2}
 RANDOM = np.random.default_rng(0)
 ROWS = 20_000
 
@@ -43,7 +46,7 @@ SAMPLES: dict[str, pa.Array] = {
     ),
     "boolean": pa.array(RANDOM.integers(0, 2, ROWS).astype(bool)),
     "text": pa.array(texts(ROWS)),
-    "text that begins alike": pa.array(texts(ROWS, "x" * 2_000)),
+    "text that begins alike": pa.array(texts(ROWS, "x" * 1_000)),
     "text of one letter": pa.array(["x" * int(n) for n in RANDOM.integers(0, 3_000, ROWS)]),
     "text beyond ASCII": pa.array(
         ["".join(map(chr, RANDOM.integers(0x4E00, 0x9FFF, 20))) for _ in range(ROWS)]
@@ -61,7 +64,7 @@ def curve_of(*columns: pa.Array) -> Curve:
 def test_boundaries_come_back_and_cut_into_nearly_equal_shares(kind: str) -> None:
     sample = SAMPLES[kind]
     drawn = curve_of(sample, sample)
-    properties = as_properties(KEY, drawn)
+    properties = as_properties(KEY, drawn, IDS)
     assert max(map(len, properties.values())) <= LONGEST
     recorded = recorded_curve(properties, KEY)
     assert recorded is not None
@@ -77,7 +80,7 @@ def test_boundaries_come_back_and_cut_into_nearly_equal_shares(kind: str) -> Non
      '{"item": "a", "type": "geometry", "shortened": "eJwDAAAAAAE="}', '{"item": "a", "type": 1, "shortened": 2}'],
 )  # fmt: skip
 def test_what_is_tampered_with_counts_as_not_recorded(tampered: str) -> None:
-    properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]))
+    properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]), IDS)
     assert recorded_curve({**properties, "recluster.curve.a": tampered}, KEY) is None
     assert recorded_curve({"recluster.curve.b": properties["recluster.curve.b"]}, KEY) is None
 
@@ -85,7 +88,7 @@ def test_what_is_tampered_with_counts_as_not_recorded(tampered: str) -> None:
 def test_a_number_without_end_is_no_boundary() -> None:
     packed = json.dumps([[0] * 1_023, ["f" * (1 << 22)] + [""] * 1_022])
     endless = base64.b64encode(zlib.compress(packed.encode())).decode()
-    properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]))
+    properties = as_properties(KEY, curve_of(SAMPLES["int"], SAMPLES["text"]), IDS)
     recorded = json.loads(properties["recluster.curve.a"]) | {"shortened": endless}
     assert recorded_curve({**properties, "recluster.curve.a": json.dumps(recorded)}, KEY) is None
 
@@ -94,7 +97,7 @@ def test_a_number_without_end_is_no_boundary() -> None:
 @given(st.sampled_from(["int", "text", "double", "decimal"]), st.data())
 def test_no_change_to_a_property_is_an_error(kind: str, data: st.DataObject) -> None:
     sample = SAMPLES[kind][:2_000]
-    properties = as_properties(KEY, curve_of(sample, sample))
+    properties = as_properties(KEY, curve_of(sample, sample), IDS)
     text = json.loads(properties["recluster.curve.a"])["shortened"]
     at = data.draw(st.integers(0, len(text) - 1))
     changed = (
@@ -111,7 +114,7 @@ def test_no_change_to_a_property_is_an_error(kind: str, data: st.DataObject) -> 
 
 def test_boundaries_of_another_transform_or_type_are_not_those_of_the_key() -> None:
     properties = as_properties(
-        parse_cluster_key("hilbert(days(a), b)"), curve_of(SAMPLES["int"], SAMPLES["int"])
+        parse_cluster_key("hilbert(days(a), b)"), curve_of(SAMPLES["int"], SAMPLES["int"]), IDS
     )
     assert recorded_curve(properties, parse_cluster_key("hilbert(days(a), b)")) is not None
     assert recorded_curve(properties, parse_cluster_key("hilbert(hours(a), b)")) is None
@@ -123,8 +126,38 @@ def test_decimals_of_38_digits_keep_them() -> None:
     sample = pa.array(
         [Decimal("1234567890123456789012345678901234.56"), most.copy_negate(), most], pa.decimal128(38, 2)
     )
-    recorded = recorded_curve(as_properties(KEY, curve_of(sample, sample)), KEY)
+    recorded = recorded_curve(as_properties(KEY, curve_of(sample, sample), IDS), KEY)
     assert recorded is not None
     lowest = most.copy_negate()
     least, greatest = (recorded.boundaries[0][place].as_py() for place in (0, -1))
     assert lowest <= least <= greatest <= most
+
+
+def test_boundaries_follow_the_id_of_a_column() -> None:
+    drawn = curve_of(SAMPLES["int"], SAMPLES["date"])
+    properties = as_properties(KEY, drawn, IDS)
+    renamed = parse_cluster_key("hilbert(c, b)")
+    curve = recorded_curve(properties, renamed, {"c": 1, "b": 2})
+    assert curve is not None
+    assert [ends.type for ends in curve.boundaries] == [pa.int32(), pa.date32()]
+    assert recorded_curve(properties, renamed) is None
+    # Another column has taken the name.
+    assert recorded_curve(properties, KEY, {"a": 3, "b": 2}) is None
+    # Two columns have changed names.
+    swapped = recorded_curve(properties, KEY, {"a": 2, "b": 1})
+    assert swapped is not None
+    assert [ends.type for ends in swapped.boundaries] == [pa.date32(), pa.int32()]
+
+
+@pytest.mark.parametrize("letter", ["x", b"x"])
+def test_long_texts_that_begin_alike_are_refused(letter: str | bytes) -> None:
+    alike = pa.array([letter * (LONGEST_TEXT + 1)] * ROWS)
+    with pytest.raises(
+        ClusterKeyError, match=r"values of b are longer than 1,024 characters and begin alike"
+    ):
+        as_properties(KEY, curve_of(SAMPLES["int"], alike), IDS)
+    # A boundary of that length that is the only one of its kind tells values apart.
+    few = pa.array([letter * 10] * ROWS + [letter * (LONGEST_TEXT + 1)] * (ROWS // 1_000))
+    assert recorded_curve(as_properties(KEY, curve_of(SAMPLES["int"], few), IDS), KEY) is not None
+    short = pa.array([letter * LONGEST_TEXT] * ROWS)
+    assert recorded_curve(as_properties(KEY, curve_of(SAMPLES["int"], short), IDS), KEY) is not None

@@ -19,7 +19,7 @@ OTHER = (
     "1 block has",
     "or more of the rows deleted",
     "of them small",
-    "saves reads of single columns",
+    "saves reads of single columns more than it costs",
     "need the blocks' bytes",
     "the example query of recluster_when does not read",
 )

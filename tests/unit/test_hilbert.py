@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbt_recluster.curve import (
-    curve_states,
-    hilbert_boxes,
-    hilbert_coordinates,
-    hilbert_index,
-    hilbert_range,
-)
+from dbt_recluster.curve import curve_states, hilbert_index, hilbert_range
 
 GRIDS = [(1, 5), (2, 5), (3, 3), (4, 2)]
 
@@ -60,38 +54,6 @@ def test_the_range_of_a_box_is_that_of_its_cells(grid: tuple[int, int], data: st
     place = hilbert_index(list(every[:, inside]), bits)
     lower, upper = hilbert_range(list(ends[:, :1]), list(ends[:, 1:]), bits)
     assert (lower.tolist(), upper.tolist()) == ([place.min()], [place.max()])
-
-
-@pytest.mark.parametrize(("dimensions", "bits"), GRIDS)
-def test_coordinates_are_those_of_the_cell_at_a_place(dimensions: int, bits: int) -> None:
-    grid = cells(dimensions, bits)
-    found = hilbert_coordinates(hilbert_index(list(grid), bits), dimensions, bits)
-    assert (np.array(found) == grid).all()
-
-
-@given(st.sampled_from(GRIDS), st.integers(1, 9), st.data())
-def test_boxes_hold_every_cell_of_a_range(grid: tuple[int, int], most: int, data: st.DataObject) -> None:
-    dimensions, bits = grid
-    end = data.draw(st.integers(1, 1 << dimensions * bits))
-    first = data.draw(st.integers(0, end - 1))
-    lower, upper = hilbert_boxes(first, end, dimensions, bits, most)
-    assert 1 <= len(lower) == len(upper) <= most
-    every = cells(dimensions, bits)
-    place = hilbert_index(list(every), bits)
-    inside = ((every.T[:, None] >= lower) & (every.T[:, None] <= upper)).all(axis=2).any(axis=1)
-    assert inside[(place >= first) & (place < end)].all()
-    size = end - first
-    if first % size == 0 and size in [1 << dimensions * level for level in range(bits + 1)]:
-        assert inside.sum() == size  # a cell is its own box
-
-
-def test_boxes_of_large_grids_are_near_the_range() -> None:
-    for dimensions, bits in ((2, 10), (3, 10), (4, 10)):
-        total = 1 << dimensions * bits
-        for first in range(0, total, total // 13):
-            lower, upper = hilbert_boxes(first, min(total, first + total // 12), dimensions, bits, 8)
-            assert np.prod(upper - lower + 1, axis=1).sum() < total / 12 * 2.5
-            assert 0 <= lower.min() <= upper.max() < 1 << bits
 
 
 def test_corners_of_large_grids_stay_within_int64() -> None:

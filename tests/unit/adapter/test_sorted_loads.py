@@ -32,7 +32,7 @@ def boundaries(key: ClusterKey) -> dict[str, str]:
     numbers = pa.array(range(5000), pa.int64())
     curve = Curve.of([numbers] * key.curve)
     assert curve is not None
-    return as_properties(key, curve)
+    return as_properties(key, curve, {name: number for number, name in enumerate(TYPES, 1)})
 
 
 def loaded(**config: Any) -> LoadedInto:

@@ -1,4 +1,4 @@
-"""Blocks along a curve: intervals of boxes, loads that are runs, and boundaries from bounds."""
+"""Blocks along a curve: intervals of boxes, loads that are runs, chains, and boundaries from bounds."""
 
 import itertools
 import math
@@ -8,11 +8,12 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from curve_tables import arrow, curve_over, rows_of, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
-from dbt_recluster.planner.curves import Boxes, CurveBlocks, curve_of_bounds, renewed, unevenness
+from dbt_recluster.planner.curves import Boxes, CurveBlocks, curve_of_bounds
 
 BITS = 3
 
@@ -78,29 +79,6 @@ def test_the_order_of_blocks_makes_no_difference(table, random):
     assert is_sorted[order].tolist() == Boxes(*shuffled, BITS).is_sorted(loads[order]).tolist()
 
 
-def table_of(columns, order, block_rows=64):
-    """Bounds of blocks of rows in this order."""
-    starts = np.arange(0, len(order), block_rows)
-    lower = [pa.array(np.minimum.reduceat(column[order], starts)) for column in columns]
-    upper = [pa.array(np.maximum.reduceat(column[order], starts)) for column in columns]
-    unbounded = [np.zeros(len(starts), bool)] * len(columns)
-    return lower, upper, unbounded, np.full(len(starts), block_rows)
-
-
-def curve_over(columns):
-    return Curve.of([pa.array(column) for column in columns])
-
-
-def rows_of(kind, dimensions, rows=64 * 64, seed=0):
-    random = np.random.default_rng(seed)
-    if kind == "skewed":
-        return [np.minimum(random.zipf(1.3, rows), 1 << 20) for _ in range(dimensions)]
-    first = random.random(rows)
-    if kind == "correlated":
-        return [first + (place > 0) * random.normal(0, 0.05, rows) for place in range(dimensions)]
-    return [random.random(rows) for _ in range(dimensions)]
-
-
 @pytest.mark.parametrize("dimensions", [2, 3, 4])
 @pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
 def test_sorted_loads_are_runs_and_unsorted_ones_are_not(kind, dimensions):
@@ -114,8 +92,10 @@ def test_sorted_loads_are_runs_and_unsorted_ones_are_not(kind, dimensions):
     # In four columns of correlated rows every order but the curve's own is far from it.
     for name, order in orders.items():
         blocks = CurveBlocks(curve, *table_of(columns, order))
-        is_sorted = blocks.boxes.is_sorted(np.full(len(blocks.rows), 7))
-        assert set(is_sorted.tolist()) == {name == "curve"}, name
+        none = np.zeros(len(blocks.rows), int)
+        layout = blocks.layout(none, none + 7, none)
+        assert set(layout.run.tolist()) == {7 if name == "curve" else 0}, name
+        assert set(layout.load.tolist()) == {0 if name == "curve" else 7}, name
 
 
 def test_loads_are_judged_one_by_one():
@@ -133,48 +113,31 @@ def test_null_nan_and_unknown_bounds_are_at_the_ends():
     upper = [pa.array([50.0, math.nan, 200.0, math.nan, None]), pa.array([1.0] * 5)]
     unbounded = [np.array([False, False, True, False, False]), np.zeros(5, bool)]
     boxes = CurveBlocks(curve, lower, upper, unbounded, np.ones(5, int)).boxes
-    assert boxes.lower[0].tolist() == [0, 25, 25, 1023, 0]
+    assert boxes.lower[0].tolist() == [0, 24, 24, 1023, 0]  # 100 is a boundary
     assert boxes.upper[0].tolist() == [12, 1023, 1023, 1023, 0]
 
 
-@pytest.mark.parametrize(
-    "type_",
-    [
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.date32(),
-        pa.timestamp("us"),
-        pa.decimal128(38, 2),
-    ],
-    ids=str,
-)
-def test_first_boundaries_follow_the_rows_of_wide_blocks(type_):
-    """Every block covers all values, as those of an unsorted load do."""
-    number = pa.int32() if type_ == pa.date32() else pa.int64()
-    lower, upper = (pa.array([value] * 20, number).cast(type_) for value in (0, 10_240))
-    curve = curve_of_bounds([lower] * 2, [upper] * 2, [np.zeros(20, bool)] * 2, np.full(20, 5))
-    assert curve.boundaries[0].type == type_
-    (ranks, _) = curve.ranks([pa.array(np.arange(0, 10_240, 2_560), number).cast(type_)] * 2)
-    assert np.abs(ranks - [0, 256, 512, 768]).max() <= 70
-
-
-@pytest.mark.parametrize("kind", ["uniform", "correlated"])
-def test_first_boundaries_of_an_unsorted_load_are_even(kind):
+@pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
+def test_boundaries_from_bounds_of_narrow_blocks_are_those_of_their_rows(kind):
     columns = rows_of(kind, 2, 64 * 400)
-    curve = curve_of_bounds(*table_of(columns, np.arange(len(columns[0]))))
-    assert curve is not None
-    ranks = curve.ranks([pa.array(column) for column in columns])
-    assert (unevenness(ranks, [np.ones(len(columns[0]))] * 2, curve.bits, 400) < 1.05).all()
+    order = np.argsort(curve_over(columns).index(arrow(columns)), kind="stable")
+    drawn = curve_of_bounds(*table_of(columns, order))
+    for by_bounds, by_rows in zip(
+        drawn.ranks(arrow(columns)), curve_over(columns).ranks(arrow(columns)), strict=True
+    ):
+        shares, exact = (np.bincount(rank >> 6, minlength=16) for rank in (by_bounds, by_rows))
+        assert shares.max() <= 1.5 * exact.max()
 
 
-def test_first_boundaries_of_narrow_blocks_are_those_of_their_rows():
-    columns = rows_of("skewed", 2, 64 * 400)
-    order = np.argsort(curve_over(columns).index([pa.array(column) for column in columns]), kind="stable")
-    table = table_of(columns, order)
-    curve = curve_of_bounds(*table)
-    assert renewed(CurveBlocks(curve, *table), most=2.0) is None
+def test_large_blocks_count_more_and_unknown_ends_do_not():
+    ends = pa.array([0, 10, 20, 30])
+    none = np.zeros(4, bool)
+    even = curve_of_bounds([ends], [ends], [none], np.ones(4, int))
+    uneven = curve_of_bounds([ends], [ends], [none], np.array([1, 1, 1, 997]))
+    assert [even.boundaries[0].to_pylist().count(end) for end in (0, 10, 20, 30)] == [255, 256, 256, 256]
+    assert uneven.boundaries[0].to_pylist().count(30) > 1_015
+    unknown = curve_of_bounds([ends], [pa.array([1_000] * 4)], [~none], np.ones(4, int))
+    assert unknown.boundaries[0].to_pylist() == even.boundaries[0].to_pylist()
 
 
 def test_bounds_of_any_type_draw_boundaries():
@@ -206,96 +169,159 @@ def test_a_column_without_values_is_cut_anywhere():
     curve_of_bounds([empty] * 2, [empty] * 2, [none[:0]] * 2, np.array([], int))
 
 
-@pytest.mark.parametrize("beyond", [0.01, 0.33])
-@pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
-def test_boundaries_are_renewed_only_where_rows_have_become_uneven(kind, beyond):
-    columns = rows_of(kind, 2, 64 * 400)
-    curve = curve_over(columns)
-
-    def renewal(curve, rows):
-        order = np.argsort(curve.index([pa.array(column) for column in rows]), kind="stable")
-        return renewed(CurveBlocks(curve, *table_of(rows, order)))
-
-    assert renewal(curve, columns) is None
-    # These rows move beyond the last boundary.
-    end = columns[0].max()
-    later = np.random.default_rng(1).random(len(columns[0])) < beyond
-    moved = [np.where(later, columns[0] + end, columns[0]), columns[1]]
-    fresh = renewal(curve, moved)
-    assert (fresh is None) == (beyond < 0.1)
-    # Rows of blocks that span both are taken for evenly spread, so the first renewal need not be the last one.
-    for _ in range(4):
-        if fresh is not None:
-            assert fresh.boundaries[0][-1].as_py() > end
-            fresh = renewal(fresh, moved)
-    assert fresh is None
-
-
-@pytest.mark.parametrize("dimensions", [2, 3, 4])
-@pytest.mark.parametrize("order", ["curve", "unsorted", "first column"])
-@pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
-def test_renewals_of_the_same_blocks_end(kind, order, dimensions):
-    columns = rows_of(kind, dimensions)
-    orders = {
-        "curve": np.argsort(curve_over(columns).index([pa.array(column) for column in columns])),
-        "unsorted": np.arange(len(columns[0])),
-        "first column": np.argsort(columns[0], kind="stable"),
-    }
-    table = table_of(columns, orders[order])
-    curve = curve_of_bounds(*table)
-    renewals = 0
-    while curve is not None:
-        curve = renewed(CurveBlocks(curve, *table))
-        renewals += 1
-        assert renewals <= 5
-
-
-@pytest.mark.parametrize("kind", ["uniform", "skewed"])
-def test_text_is_renewed_as_numbers_are(kind):
-    columns = rows_of(kind, 2, 64 * 100)
-    numbers = [(column / column.max() * 10**9).astype(np.int64) for column in columns]
-    curve = curve_over(numbers)
-    order = np.argsort(curve.index([pa.array(column) for column in numbers]), kind="stable")
-    numbers = [column // (2 - place) for place, column in enumerate(numbers)]
-
-    def as_text(column):
-        return pa.array([f"{value:012d}" for value in column.to_pylist()])
-
-    table = table_of(numbers, order)
-    text = [*([as_text(column) for column in bounds] for bounds in table[:2]), *table[2:]]
-    of_numbers = renewed(CurveBlocks(curve, *table))
-    of_text = renewed(CurveBlocks(Curve(tuple(map(as_text, curve.boundaries))), *text))
-    assert (of_numbers is None) == (of_text is None)
-    if of_numbers is not None:
-        for ends, texts in zip(of_numbers.boundaries, of_text.boundaries, strict=True):
-            # Of text, no values between bounds are known.
-            ranks = np.searchsorted(ends.to_numpy(), [int(text) for text in texts.to_pylist()])
-            assert np.abs(ranks - np.arange(len(ends))).mean() < 16
-
-
 @given(boxes(most=30), st.data())
-def test_renewal_does_not_depend_on_the_order_of_blocks(table, data):
+def test_boundaries_from_bounds_do_not_depend_on_the_order_of_blocks(table, data):
     lower, upper, run = table
     rows = np.array(data.draw(st.lists(st.integers(0, 10**9), min_size=len(run), max_size=len(run))))
-    unbounded = [np.array(data.draw(st.lists(st.booleans(), min_size=len(run), max_size=len(run))))] * len(
-        lower
-    )
+    unknown = np.array(data.draw(st.lists(st.booleans(), min_size=len(run), max_size=len(run))))
     order = np.array(data.draw(st.permutations(range(len(run)))))
-    curve = Curve(tuple(pa.array(range(1, 8)) for _ in lower), BITS)
 
     def boundaries(places):
         bounds = [[pa.array(column[places]) for column in ends] for ends in (lower, upper)]
-        masks = [mask[places] for mask in unbounded]
-        drawn = [
-            renewed(CurveBlocks(curve, *bounds, masks, rows[places]), most=1.0),
-            curve_of_bounds(*bounds, masks, rows[places]),
-        ]
-        return [one and [column.to_pylist() for column in one.boundaries] for one in drawn]
+        drawn = curve_of_bounds(*bounds, [unknown[places]] * len(lower), rows[places])
+        return [column.to_pylist() for column in drawn.boundaries]
 
     assert boundaries(order) == boundaries(np.arange(len(run)))
 
 
-def test_equal_shares_are_even():
-    ranks = np.arange(1024)
-    assert unevenness([ranks, ranks], [np.ones(1024)] * 2, 10, 100) == pytest.approx([1, 1])
-    assert unevenness([ranks // 2, ranks], [np.ones(1024)] * 2, 10, 100) == pytest.approx([2**0.5, 1])
+def curve_blocks(lower, upper, partition, rows, leading=()):
+    """Blocks whose bounds are ranks."""
+    curve = Curve(tuple(pa.array(range(1, 1 << BITS)) for _ in lower), BITS)
+    bounds = [
+        [*map(pa.array, ends), *map(pa.array, side)]
+        for ends, side in zip(leading or ((), ()), (lower, upper), strict=True)
+    ]
+    none = [np.zeros(len(rows), bool)] * len(bounds[0])
+    return CurveBlocks(curve, *bounds, none, np.array(rows), np.unique(partition, return_inverse=True)[1])
+
+
+@st.composite
+def described(draw):
+    """Blocks with partitions and rows, and the arguments of a layout."""
+    lower, upper, run = draw(boxes(most=20))
+    n = len(run)
+
+    def numbers(least, most):
+        return np.array(draw(st.lists(st.integers(least, most), min_size=n, max_size=n)))
+
+    blocks = curve_blocks(lower, upper, numbers(0, 1), numbers(1, 50))
+    return blocks, run, numbers(0, 3), numbers(0, 1), numbers(0, 1).astype(bool)
+
+
+def hull(lower, upper, members):
+    return lower[members].min(axis=0), upper[members].max(axis=0)
+
+
+@given(described())
+def test_runs_of_a_chain_follow_one_another_along_a_column(table):
+    """And no column would make do with fewer chains."""
+    blocks, run, added_by, level, settled = table
+    layout = blocks.layout(run, added_by, level, settled)
+    key = list(zip(layout.group.tolist(), layout.thin.tolist(), strict=True))
+    own = {}
+    for place in np.flatnonzero((layout.run > 0) & ~settled).tolist():
+        own.setdefault(int(layout.chain[place]), set()).add((key[place], int(layout.run[place])))
+    # All blocks of a run, also the settled ones, which are of another chain.
+    members = {}
+    for place in np.flatnonzero(layout.run > 0).tolist():
+        members.setdefault((key[place], int(layout.run[place])), []).append(place)
+    hulls = {one: hull(layout.lower, layout.upper, places) for one, places in members.items()}
+    for chain, runs in own.items():
+        assert chain > 0
+        assert len({of for of, _ in runs}) == 1
+        columns = range(layout.lower.shape[1])
+        assert any(
+            all(
+                hulls[one][1][column] < hulls[other][0][column]
+                or hulls[other][1][column] < hulls[one][0][column]
+                for one, other in itertools.combinations(runs, 2)
+            )
+            for column in columns
+        )
+    if settled.any():
+        return
+    for group in set(key):
+        of_group = [ends for (of, _), ends in hulls.items() if of == group]
+        fewest = min(
+            (
+                max(
+                    sum(low[column] <= place <= high[column] for low, high in of_group)
+                    for place in range(1 << BITS)
+                )
+                for column in range(layout.lower.shape[1])
+            ),
+        )
+        assert fewest == len({chain for chain, runs in own.items() if group in {of for of, _ in runs}})
+
+
+@given(described())
+def test_what_a_layout_says_of_blocks(table):
+    blocks, run, added_by, level, settled = table
+    layout = blocks.layout(run, added_by, level, settled)
+    assert layout.group.tolist() == blocks.partition.tolist()
+    assert (layout.lower <= layout.rank).all()
+    assert (layout.rank <= layout.upper).all()
+    volume = np.prod(layout.upper - layout.lower + 1, axis=1)
+    for place in range(len(run)):
+        # A load that came sorted along the curve is a run.
+        is_sorted = run[place] <= 0 < layout.run[place]
+        assert layout.run[place] in ({added_by[place]} if is_sorted else {max(run[place], 0)})
+        is_load = run[place] <= 0 and added_by[place] > 0 and level[place] == 0 and not is_sorted
+        assert layout.load[place] == (added_by[place] if is_load else 0)
+        members = np.flatnonzero(layout.group == layout.group[place])
+        least, greatest = hull(layout.lower, layout.upper, members)
+        density = blocks.rows[members].sum() / np.prod(greatest - least + 1)
+        assert layout.thin[place] == (blocks.rows[place] / volume[place] < 0.25 * density)
+        # What rests in a partition counts as one chain, and nothing else does.
+        assert (layout.chain[place] == layout.chain[members[settled[members]]]).all() or not settled[place]
+        assert settled[place] or not (layout.chain[place] == layout.chain[settled]).any()
+        assert layout.chain[place] > 0 or not (layout.run[place] > 0 or settled[place])
+
+
+@given(described())
+def test_intervals_of_a_chain_are_disjoint(table):
+    blocks, *arguments = table
+    layout = blocks.layout(*arguments)
+    ((begin,), (end,), _) = blocks.along_curve(layout.chain)
+    begin, end = begin.to_numpy(), end.to_numpy()
+    for one, other in itertools.combinations(range(len(begin)), 2):
+        if layout.chain[one] == layout.chain[other] > 0:
+            assert end[one] <= begin[other] or end[other] <= begin[one]
+
+
+@given(described(), st.randoms())
+def test_a_layout_does_not_depend_on_the_order_of_blocks(table, random):
+    blocks, *arguments = table
+    order = np.array(random.sample(range(len(blocks.rows)), len(blocks.rows)))
+    shuffled = CurveBlocks(
+        blocks.curve,
+        [column.take(pa.array(order)) for column in blocks.lower],
+        [column.take(pa.array(order)) for column in blocks.upper],
+        blocks.unbounded,
+        blocks.rows[order],
+        blocks.partition[order],
+    )
+    before = blocks.layout(*arguments).take(order)
+    after = shuffled.layout(*(argument[order] for argument in arguments))
+    for name in ("lower", "upper", "rank", "group", "run", "load", "thin", "chain", "settled"):
+        assert getattr(before, name).tolist() == getattr(after, name).tolist()
+
+
+def test_blocks_of_several_leading_values_are_of_no_group():
+    corners = [np.array([0, 0, 4, 4])] * 2
+    leading = ([[1, 1, 2, 1]], [[1, 1, 2, 2]])
+    blocks = curve_blocks(corners, corners, [0] * 4, [1] * 4, leading)
+    layout = blocks.layout(np.array([5, 6, 5, 6]), np.zeros(4, int), np.ones(4, int))
+    assert layout.group[0] == layout.group[1] != layout.group[2] > 0
+    assert layout.group[3] == -1
+    assert layout.chain[3] == 0
+
+
+def test_a_value_of_several_parts_begins_with_its_last():
+    curve = Curve((pa.array([3] * 6 + [8]), pa.array(range(7))), BITS)
+    ends = [pa.array([3, 3]), pa.array([2, 2])], [pa.array([3, 8]), pa.array([2, 5])]
+    blocks = CurveBlocks(curve, *ends, [np.zeros(2, bool)] * 2, np.array([1, 1]))
+    layout = blocks.layout(np.zeros(2, int), np.zeros(2, int), np.zeros(2, int))
+    assert layout.lower[:, 0].tolist() == [0, 0]
+    assert layout.rank[:, 0].tolist() == [6, 6]
+    assert layout.upper[:, 0].tolist() == [6, 7]

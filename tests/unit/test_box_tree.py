@@ -1,0 +1,349 @@
+"""Box trees against brute force: where each row goes, what each box holds, and how boxes tile."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dbt_recluster.box_tree import (
+    SHARE,
+    SHARES,
+    BoxTree,
+    Points,
+    box_costs,
+    cut_into_boxes,
+    hulls,
+    join_points,
+    one_box,
+    points_in_boxes,
+    rows_of_one_value,
+    tile_sides,
+)
+from dbt_recluster.curve import Curve
+
+IntArray = np.ndarray
+# Bits of each column, so that all cells of the grid can be looked at.
+BITS = {2: 4, 3: 3, 4: 2}
+
+
+class Rows(NamedTuple):
+    """Rows as ranks, a share of each, and the parts of a column."""
+
+    points: Points
+    share: IntArray
+    parts: int
+
+
+def ranked(columns: list[list[int]], bits: int, seed: int = 0) -> Rows:
+    """Rows of values, each column of which is cut into equal shares."""
+    arrays = [pa.array(column, pa.int64()) for column in columns]
+    curve = Curve.of(arrays, bits=bits)
+    rank = np.column_stack(curve.ranks(arrays))
+    lower = np.column_stack(curve.ranks(arrays, first=True))
+    share = np.random.default_rng(seed).integers(0, SHARES, len(rank))
+    return Rows(Points(rank, lower, rank, np.ones(len(rank))), share, curve.parts)
+
+
+@st.composite
+def rows(draw: st.DrawFn, most: int = 60) -> Rows:
+    """Few values a column repeat, and then fill several parts."""
+    dimensions = draw(st.sampled_from(sorted(BITS)))
+    size = draw(st.integers(1, most))
+    values = [
+        st.integers(0, draw(st.sampled_from([0, 1, 3, 20, 1_000])))
+        | st.just(draw(st.integers(0, 20)))  # a heavy value
+        for _ in range(dimensions)
+    ]
+    columns = [draw(st.lists(of_column, min_size=size, max_size=size)) for of_column in values]
+    return ranked(columns, BITS[dimensions], draw(st.integers(0, 99)))
+
+
+LIMITS = st.integers(1, 20)
+PER_BLOCK = st.sampled_from([0.0, 0.1, 1.0, 10.0])
+
+
+def as_lists(tree: BoxTree) -> list[object]:
+    return [
+        tree.root,
+        *(part.tolist() for part in (tree.column, tree.cut, tree.child, tree.lower, tree.upper)),
+    ]
+
+
+def shared_boxes(tree: BoxTree) -> list[list[int]]:
+    """Boxes that share the rows of equal ranks, by families; a box that does not is its own."""
+
+    def below(node: int) -> list[int]:
+        return [-1 - node] if node < 0 else [box for child in tree.child[node] for box in below(int(child))]
+
+    shares = [node for node, column in enumerate(tree.column.tolist()) if column == SHARE]
+    inner = {int(child) for node in shares for child in tree.child[node]}
+    families = [below(node) for node in shares if node not in inner]
+    in_families = set(itertools.chain(*families))
+    return families + [[box] for box in range(len(tree)) if box not in in_families]
+
+
+def is_inside(rank: IntArray, lower: IntArray, upper: IntArray) -> np.ndarray:
+    """Whether each of m rows lies in each of n boxes: bool (m, n)."""
+    inside: np.ndarray = ((rank[:, None] >= lower) & (rank[:, None] <= upper)).all(axis=2)
+    return inside
+
+
+@settings(deadline=None)
+@given(rows(), LIMITS, PER_BLOCK)
+def test_each_row_lies_in_the_one_region_that_its_ranks_and_share_lead_to(
+    table: Rows, limit: int, per_block: float
+) -> None:
+    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
+    box = tree.box_of(table.points.rank, table.share)
+    lower, upper = tree.regions(table.parts)
+    inside = is_inside(table.points.rank, lower, upper)
+    family = {member: sorted(members) for members in shared_boxes(tree) for member in members}
+    for row, of_row in enumerate(box.tolist()):
+        assert np.flatnonzero(inside[row]).tolist() == family[of_row]
+        # Within a family, boxes follow one another by shares of equal size.
+        members = family[of_row]
+        assert members.index(of_row) == sum(
+            int(table.share[row]) >= SHARES * number // len(members) for number in range(1, len(members))
+        )
+
+
+@settings(deadline=None)
+@given(rows(), LIMITS, PER_BLOCK)
+def test_regions_are_disjoint_and_cover_every_cell(table: Rows, limit: int, per_block: float) -> None:
+    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
+    lower, upper = tree.regions(table.parts)
+    assert (lower <= upper).all()
+    cells = np.array(list(itertools.product(range(table.parts), repeat=lower.shape[1])))
+    first_of_family = sorted(min(members) for members in shared_boxes(tree))
+    assert (is_inside(cells, lower[first_of_family], upper[first_of_family]).sum(axis=1) == 1).all()
+    for members in shared_boxes(tree):
+        assert (lower[members] == lower[members[0]]).all()
+        assert (upper[members] == upper[members[0]]).all()
+    # So every row that comes, sampled or not, has a box.
+    assert set(tree.box_of(cells, np.zeros(len(cells), np.int64)).tolist()) == set(first_of_family)
+
+
+@settings(deadline=None)
+@given(rows(), LIMITS, PER_BLOCK)
+@example(ranked([[1] * 50, [1] * 50], 4), 20, 0.1)
+def test_boxes_hold_at_most_the_limit_and_are_the_hulls_of_their_rows(
+    table: Rows, limit: int, per_block: float
+) -> None:
+    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
+    box = tree.box_of(table.points.rank, table.share)
+    for members in shared_boxes(tree):
+        own = np.isin(box, members)
+        assert own.any()
+        for member in members:
+            assert tree.lower[member].tolist() == table.points.lower[own].min(axis=0).tolist()
+            assert tree.upper[member].tolist() == table.points.upper[own].max(axis=0).tolist()
+        if len(members) == 1:
+            assert own.sum() <= limit
+        else:
+            # Only rows that no cut tells apart are shared, by as few boxes as may hold them by chance.
+            assert len(np.unique(table.points.rank[own], axis=0)) == 1
+            assert own.sum() > limit
+            assert len(members) == np.ceil(own.sum() / rows_of_one_value(limit))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 400), st.floats(1, 200))
+def test_shares_of_equal_rows_keep_a_distance_from_the_limit(count: int, limit: float) -> None:
+    most = rows_of_one_value(limit)
+    assert 0 < most <= limit
+    # Four standard deviations of a part of that size, where these leave anything.
+    assert most == pytest.approx(1) or most + 4 * most**0.5 <= limit * (1 + 1e-9)
+    table = ranked([[7] * count, [3] * count], 4)
+    tree = cut_into_boxes(table.points, limit, table.parts, 0.1)
+    assert len(tree) == (1 if count <= limit else np.ceil(count / most))
+
+
+@settings(deadline=None)
+@given(rows(), LIMITS, PER_BLOCK)
+def test_the_same_rows_make_the_same_tree(table: Rows, limit: int, per_block: float) -> None:
+    trees = [cut_into_boxes(table.points, limit, table.parts, per_block) for _ in range(2)]
+    assert as_lists(trees[0]) == as_lists(trees[1])
+
+
+@settings(deadline=None)
+@given(rows(), LIMITS, PER_BLOCK)
+def test_height_and_order_of_nodes(table: Rows, limit: int, per_block: float) -> None:
+    tree = cut_into_boxes(table.points, limit, table.parts, per_block)
+
+    def height(node: int) -> int:
+        return 0 if node < 0 else 1 + max(height(int(child)) for child in tree.child[node])
+
+    assert tree.height == height(tree.root)
+    assert len(tree.cut) == len(tree) - 1
+    assert all(child < node for node, children in enumerate(tree.child.tolist()) for child in children)
+
+
+@settings(deadline=None)
+@given(rows(), LIMITS, PER_BLOCK)
+def test_rows_that_fit_are_cut_only_if_that_pays(table: Rows, limit: int, per_block: float) -> None:
+    """A block more costs ``per_block``, so what boxes cost never rises by a cut."""
+    size = len(table.points.rows)
+    tree = cut_into_boxes(table.points, size, table.parts, per_block)
+    least = table.points.lower.min(axis=0)[None]
+    whole = box_costs(least, table.points.upper.max(axis=0)[None], table.parts).sum() + per_block
+    cost = box_costs(tree.lower, tree.upper, table.parts).sum() + per_block * len(tree)
+    assert cost <= whole + 1e-9
+    assert len(cut_into_boxes(table.points, size, table.parts, 1e6)) == 1
+
+
+DEGENERATE = {
+    "one row": [[5], [5]],
+    "all equal": [[5] * 3_000, [5] * 3_000],
+    "one column equal": [[5] * 3_000, list(range(3_000))],
+    "both columns the same": [list(range(3_000))] * 2,
+    "one value has most rows": [[5] * 2_900 + list(range(100)), list(range(3_000))],
+    "two values": [[0, 1] * 1_500, [0] * 1_500 + [1] * 1_500],
+    "four columns, one of use": [[1] * 3_000, [2] * 3_000, list(range(3_000)), [3] * 3_000],
+}
+
+
+@pytest.mark.parametrize("limit", [0.5, 1, 7, 100, 2_999, 3_000])
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_degenerate_rows_are_cut_too(kind: str, limit: float) -> None:
+    table = ranked(DEGENERATE[kind], 10)
+    tree = cut_into_boxes(table.points, limit, table.parts, 0.1)
+    count = np.bincount(tree.box_of(table.points.rank, table.share), minlength=len(tree))
+    families = shared_boxes(tree)
+    assert count.sum() == len(table.share)
+    assert all(count[members].mean() <= max(limit, 1) for members in families)
+    # Shares of equal rows differ by chance, for which a limit of few rows leaves no room.
+    assert limit < 100 or count.max() <= limit
+
+
+def test_weights_of_rows_count() -> None:
+    table = ranked([list(range(16)), list(range(16))], 4)
+    light = cut_into_boxes(table.points, 16, table.parts, 10.0)
+    heavy = cut_into_boxes(table.points._replace(rows=table.points.rows * 4), 16, table.parts, 10.0)
+    assert (len(light), len(heavy)) == (1, 4)
+    uneven = table.points._replace(rows=np.where(np.arange(16) == 3, 16.0, 1.0))
+    alone = cut_into_boxes(uneven, 16, table.parts, 10.0)
+    assert (alone.lower[:, 0] == 3).sum() == 1
+    assert [alone.lower[box].tolist() for box in range(len(alone)) if alone.lower[box, 0] == 3] == [[3, 3]]
+
+
+def test_few_late_rows_become_a_block_of_their_own() -> None:
+    """Rows of a day come in order of another column; a few of them belong to earlier days."""
+    random = np.random.default_rng(0)
+    late = np.arange(1_000) < 20
+    days = np.where(late, random.integers(0, 900, 1_000), random.integers(900, 1_000, 1_000))
+    other = random.integers(0, 1_000, 1_000)
+    points = Points(*[np.column_stack([days, other])] * 3, np.ones(1_000))
+    tree = cut_into_boxes(points, 250, 1_000, 2 * 40**-0.5)
+    assert len(tree) <= 7
+    of_days = tree.lower[:, 0] >= 900
+    # Without the cut, late rows would widen most of the blocks.
+    assert of_days.sum() == len(tree) - 1
+    assert tree.upper[~of_days, 0].max() < 930
+
+
+def test_boxes_of_a_square_are_nearly_squares() -> None:
+    random = np.random.default_rng(0)
+    for dimensions in BITS:
+        rank = random.integers(0, 1_024, (20_000, dimensions))
+        points = Points(rank, rank, rank, np.ones(len(rank)))
+        tree = cut_into_boxes(points, 100, 1_024, 0.1)
+        best = 200 * dimensions * 200 ** (-1 / dimensions)
+        assert box_costs(tree.lower, tree.upper, 1_024).sum() <= 1.25 * best
+        assert len(tree) <= 1.25 * 200
+
+
+def naive_side(blocks: float, widths: list[float]) -> float:
+    """The side of cubes of which so many fill a box: columns narrower than the side stay uncut."""
+    low, high = 0.0, max(widths)
+    for _ in range(200):
+        side = (low + high) / 2
+        count = np.prod([max(1.0, width / side) for width in widths])
+        low, high = (side, high) if count > blocks else (low, side)
+    return high
+
+
+@settings(deadline=None)
+@given(
+    st.integers(2, 4).flatmap(
+        lambda columns: st.lists(
+            st.tuples(st.floats(1, 10_000), *[st.floats(0.001, 1)] * columns), min_size=1, max_size=5
+        )
+    )
+)
+def test_tile_sides(boxes: list[tuple[float, ...]]) -> None:
+    blocks, widths = np.array(boxes)[:, 0], np.array(boxes)[:, 1:]
+    sides = tile_sides(blocks, widths)
+    for side, count, of_box in zip(sides.tolist(), blocks.tolist(), widths.tolist(), strict=True):
+        # One block is the whole box, whatever the side.
+        assert side == pytest.approx(naive_side(count, of_box), rel=1e-6) or (
+            count == pytest.approx(1) and side >= max(of_box) * (1 - 1e-6)
+        )
+
+
+CODED_BOXES = st.lists(
+    st.tuples(st.integers(0, 4), *[st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)] * 3),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(CODED_BOXES)
+def test_hulls_and_costs(boxes: list[tuple[int, list[int], list[int], list[int]]]) -> None:
+    _, code = np.unique([box[0] for box in boxes], return_inverse=True)
+    lower, upper = (np.array([[ends[side] for ends in box[1:]] for box in boxes]) for side in (0, 1))
+    least, greatest = hulls(code, lower, upper)
+    for number in range(int(code.max()) + 1):
+        assert least[number].tolist() == lower[code == number].min(axis=0).tolist()
+        assert greatest[number].tolist() == upper[code == number].max(axis=0).tolist()
+    expected = [sum((high - low + 1) / 10 for low, high in box[1:]) for box in boxes]
+    assert box_costs(lower, upper, 10) == pytest.approx(expected)
+
+
+@settings(deadline=None)
+@given(CODED_BOXES, st.integers(1, 40), st.data())
+def test_points_lie_in_their_boxes_and_stand_for_their_rows(
+    boxes: list[tuple[int, list[int], list[int], list[int]]], count: int, data: st.DataObject
+) -> None:
+    lower, upper = (np.array([[ends[side] for ends in box[1:]] for box in boxes]) for side in (0, 1))
+    rank = np.array([[data.draw(st.integers(*ends)) for ends in box[1:]] for box in boxes])
+    rows = np.array([box[0] + 1 for box in boxes])
+    points = points_in_boxes(lower, rank, upper, rows, count)
+    of_box = np.repeat(np.arange(len(boxes)), count)
+    assert (points.rank >= rank[of_box]).all()
+    assert (points.rank <= upper[of_box]).all()
+    assert (points.upper == points.rank).all()
+    assert np.bincount(of_box, points.rows) == pytest.approx(rows)
+    # A box of one value covers all parts that this fills; within others, a row covers its own part.
+    is_one = rank[of_box] == upper[of_box]
+    assert (points.lower == np.where(is_one, lower[of_box], points.rank)).all()
+
+
+def test_points_of_a_box_are_even() -> None:
+    for dimensions in BITS:
+        corner = np.zeros((1, dimensions), np.int64)
+        points = points_in_boxes(corner, corner, corner + 1_023, np.array([256]), 256)
+        for column in range(dimensions):
+            assert np.bincount(points.rank[:, column] >> 8) == pytest.approx([64] * 4, abs=8)
+        quarters = (points.rank[:, 0] >> 9) * 2 + (points.rank[:, 1] >> 9)
+        assert np.bincount(quarters) == pytest.approx([64] * 4, abs=10)
+
+
+def test_points_are_joined_and_taken() -> None:
+    one, other = ranked([[1, 2], [3, 4]], 4).points, ranked([[5], [6]], 4).points
+    both = join_points([one, other])
+    assert [part.tolist() for part in both.take(slice(0, 2))] == [part.tolist() for part in one]
+    assert [part.tolist() for part in both.take(slice(2, 3))] == [part.tolist() for part in other]
+
+
+def test_a_tree_without_cuts() -> None:
+    tree = one_box(3, 8)
+    assert (len(tree), tree.height) == (1, 0)
+    assert [ends.tolist() for ends in tree.regions(8)] == [[[0] * 3], [[7] * 3]]
+    assert tree.box_of(np.arange(24).reshape(-1, 3) % 8, np.arange(8)).tolist() == [0] * 8
