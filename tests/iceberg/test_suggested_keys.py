@@ -273,9 +273,10 @@ def test_a_curve_is_suggested_for_reads_of_two_columns_and_no_fewer(spark: Any, 
     found = suggest_cluster_by(spark, table, by_k, depth=1, block_rows=BLOCK_ROWS)
     assert [key.cluster_by for key in found.candidates] == [("k",)]
     # The second column in a few reads only, or always beside the first, takes no curve either.
+    rows = spark.table(table).where("word is not null").orderBy("id").select("k", "word").limit(5).collect()
     for queries in [
         [*by_k, *by_k, by_word[0]],
-        [f"{one} and {two}" for one, two in zip(by_k, by_word, strict=True)],
+        [f"k = {row.k} and word = '{row.word}'" for row in rows],
     ]:
         found = suggest_cluster_by(spark, table, queries, depth=1, block_rows=BLOCK_ROWS)
         assert found.candidates[0].cluster_by[0] == "k", found

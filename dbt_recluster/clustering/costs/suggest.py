@@ -220,7 +220,8 @@ def _ranked(plain: Sequence[KeyCandidate], curves: Sequence[KeyCandidate]) -> tu
     """
     best, *others = sorted(plain, key=lambda key: (-round(key.gain, 2), len(key.cluster_by)))
     ranked = sorted([best, *others, *curves], key=lambda key: -round(key.gain, 2))
-    if 1 - ranked[0].skipped_then > (1 - _LEAST_CURVE_GAIN) * (1 - best.skipped_then):
+    opened, plain_opened = ((1 - key.skipped_then) * key.blocks for key in (ranked[0], best))
+    if opened > (1 - _LEAST_CURVE_GAIN) * plain_opened:
         ranked.sort(key=lambda key: key is not best)
     least = ranked[0].skipped_then - LEAST_GAIN
     return tuple(sorted(ranked, key=lambda key: not key.is_own or key.skipped_then <= least))
