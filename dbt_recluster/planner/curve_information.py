@@ -108,7 +108,7 @@ def _sorted_at_once(blocks: CurveBlocks, group: IntArray, block_rows: float) -> 
         if count > _MOST_BLOCKS or len(member) > _MOST_BLOCKS:
             boxes.append(_tiles(least, greatest, np.maximum(np.rint(width / side), 1).astype(np.int64)))
             continue
-        points = points_in_boxes(lower[member], lower[member], upper[member], rows, _POINTS)
+        points = points_in_boxes(lower[member], blocks.rank[member], upper[member], rows, _POINTS)
         tree = cut_into_boxes(points, block_rows, parts, float(np.minimum(width, side).sum()))
         boxes.append((tree.lower, tree.upper))
     least, greatest = (np.concatenate(ends).T for ends in zip(*boxes, strict=True))

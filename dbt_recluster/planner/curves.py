@@ -161,6 +161,12 @@ class CurveBlocks:
         return Boxes(lows, highs, self.curve.bits)
 
     @cached_property
+    def rank(self) -> IntArray:
+        """The least rank of a row of each block, int64 (n, columns): above its box's, if a value fills several parts."""
+        ranks = np.column_stack(self.curve.ranks(self.lower[self.leading :]))
+        return np.clip(ranks, *map(np.column_stack, (self.boxes.lower, self.boxes.upper)))
+
+    @cached_property
     def _leading_keys(self) -> tuple[IntArray, int, BoolArray]:
         """Rank partitions and leading columns: int64 (n,), how many there are, and where blocks have one value."""
         n = len(self.rows)
@@ -195,12 +201,11 @@ class CurveBlocks:
         key, _, is_one = self._leading_keys
         group, boxes = np.where(is_one, key, -1), self.boxes
         lower, upper = np.column_stack(boxes.lower), np.column_stack(boxes.upper)
-        rank = np.clip(np.column_stack(self.curve.ranks(self.lower[self.leading :])), lower, upper)
         is_load = (run <= 0) & (added_by > 0)
         if (is_one & is_load).any():
             load, _ = combined_ranks([dense_ranks(key), dense_ranks(added_by)])
             # Rows lie along the curve by the last part that their value fills.
-            of_rows = Boxes(list(rank.T), boxes.upper, boxes.bits)
+            of_rows = Boxes(list(self.rank.T), boxes.upper, boxes.bits)
             run = np.where(of_rows.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
         thin = self._are_thin(group, lower, upper)
         settled = np.zeros(len(run), np.bool_) if settled is None else settled
@@ -208,7 +213,7 @@ class CurveBlocks:
         return Layout(
             lower,
             upper,
-            rank,
+            self.rank,
             group,
             np.maximum(run, 0),
             np.where(is_load & (run <= 0) & (level == 0), added_by, 0),

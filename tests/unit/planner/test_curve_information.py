@@ -45,14 +45,16 @@ def opened(table, columns, queries=400):
 def test_a_sorted_table_is_as_good_as_one_sorted_at_once(kind, dimensions):
     columns = rows_of(kind, dimensions, BLOCK_ROWS * 400)
     curve = curve_over(columns)
-    table = table_of(columns, along(curve, columns))
+    table = bounds_of(columns, cut_at_once(curve, columns, BLOCK_ROWS))
     information = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     *points, box = opened(table, columns)
-    assert information.total_block_count == information.sorted_block_count == 400
+    assert information.total_block_count == len(table[-1])
+    assert information.sorted_block_count == pytest.approx(len(table[-1]), rel=0.1)
     assert information.point_blocks == pytest.approx(points, rel=0.15)
     assert information.box_blocks == pytest.approx(box, rel=0.3)
-    assert information.sorted_point_blocks == pytest.approx(points, rel=0.3)
-    assert information.sorted_box_blocks == pytest.approx(box, rel=0.4)
+    # Which column is cut more finely is a matter of chance.
+    assert sum(information.sorted_point_blocks) == pytest.approx(sum(points), rel=0.3)
+    assert information.sorted_box_blocks == pytest.approx(box, rel=0.45)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "skewed", "correlated"])
@@ -65,18 +67,22 @@ def test_runs_over_each_other_open_more(kind):
     *points, box = opened(table, columns)
     assert information.point_blocks == pytest.approx(points, rel=0.15)
     assert information.box_blocks == pytest.approx(box, rel=0.3)
-    once = opened(table_of(columns, along(curve, columns)), columns)
-    assert information.sorted_point_blocks == pytest.approx(once[:-1], rel=0.3)
+    once = opened(bounds_of(columns, cut_at_once(curve, columns, BLOCK_ROWS)), columns)
+    # Of values that fill several blocks, the boxes of wide blocks show little.
+    error = 0.4 if kind == "skewed" else 0.15
+    assert sum(information.sorted_point_blocks) == pytest.approx(sum(once[:-1]), rel=error)
 
 
 def test_partitions_are_sorted_each_by_itself():
     columns = rows_of("uniform", 2, BLOCK_ROWS * 256)
     curve, of_row = curve_over(columns), np.repeat([0, 1, 2, 3], BLOCK_ROWS * 64)
-    table = table_of(columns, along(curve, columns, of_row))
+    parts = cut_at_once(curve, columns, BLOCK_ROWS, of_row)
+    table = bounds_of(columns, parts)
     *points, _ = opened(table, columns)
-    information = curve_information(CurveBlocks(curve, *table, np.repeat([0, 1, 2, 3], 64)), BLOCK_ROWS)
+    partition = np.array([of_row[rows[0]] for rows in parts])
+    information = curve_information(CurveBlocks(curve, *table, partition), BLOCK_ROWS)
     assert information.sorted_point_blocks == pytest.approx(points, rel=0.3)
-    assert information.sorted_block_count == 256
+    assert information.sorted_block_count == pytest.approx(len(parts), rel=0.1)
     together = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     assert together.sorted_point_blocks[0] < 0.75 * points[0]
 
@@ -87,8 +93,9 @@ def test_small_blocks_make_full_ones():
     table = table_of(columns, along(curve, columns), 8)
     information = curve_information(CurveBlocks(curve, *table), BLOCK_ROWS)
     assert information.total_block_count == 512
-    assert information.sorted_block_count == 64
-    *points, _ = opened(table_of(columns, along(curve, columns)), columns)
+    parts = cut_at_once(curve, columns, BLOCK_ROWS)
+    assert information.sorted_block_count == pytest.approx(len(parts), rel=0.15)
+    *points, _ = opened(bounds_of(columns, parts), columns)
     assert information.sorted_point_blocks == pytest.approx(points, rel=0.3)
 
 
@@ -113,7 +120,9 @@ def test_figures_are_json_and_none_are_missing():
     assert json.loads(json.dumps(information.as_dict())) == information.as_dict()
     # The second block may have any value.
     assert all(1.5 < blocks <= 2 for blocks in information.point_blocks)
-    assert (information.sorted_block_count, information.sorted_point_blocks) == (1, (1.0, 1.0))
+    assert information.sorted_block_count == 1
+    # The points that stand for rows do not reach the ends of their boxes.
+    assert all(0.8 < blocks <= 1 for blocks in information.sorted_point_blocks)
     empty = [column[:0] for column in lower]
     none = CurveBlocks(curve, empty, empty, [np.zeros(0, bool)] * 2, np.zeros(0, int))
     nothing = curve_information(none, 10)
