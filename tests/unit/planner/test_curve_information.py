@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from curve_tables import curve_over, rows_of, table_of
+from curve_tables import bounds_of, curve_over, cut_at_once, rows_of, table_of
 
 from dbt_recluster.curve import Curve
 from dbt_recluster.planner import curve_information
