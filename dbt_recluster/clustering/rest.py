@@ -60,7 +60,7 @@ class Rest:
         """The blocks that are settled: bool (n,)."""
         settled = np.zeros(len(self._blocks), np.bool_)
         for number, (depth, first) in self._of_partition.items():
-            if self._depths[number] >= depth - 1e-9:
+            if self._depths[number] >= depth - 1e-6:  # recorded depths are rounded
                 settled |= (self._blocks.partition == number) & np.isin(
                     self._metadata.added_by, self._commits[max(first, 0) :]
                 )

@@ -134,10 +134,12 @@ class BoxSets:
                 sample = layout.samples[number]
                 parts.append(sample._replace(rows=sample.rows * share))
                 known |= of_load
-        if others := np.count_nonzero(~known):
-            boxes = layout.take(member[~known])
-            count = int(np.clip(_MOST_POINTS // others, _LEAST_POINTS, _POINTS))
-            rows = self._rows[member[~known]]
+        if len(others := member[~known]):
+            # The same blocks have the same points, whatever their order.
+            looks = (layout.lower, layout.rank, layout.upper, self._rows)
+            others = others[np.lexsort(np.column_stack([values[others] for values in looks]).T)]
+            boxes, rows = layout.take(others), self._rows[others]
+            count = int(np.clip(_MOST_POINTS // len(others), _LEAST_POINTS, _POINTS))
             parts.append(points_in_boxes(boxes.lower, boxes.rank, boxes.upper, rows, count))
         return join_points(parts)
 

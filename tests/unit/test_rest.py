@@ -93,3 +93,12 @@ def test_less_depth_than_before_the_merge_wakes_them() -> None:
 )
 def test_a_damaged_record_counts_as_none(recorded: str | None) -> None:
     assert not rest_of("bcxy", recorded).settled.any()
+
+
+def test_a_depth_that_is_rounded_up_in_the_record_counts_as_the_same() -> None:
+    record = json.loads(merged("abxy", "bc", "ab", 3))
+    # The mean depth of 37 rows, for instance, rounded to 6 decimals.
+    record["partitions"] = {
+        name: [round(depth + 4e-7, 7), first] for name, (depth, first) in record["partitions"].items()
+    }
+    assert rest_of("bcxy", json.dumps(record)).settled.tolist() == [False, True, False, False]

@@ -145,7 +145,7 @@ class CurveTable:
         )
         samples = {}
         for load in np.unique(commit[(level == 0) & (run == 0)]).tolist() if self.samples else ():
-            rows = np.concatenate([block.rows for block in self.blocks if block.commit == load])
+            rows = np.sort(np.concatenate([block.rows for block in self.blocks if block.commit == load]))
             samples[load] = points_of(self.curve, [column[rows] for column in self.columns[self.leading :]])
         return self.curve_blocks().layout(run, commit, level, settled, samples)
 
