@@ -162,7 +162,7 @@ class CurveBlocks:
 
     @cached_property
     def rank(self) -> IntArray:
-        """The least rank of a row of each block, int64 (n, columns): above its box's, if a value fills several parts."""
+        """The least ranks of a row of each block, int64 (n, columns): above its box if a value fills several parts."""
         ranks = np.column_stack(self.curve.ranks(self.lower[self.leading :]))
         return np.clip(ranks, *map(np.column_stack, (self.boxes.lower, self.boxes.upper)))
 
