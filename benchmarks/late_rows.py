@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--block-rows", type=int, default=12_500)
     parser.add_argument("--depth", type=float, default=4)
+    parser.add_argument("--every", type=int, default=5, help="loads between two lines")
     parser.add_argument("--final", action="store_true", help="final after each load")
     options = parser.parse_args()
     from dbt_recluster.adapter.connections import embedded
@@ -85,7 +86,7 @@ def main() -> None:
                 spark, name, KEY, depth=options.depth, block_rows=options.block_rows, final=options.final
             )
             work += result.rows / options.rows
-            if number + 1 in (options.loads, options.loads // 2):
+            if (number + 1) % options.every == 0:
                 report(spark, f"load {number + 1}", name, number + 1, work, options.block_rows)
         result = recluster(spark, name, depth=1, block_rows=options.block_rows, final=True)
         report(spark, "final", name, options.loads, work + result.rows / options.rows, options.block_rows)

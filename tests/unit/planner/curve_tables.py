@@ -16,7 +16,8 @@ from dbt_recluster.planner.curves import CurveBlocks
 
 # Bytes of a row.
 WIDTH = 10
-MOST_ROUNDS = 60
+# A budget of a few blocks takes many.
+MOST_ROUNDS = 1_000
 
 
 def rows_of(kind, dimensions, rows=64 * 64, seed=0):

@@ -17,7 +17,7 @@ from dbt_recluster.planner.curves import CURVE_TOLERANCE
 BLOCK_ROWS = 16
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     kind=st.sampled_from(["uniform", "skewed", "correlated", "in order"]),
     dimensions=st.integers(2, 4),
