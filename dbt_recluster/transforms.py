@@ -98,6 +98,10 @@ class Transform:
         is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
         return values.cast(pa.int64()) if is_time else values
 
+    def as_bounds(self, results: pa.Array) -> pa.Array:
+        """Return what Spark returns for :meth:`sql` as :meth:`values` has it, of the same shape."""
+        return self.values(results)
+
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
         """Return the least value of the column whose transform is ``value``, as Python and Iceberg have it.
 
@@ -161,6 +165,9 @@ class Span(Transform):
             else (numbers // 1_000_000).astype("datetime64[s]")
         )
         return _like(days_or_seconds.astype(self.numpy_type).astype("int64"), values)
+
+    def as_bounds(self, results: pa.Array) -> pa.Array:
+        return _like(_numbers(results), results)
 
     def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
         start = np.array(_number(value), self.numpy_type)

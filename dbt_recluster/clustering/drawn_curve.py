@@ -65,10 +65,15 @@ def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
 
 
 def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | None) -> BoolArray:
-    """Blocks of the loads to read: all that no merge has written, unless they are few and well sorted: bool (n,)."""
+    """Blocks of the loads to read: all that no merge has written, unless they are few and well sorted: bool (n,).
+
+    Without boundaries these are all blocks.
+    """
+    if curve is None:
+        return np.ones(len(blocks), np.bool_)
     level, run = levels_and_runs(table.iceberg, blocks, table.key)
     new: BoolArray = (run <= 0) & (level == 0)
-    if curve is None or blocks.rows[new].sum() >= _NEW_SHARE * blocks.rows.sum():
+    if blocks.rows[new].sum() >= _NEW_SHARE * blocks.rows.sum():
         return new
     is_unsorted = (
         curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level).load > 0

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tables import checksum, metadata_file
 
@@ -185,3 +186,48 @@ def test_texts_that_begin_alike_for_too_long_are_refused_before_anything_is_writ
         recluster(spark, name, "hilbert(s, id)", depth=1, block_rows=100)
     assert metadata_file(spark, name) == file
     recluster(spark, name, "hilbert(truncate(8, s), id)", depth=1, block_rows=100)
+
+
+ITEMS = (
+    "ts",
+    "n",
+    "to_date(ts)",
+    "date_trunc('hour', ts)",
+    "date_trunc('month', n)",
+    "date_trunc('year', d)",
+    "d",
+    "truncate(10, a)",
+    "truncate(3, s)",
+    "truncate(50, x)",
+    "x",
+    "f",
+)
+
+
+@pytest.mark.parametrize("item", ITEMS)
+def test_boundaries_stand_for_the_rows_of_all_loads(spark: Any, schema: str, item: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (id bigint, a int, s string, x decimal(10, 2), f double, d date, ts timestamp, "
+        "n timestamp_ntz) using iceberg"
+    )
+    for number in range(4):
+        spark.range(number * 400, number * 400 + 400).selectExpr(
+            "id",
+            "cast(id as int) a",
+            "cast(10000 + id as string) s",
+            "cast(id / 4 as decimal(10, 2)) x",
+            "cast(id as double) f",
+            "date_add(date'1968-01-01', cast(id as int)) d",
+            "timestamp'1968-01-01' + make_dt_interval(cast(id as int)) ts",
+            "timestamp_ntz'1968-01-01' + make_dt_interval(cast(id as int)) n",
+        ).coalesce(1).writeTo(name).append()
+        recluster(spark, name, f"hilbert({item}, id)", depth=1, block_rows=100, final=True)
+    table = ClusteredTable(spark, name)
+    assert table.curve is not None
+    ends, bounds = table.curve.boundaries[0], table.metadata().lower[0]
+    assert ends.type == bounds.type
+    # A quarter of the boundaries, more or less a tenth, lie in each quarter of the rows.
+    quarters = [bounds.sort()[len(bounds) * quarter // 4] for quarter in (1, 2, 3)]
+    below = [pc.sum(pc.less(ends, quarter)).as_py() / len(ends) for quarter in quarters]
+    assert below == pytest.approx([0.25, 0.5, 0.75], abs=0.12 if "year" not in item else 0.3)

@@ -22,7 +22,6 @@ from dbt_recluster.iceberg.rewrite.keyed_rows import BlockStart, key_columns
 from dbt_recluster.iceberg.rewrite.split_points import choose_split_points
 from dbt_recluster.iceberg.rewrite.staging import staged
 from dbt_recluster.iceberg.session.jvm import collect_arrow
-from dbt_recluster.transforms import Truncate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -203,13 +202,10 @@ def _is_utf_8(column: str) -> str:
 
 def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:
     """Return the values ``key_0``... of the columns of a curve, of the types that bounds have."""
-    columns = []
-    for position, field in enumerate(key.on_curve, len(key.leading)):
-        values = rows[f"key_{position}"].combine_chunks()
-        # Bounds have truncated decimals as whole numbers; all other types compare as Spark returns them.
-        is_unscaled = isinstance(field.transform, Truncate) and pa.types.is_decimal(values.type)
-        columns.append(field.transform.values(values) if is_unscaled else values)
-    return columns
+    return [
+        field.transform.as_bounds(rows[f"key_{position}"].combine_chunks())
+        for position, field in enumerate(key.on_curve, len(key.leading))
+    ]
 
 
 def _points(curve: Curve, columns: Sequence[pa.Array], counts: IntArray) -> Points:
