@@ -329,6 +329,11 @@ class Truncate(Transform):
         numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
         return _like(np.minimum(numbers - numbers % self.width, numbers), values)
 
+    def as_bounds(self, results: pa.Array) -> pa.Array:
+        # Text that is not UTF-8 cannot be cut off here; Spark has done so.
+        is_text = pa.types.is_string(results.type) or pa.types.is_binary(results.type)
+        return results if is_text else self.values(results)
+
     def next(self, value: pa.Scalar) -> pa.Scalar | None:
         if pa.types.is_integer(value.type) and value.type != pa.int64():
             return pa.scalar(value.as_py() + self.width, pa.int64())

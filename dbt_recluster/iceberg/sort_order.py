@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -122,9 +121,18 @@ class TableChange:
         if self.key is not None:
             wanted = clustering_properties(self.key, len(table.java.schema().columns()))
             needed |= {name: value for name, value in wanted.items() if name not in actual}
-            on_curve = [f"{table_properties.CURVE_PREFIX}{item.column}" for item in self.key.on_curve]
-            former = [name for name in actual if name.startswith(table_properties.CURVE_PREFIX)]
-            needed |= {name: None for name in former if name not in on_curve}
+            on_curve = {f"{table_properties.CURVE_PREFIX}{item.column}": item for item in self.key.on_curve}
+            former = {
+                name: text
+                for name, text in actual.items()
+                if name.startswith(table_properties.CURVE_PREFIX) and name not in on_curve
+            }
+            needed |= dict.fromkeys(former)
+            # Boundaries move with a column that was renamed.
+            for name, item in on_curve.items():
+                own = [text for text in former.values() if _column_id(text) == table.field_ids[item.column]]
+                if own and name not in actual:
+                    needed.setdefault(name, own[0])
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
@@ -256,10 +264,19 @@ def _recorded_curve(table: IcebergTable) -> ClusterKey | None:
     names = {field_id: path for path, field_id in table.field_ids.items()}
     fields = list(key.fields)
     for place, item in enumerate(fields):
-        with suppress(ValueError, TypeError, KeyError):
-            boundaries = json.loads(properties[f"{table_properties.CURVE_PREFIX}{item.column}"])
-            fields[place] = replace(item, column=names[boundaries["id"]])
+        column_id = _column_id(properties.get(f"{table_properties.CURVE_PREFIX}{item.column}", ""))
+        if column_id in names:
+            fields[place] = replace(item, column=names[column_id])
     return replace(key, fields=tuple(fields))
+
+
+def _column_id(boundaries: str) -> int | None:
+    """Return the field id in recorded boundaries of a curve, or None."""
+    try:
+        recorded = json.loads(boundaries)["id"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return recorded if isinstance(recorded, int) else None
 
 
 def _key_field(table: IcebergTable, field: Mapping[str, Any]) -> KeyField:

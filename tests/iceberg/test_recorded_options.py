@@ -24,6 +24,7 @@ GIVEN = {
     "depth": 1,
     "final": True,
     "max_bytes": "1 GB",
+    "max_merge_blocks": 4,
     "reads": "even",
     "strategy": "peak",
     "where": "k > 1",

