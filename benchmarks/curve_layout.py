@@ -50,15 +50,9 @@ def along(key: IntArray, block_rows: int) -> list[IntArray]:
     return np.array_split(np.argsort(key, kind="stable"), max(1, -(-len(key) // block_rows)))
 
 
-def points(curve: Curve, columns: Sequence[IntArray], weight: float = 1.0) -> Points:
-    """Rows as ranks."""
-    rank, first = (np.column_stack(curve.ranks(arrow(columns), first=first)) for first in (False, True))
-    return Points(rank, first, rank, np.full(len(rank), weight))
-
-
 def in_boxes(curve: Curve, columns: Sequence[IntArray], block_rows: int, of_table: int) -> list[IntArray]:
     """Rows of each block that a merge writes, of a table of so many rows."""
-    rows, dimensions = points(curve, columns), len(columns)
+    rows, dimensions = Points.of(curve, arrow(columns), 1), len(columns)
     tree = cut_into_boxes(
         rows, block_rows, curve.parts, dimensions * (of_table / block_rows) ** (-1 / dimensions)
     )
@@ -179,7 +173,7 @@ class Table:
         level, run, added_by = map(self._of_blocks, ("level", "run", "added_by"))
         assert self.curve is not None
         samples = {
-            load: points(self.curve, [column[sample] for column in self.columns])
+            load: Points.of(self.curve, arrow([column[sample] for column in self.columns]), 1)
             for load, sample in self._samples.items()
         }
         layout = curve_blocks.layout(run, added_by, level, settled, samples)
@@ -223,7 +217,7 @@ class Table:
             self.rewritten += len(rows)
         self.blocks = [block for block in self.blocks if block.number not in gone]
         self._commits = max(commits)
-        self._rest = next(iter(rest.after(planned, paths, sorted(commits), "").values()))
+        self._rest = next(iter(rest.after(planned, paths, sorted(commits)).values()))
 
     def _of_blocks(self, name: str) -> IntArray:
         values = (getattr(block, name) for block in self.blocks)

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from dbt_recluster.curve import FloatArray, IntArray
+from dbt_recluster.curve import Curve, FloatArray, IntArray
 
 # Cuts move to borders of values, so blocks are planned to be this full.
 _FILL = 0.92
@@ -53,9 +54,19 @@ class Points(NamedTuple):
     upper: IntArray
     rows: FloatArray
 
-    def take(self, places: slice) -> Points:
+    @classmethod
+    def of(cls, curve: Curve, columns: Sequence[pa.Array], rows: IntArray | float) -> Points:
+        """Return points of these values of each column, (m,), and the rows that each stands for, (m,) or one number."""
+        rank, lower = (np.column_stack(curve.ranks(columns, first=is_first)) for is_first in (False, True))
+        return cls(rank, lower, rank, np.full(len(rank), rows, np.float64))
+
+    def take(self, places: slice | IntArray) -> Points:
         """The points at these places."""
         return Points(self.rank[places], self.lower[places], self.upper[places], self.rows[places])
+
+    def standing_for(self, rows: float) -> Points:
+        """The same points for so many rows in all."""
+        return self._replace(rows=self.rows * (rows / max(1.0, self.rows.sum())))
 
 
 def rows_of_one_value(limit: float) -> float:
@@ -329,7 +340,7 @@ class _Cutter:
 
     def _boxes(self, member: IntArray, count: int) -> int:
         """Make a box of points, or several that share their rows; return the root."""
-        (lower,), (upper,) = self._hulls(member, np.array([0]))
+        (lower,), (upper,) = self._hulls(member, _FIRST)
         first = len(self.boxes)
         self.boxes += [(lower, upper)] * count
         shares = [SHARES * number // count for number in range(1, count)]

@@ -43,9 +43,8 @@ def reclusters(hooks: Iterable[Mapping[str, Any]]) -> bool:
     environment = Environment(extensions=["jinja2.ext.do"])
     for hook in hooks:
         for call in environment.parse(hook["sql"]).find_all(nodes.Call):
-            name = getattr(
-                call.node, "name", getattr(call.node, "attr", None)
-            )  # recluster(), dbt.recluster()
+            # recluster() or dbt.recluster()
+            name = getattr(call.node, "name", getattr(call.node, "attr", None))
             tables = [*call.args, *(word.value for word in call.kwargs if word.key == TABLE.name)]
             if name == recluster.name and all(getattr(table, "name", None) == "this" for table in tables):
                 return True

@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dbt_recluster import table_properties
-from dbt_recluster.box_tree import Points
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.curve import BITS, Curve
 from dbt_recluster.exceptions import ClusterKeyError
@@ -52,12 +51,6 @@ class SampledLoad:
 
     columns: list[pa.Array]
     weight: float
-
-    def points(self, curve: Curve) -> Points:
-        """Return the rows as ranks."""
-        rank = np.column_stack(curve.ranks(self.columns))
-        first = np.column_stack(curve.ranks(self.columns, first=True))
-        return Points(rank, first, rank, np.full(len(rank), self.weight))
 
 
 def curve_blocks(key: ClusterKey, curve: Curve | None, blocks: BlockMetadata) -> CurveBlocks:
@@ -90,7 +83,7 @@ def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict
             values = ends.to_pylist()
             if any(len(end) > LONGEST_TEXT and end == following for end, following in pairwise(values)):
                 raise ClusterKeyError(
-                    f"cluster_by item {key}: many values of {field.column} are longer than {LONGEST_TEXT:,} characters "
+                    f"cluster_by {key}: many values of {field.column} are longer than {LONGEST_TEXT:,} characters "
                     f"and begin alike, and no curve tells these apart. Use a shorter column, or the key {field.column} "
                     "alone"
                 )

@@ -14,6 +14,7 @@ from dbt_recluster.clustering import curve_boundaries
 from dbt_recluster.clustering.curve_boundaries import SampledLoad
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.curve import Curve
+from dbt_recluster.iceberg.iceberg_table import decoded_text
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
@@ -75,10 +76,8 @@ def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | Non
     new: BoolArray = (run <= 0) & (level == 0)
     if blocks.rows[new].sum() >= _NEW_SHARE * blocks.rows.sum():
         return new
-    is_unsorted = (
-        curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level).load > 0
-    )
-    return new if is_unsorted.any() else np.zeros(len(blocks), np.bool_)
+    layout = curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level)
+    return new if layout.load.any() else np.zeros(len(blocks), np.bool_)
 
 
 def _samples(table: ClusteredTable, blocks: BlockMetadata, wanted: BoolArray) -> dict[int, SampledLoad]:
@@ -97,11 +96,10 @@ def _samples(table: ClusteredTable, blocks: BlockMetadata, wanted: BoolArray) ->
         groups.append(file_group(tasks, [paths[member] for member in members], spec, level=0, run=0))
         loads.append(number)
     rows = {number: int(blocks.rows[places[load == number]].sum()) for number in loads}
-    least = sum(rows.values()) // _MOST_ROWS
-    wanted_rows = {
-        number: max(_LEAST_ROWS, _ROWS_OF_BLOCK * np.count_nonzero(load == number)) for number in loads
-    }
-    strides = [max(1, least, int(rows[number] // wanted_rows[number])) for number in loads]
+    least, strides = max(1, sum(rows.values()) // _MOST_ROWS), []
+    for number in loads:
+        wanted_rows = max(_LEAST_ROWS, _ROWS_OF_BLOCK * np.count_nonzero(load == number))
+        strides.append(max(least, int(rows[number] // wanted_rows)))
     sampled = sample_keys(table.iceberg, groups, table.key, strides)
     result: dict[int, SampledLoad] = {}
     for number, values in zip(loads, sampled, strict=True):
@@ -124,9 +122,5 @@ def _sample_of_table(table: ClusteredTable, rows: int) -> SampledLoad:
 def _as_boundaries(values: pa.Array) -> pa.Array:
     """Return values as boundaries can have them: text is cut off, and UTF-8."""
     if pa.types.is_string(values.type):
-        texts = values.cast(pa.binary()).to_pylist()
-        decoded = [None if text is None else text.decode(errors="replace") for text in texts]
-        return pa.array([None if text is None else text[: LONGEST_TEXT + 1] for text in decoded], values.type)
-    if pa.types.is_binary(values.type):
-        return pc.binary_slice(values, 0, LONGEST_TEXT + 1)
-    return values
+        return pc.utf8_slice_codeunits(decoded_text(values), 0, LONGEST_TEXT + 1)
+    return pc.binary_slice(values, 0, LONGEST_TEXT + 1) if pa.types.is_binary(values.type) else values

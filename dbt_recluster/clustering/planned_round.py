@@ -26,10 +26,6 @@ from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup,
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 from dbt_recluster.planner.merges import simulate
 
-# Characters of the property; a Hive metastore may hold 4,000.
-_LONGEST = 3_900
-_SAMPLE_ROWS = 50_000
-
 
 @dataclass(frozen=True)
 class PlannedRound:
@@ -43,9 +39,11 @@ class PlannedRound:
     @cached_property
     def candidates(self) -> Blocks:
         """The blocks for the planner."""
+        blocks = self.blocks
         if self._rest is None or not self._rest.settled.any():
-            return self.blocks.planned
-        return self.table.planned_blocks(self.blocks, self._rest.settled)
+            return blocks.planned
+        fixed = np.arange(len(blocks.planned)) >= len(blocks.eligible)
+        return self.table.planner_blocks(blocks.planned_metadata, fixed=fixed, settled=self._rest.settled)
 
     @cached_property
     def plan(self) -> Plan:
@@ -160,30 +158,18 @@ class PlannedRound:
         if leaves_nothing:
             files = [group.source.files[0].task.file() for group in groups]
             checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
-        rest = {}
-        if self._rest is not None:
-            paths = [(group.paths, [file.path for file in group.source.files]) for group in groups]
-            rest = self._rest.after(self.plan, paths, snapshots, self._rules())
-        return {**NO_CHANGES, **checkpoint, **rest}
+        if self._rest is None:
+            return {**NO_CHANGES, **checkpoint}
+        paths = [(group.paths, [file.path for file in group.source.files]) for group in groups]
+        return {**NO_CHANGES, **checkpoint, **self._rest.after(self.plan, paths, snapshots)}
 
     @cached_property
     def _rest(self) -> Rest | None:
         """Where merges along a curve were in vain; None if the key has none."""
         if not self.table.key.curve or not len(self.blocks.planned):
             return None
-        properties = self.table.iceberg.properties
-        metadata = self.table.planned_metadata(self.blocks)
-        return Rest(
-            self.blocks.planned,
-            metadata,
-            self.checkpoint.policy,
-            properties.get(table_properties.REST),
-            self._rules(),
-        )
-
-    def _rules(self) -> str:
-        """Return a digest of all that plans depend on besides the blocks and their levels."""
-        return digest(
+        # All that plans depend on besides the blocks and their levels.
+        rules = digest(
             [
                 str(self.table.key),
                 self.checkpoint.where,
@@ -192,6 +178,9 @@ class PlannedRound:
                 self.table.iceberg.schema_json,
             ]
         )
+        recorded = self.table.iceberg.properties.get(table_properties.REST)
+        blocks = self.blocks
+        return Rest(blocks.planned, blocks.planned_metadata, self.checkpoint.policy, recorded, rules)
 
 
 def _greatest(values: pa.Array) -> pa.Scalar:

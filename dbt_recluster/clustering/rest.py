@@ -40,7 +40,7 @@ class Rest:
     def __init__(
         self, blocks: Blocks, metadata: BlockMetadata, policy: Policy, recorded: str | None, rules: str
     ) -> None:
-        self._blocks, self._metadata, self._policy = blocks, metadata, policy
+        self._blocks, self._metadata, self._policy, self._rules = blocks, metadata, policy, rules
         self._commits: list[int] = []
         self._recorded: dict[str, tuple[float, int]] = {}
         try:
@@ -72,11 +72,7 @@ class Rest:
         return float(self._depths[np.unique(self._blocks.partition[self.settled])].max())
 
     def after(
-        self,
-        plan: Plan,
-        paths: Sequence[tuple[Iterable[str], Iterable[str]]],
-        commits: Sequence[int],
-        rules: str,
+        self, plan: Plan, paths: Sequence[tuple[Iterable[str], Iterable[str]]], commits: Sequence[int]
     ) -> dict[str, str | None]:
         """Return the property after a commit.
 
@@ -84,7 +80,6 @@ class Rest:
             plan: The plan.
             paths: The paths of the files that each of its sets has written, and of those that it has replaced.
             commits: The snapshots of the commit.
-            rules: As of the constructor, after the commit.
         """
         checksums = self._checksums.copy()
         for block_set, (written, replaced) in zip(plan.block_sets, paths, strict=True):
@@ -100,7 +95,7 @@ class Rest:
         while kept:
             oldest = min(first for _, first in kept.values())
             record = {
-                "rules": rules,
+                "rules": self._rules,
                 "commits": [*self._commits[oldest:], *commits],
                 "partitions": {name: [depth, first - oldest] for name, (depth, first) in kept.items()},
             }

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster import table_properties
+from dbt_recluster.box_tree import Points
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
@@ -91,12 +92,14 @@ class SnapshotBlocks:
         blocks: The eligible blocks for the planner, in the order of ``eligible``.
         planned: The same, followed by the other blocks, which are fixed: none of them may be merged, and none of their
             keys may become deeper.
+        planned_metadata: The metadata of ``planned``.
     """
 
     metadata: BlockMetadata
     eligible: IntArray
     blocks: Blocks
     planned: Blocks
+    planned_metadata: BlockMetadata
 
 
 class ClusteredTable:
@@ -271,27 +274,11 @@ class ClusteredTable:
         eligible, others = np.flatnonzero(admitted), np.flatnonzero(~admitted)
         if not len(others):
             blocks = self.planner_blocks(metadata)
-            return SnapshotBlocks(metadata, eligible, blocks, blocks)
+            return SnapshotBlocks(metadata, eligible, blocks, blocks, metadata)
         both = metadata.take(np.concatenate([eligible, others]))
         fixed = np.arange(len(both)) >= len(eligible)
         blocks = self.planner_blocks(metadata.take(eligible))
-        return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed))
-
-    @staticmethod
-    def planned_metadata(blocks: SnapshotBlocks) -> BlockMetadata:
-        """Return the blocks that are planned, in their order."""
-        others = np.setdiff1d(np.arange(len(blocks.metadata)), blocks.eligible)
-        return (
-            blocks.metadata.take(np.concatenate([blocks.eligible, others]))
-            if len(others)
-            else blocks.metadata
-        )
-
-    def planned_blocks(self, blocks: SnapshotBlocks, settled: BoolArray) -> Blocks:
-        """Return the blocks that are planned, given those that are settled, (n,)."""
-        metadata = self.planned_metadata(blocks)
-        fixed = np.arange(len(metadata)) >= len(blocks.eligible)
-        return self.planner_blocks(metadata, fixed=fixed, settled=settled)
+        return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
     def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
@@ -341,7 +328,10 @@ class ClusteredTable:
         lower, upper, unbounded, layout = metadata.lower, metadata.upper, metadata.unbounded, None
         if self.key.curve:
             blocks = curve_blocks(self.key, self.curve, metadata)
-            samples = {load: sample.points(blocks.curve) for load, sample in self.sampled.items()}
+            samples = {
+                load: Points.of(blocks.curve, sample.columns, sample.weight)
+                for load, sample in self.sampled.items()
+            }
             layout = blocks.layout(run, metadata.added_by, level, settled, samples)
             lower, upper, unbounded = blocks.along_curve(layout.chain)
             run = np.where(layout.chain > 0, layout.chain, layout.run)

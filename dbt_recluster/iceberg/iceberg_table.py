@@ -55,6 +55,14 @@ def whole_number(text: str) -> int | None:
     return number if number <= GREATEST_LONG else None
 
 
+def decoded_text(values: pa.ChunkedArray) -> pa.Array:
+    """Return text as Iceberg decodes it, with a replacement for what is not UTF-8, and other values as they are."""
+    if not pa.types.is_string(values.type):
+        return values
+    texts = values.cast(pa.binary()).to_pylist()
+    return pa.array([None if text is None else text.decode(errors="replace") for text in texts], values.type)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One commit.
@@ -271,12 +279,7 @@ class IcebergTable:
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
         with self._as_unsupported():
             sampled = collect_arrow(frame.select(F.col("_file").alias("path"), *values))
-        for place, column in enumerate(sampled.columns):
-            if pa.types.is_string(column.type):
-                texts = column.cast(pa.binary()).to_pylist()
-                decoded = [None if text is None else text.decode(errors="replace") for text in texts]
-                sampled = sampled.set_column(place, sampled.field(place), pa.array(decoded, column.type))
-        return sampled
+        return pa.table([decoded_text(column) for column in sampled.columns], sampled.column_names)
 
     @contextmanager
     def _as_unsupported(self) -> Iterator[None]:
@@ -287,13 +290,9 @@ class IcebergTable:
 
     def explain(self, error: BaseException) -> str:
         """Return an error's message, with the name of the property if Java takes its value for no number."""
-        message = short_message(error)
-        is_of_number = "For input string: " in message
-        wrong = (
-            [name for name, value in self.properties.items() if f'"{value}"' in message]
-            if is_of_number
-            else []
-        )
+        message, wrong = short_message(error), []
+        if "For input string: " in message:
+            wrong = [name for name, value in self.properties.items() if f'"{value}"' in message]
         return f"{message}, the value of {' or '.join(wrong)}" if wrong else message
 
     def _snapshot(self, snapshot: Any) -> Snapshot | None:

@@ -121,18 +121,17 @@ class TableChange:
         if self.key is not None:
             wanted = clustering_properties(self.key, len(table.java.schema().columns()))
             needed |= {name: value for name, value in wanted.items() if name not in actual}
-            on_curve = {f"{table_properties.CURVE_PREFIX}{item.column}": item for item in self.key.on_curve}
-            former = {
-                name: text
-                for name, text in actual.items()
-                if name.startswith(table_properties.CURVE_PREFIX) and name not in on_curve
-            }
+            ids, prefix = table.field_ids, table_properties.CURVE_PREFIX
+            on_curve = {f"{prefix}{item.column}": ids.get(item.column) for item in self.key.on_curve}
+            former = [name for name in actual if name.startswith(prefix) and name not in on_curve]
             needed |= dict.fromkeys(former)
             # Boundaries move with a column that was renamed.
-            for name, item in on_curve.items():
-                own = [text for text in former.values() if _column_id(text) == table.field_ids[item.column]]
-                if own and name not in actual:
-                    needed.setdefault(name, own[0])
+            moved = {_column_id(actual[name]): actual[name] for name in former}
+            needed |= {
+                name: moved[column_id]
+                for name, column_id in on_curve.items()
+                if column_id in moved and name not in (*actual, *needed)
+            }
             if self.key.curve:
                 needed[table_properties.CLUSTER_BY] = str(self.key)
             elif _recorded_curve(table):
@@ -238,9 +237,8 @@ def remove_clustering(table: IcebergTable, *, dry_run: bool = False) -> tuple[st
         if table_properties.CLUSTER_BY in names:
             order = sort_order_text(table) or None
             mode = table_properties.DISTRIBUTION_MODE
-            names += (
-                [mode] if properties.get(mode) in ("range", "none") else []
-            )  # no model's key sets another
+            if properties.get(mode) in ("range", "none"):  # a model's key sets no other
+                names.append(mode)
         if not dry_run:
             if order:
                 transaction.java.replaceSortOrder().commit()

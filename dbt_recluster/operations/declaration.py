@@ -120,10 +120,9 @@ class Call:
         """Return the options of the table's model, or else those that it records, replaced by the arguments."""
         names = [*RECLUSTER_OPTIONS, "dry_run"]
         given = {name: value for name in names if (value := self.arguments.get(name)) is not None}
-        own = self.target.options
-        return (
-            self.opened.options(**given, **more) if own is None else replace(own.recluster, **given, **more)
-        )
+        if self.target.options is None:
+            return self.opened.options(**given, **more)
+        return replace(self.target.options.recluster, **given, **more)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Box sets: block sets under a curve's key that pay by the boxes of their blocks, whatever their depth along the curve.
 
 What a layout costs is in `box_tree`. A merge pays if it takes as much off that, for each row rewritten, as merging
-`Policy.depth` sorted copies of the whole table into one would. Three kinds of sets are tried: a load by itself, thin
-blocks, and neighbouring runs whose boxes are far from cubes. Sets that were selected by depth are held against the
-same price.
+`Policy.depth` sorted copies of the whole table into one would. What is tried are each load by itself, the thin blocks,
+all blocks at once, and neighbouring runs whose boxes are far from cubes. Sets that were selected by depth are held
+against the same price.
 """
 
 from __future__ import annotations
@@ -97,11 +97,9 @@ class BoxSets:
     def _gain(self, member: IntArray) -> float:
         """What merging a set of one group saves beyond its price; below 0 if it is not to be merged."""
         layout, limits = self._layout, self.policy.set_limits
-        if limits.bytes is not None and int(self._blocks.bytes_or_0[member].sum()) > limits.bytes:
-            return -np.inf
-        if limits.blocks is not None and len(member) > limits.blocks:
-            return -np.inf
-        if len(member) < 2 or layout.settled[member].all():
+        size = int(self._blocks.bytes_or_0[member].sum())
+        is_too_large = size > (limits.bytes or size) or len(member) > (limits.blocks or len(member))
+        if is_too_large or len(member) < 2 or layout.settled[member].all():
             return -np.inf
         group = int(layout.group[member[0]])
         per_block, block_rows = self._price_of[group]
@@ -130,9 +128,7 @@ class BoxSets:
         for number in np.unique(load).tolist():
             if number in layout.samples:
                 of_load = load == number
-                share = self._rows[member[of_load]].sum() / self._rows[layout.load == number].sum()
-                sample = layout.samples[number]
-                parts.append(sample._replace(rows=sample.rows * share))
+                parts.append(layout.samples[number].standing_for(self._rows[member[of_load]].sum()))
                 known |= of_load
         if len(others := member[~known]):
             # The same blocks have the same points, whatever their order.

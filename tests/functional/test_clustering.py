@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered_models import EVENTS, Clustering, config, run_load
+from clustered_models import EVENTS, Clustering, config, microbatch, run_load
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
 
@@ -252,22 +252,7 @@ class TestMicrobatch(Clustering):
 
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
-        return {
-            "raw.sql": config(materialized="table", event_time="at")
-            + "select id, timestampadd(hour, cast(id % 72 as int), timestamp '2026-01-01') as at, "
-            "cast(rand(1) * 100 as int) as k from range(720)",
-            "batches.sql": config(
-                materialized="incremental",
-                incremental_strategy="microbatch",
-                event_time="at",
-                batch_size="day",
-                begin="2026-01-01",
-                partition_by="day",
-                cluster_by="k",
-                recluster_depth=1,
-            )
-            + "select *, cast(at as date) as day from {{ ref('raw') }}",
-        }
+        return microbatch()
 
     def test_batches(self, project: Any, sql: Any) -> None:
         times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered_models import Clustering, config
+from clustered_models import Clustering, config, microbatch
 from dbt.tests.util import run_dbt, run_dbt_and_capture, write_file
 
 from dbt_recluster.maintenance import clustering_history, recluster
@@ -134,23 +134,7 @@ class TestSeedsSnapshotsAndBatches(Hooked):
 
     @pytest.fixture(scope="class")
     def models(self) -> dict[str, str]:
-        return {
-            "raw.sql": config(materialized="table", event_time="at")
-            + "select id, timestampadd(hour, cast(id % 72 as int), timestamp '2026-01-01') as at, "
-            "cast(rand(1) * 100 as int) as k from range(720)",
-            "batches.sql": config(
-                materialized="incremental",
-                incremental_strategy="microbatch",
-                event_time="at",
-                batch_size="day",
-                begin="2026-01-01",
-                partition_by="day",
-                cluster_by="k",
-                recluster_depth=1,
-                post_hook="{{ recluster(final=true) }}",
-            )
-            + "select *, cast(at as date) as day from {{ ref('raw') }}",
-        }
+        return microbatch(post_hook="{{ recluster(final=true) }}")
 
     def test_each_of_them(self, project: Any) -> None:
         times = ["--event-time-start", "2026-01-01", "--event-time-end", "2026-01-04"]

@@ -22,6 +22,19 @@ def config(**items: Any) -> str:
     return "{{ config(" + ", ".join(f"{key}={value!r}" for key, value in items.items()) + ") }}\n"
 
 
+def microbatch(**more: Any) -> dict[str, str]:
+    """Models of ten rows an hour for three days, and of a batch for each day."""
+    keyed = {"partition_by": "day", "cluster_by": "k", "recluster_depth": 1, **more}
+    batches = {"incremental_strategy": "microbatch", "batch_size": "day", "begin": "2026-01-01", **keyed}
+    return {
+        "raw.sql": config(materialized="table", event_time="at")
+        + "select id, timestampadd(hour, cast(id % 72 as int), timestamp '2026-01-01') as at, "
+        "cast(rand(1) * 100 as int) as k from range(720)",
+        "batches.sql": config(materialized="incremental", event_time="at", **batches)
+        + "select *, cast(at as date) as day from {{ ref('raw') }}",
+    }
+
+
 def run_load(load: int, *more: str) -> tuple[Any, str]:
     with parsed():
         results, log = run_dbt_and_capture(["run", "--vars", json.dumps({"load": load}), *more])

@@ -44,10 +44,9 @@ def ranked(columns: list[list[int]], bits: int, seed: int = 0) -> Rows:
     """Rows of values, each column of which is cut into equal shares."""
     arrays = [pa.array(column, pa.int64()) for column in columns]
     curve = Curve.of(arrays, bits=bits)
-    rank = np.column_stack(curve.ranks(arrays))
-    lower = np.column_stack(curve.ranks(arrays, first=True))
-    share = np.random.default_rng(seed).integers(0, SHARES, len(rank))
-    return Rows(Points(rank, lower, rank, np.ones(len(rank))), share, curve.parts)
+    points = Points.of(curve, arrays, 1)
+    share = np.random.default_rng(seed).integers(0, SHARES, len(points.rank))
+    return Rows(points, share, curve.parts)
 
 
 @st.composite

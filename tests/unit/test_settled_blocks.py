@@ -46,9 +46,8 @@ def merged(paths: str, written: str, replaced: str, commit: int, recorded: str |
     """What a commit records that merges blocks of the first partition."""
     place = np.flatnonzero([path in replaced for path in paths])
     block_set = BlockSet(place, 0, 0, 100, 2, 1, len(written), 1, 0, is_merge=True)
-    found = rest_of(paths, recorded).after(
-        Plan((block_set,), 0, 0, ""), [(written, replaced)], [commit], RULES
-    )
+    planned = Plan((block_set,), 0, 0, "")
+    found = rest_of(paths, recorded).after(planned, [(written, replaced)], [commit])
     assert found["recluster.rest"] is not None
     return found["recluster.rest"]
 

@@ -134,18 +134,16 @@ class SampledRows:
 
     def _in_boxes(self, key: ClusterKey, curve: Curve) -> tuple[IntArray, IntArray]:
         """The same of rows that are merged along a curve."""
-        values = self._bound_values(key.on_curve)
-        rank, first = (np.column_stack(curve.ranks(values, first=is_first)) for is_first in (False, True))
-        block, partitions = np.empty(len(rank), np.int64), list[int]()
+        points, columns = Points.of(curve, self._bound_values(key.on_curve), 1), len(key.on_curve)
+        block, partitions = np.empty(len(points.rows), np.int64), list[int]()
         for partition in np.unique(self._partition).tolist():
             place = np.flatnonzero(self._partition == partition)
             rows, limit = float(self._rows[partition]), float(self._limit[partition])
-            weight = np.full(len(place), rows / len(place))
-            of_block = len(values) * max(1.0, rows / limit) ** (-1 / len(values))
-            points = Points(rank[place], first[place], rank[place], weight)
-            tree = cut_into_boxes(points, limit, curve.parts, of_block)
-            share = np.arange(len(place)) * SHARES // max(1, len(place))
-            used, box = np.unique(tree.box_of(rank[place], share), return_inverse=True)
+            of_block = columns * max(1.0, rows / limit) ** (-1 / columns)
+            own = points.take(place).standing_for(rows)
+            tree = cut_into_boxes(own, limit, curve.parts, of_block)
+            share = np.arange(len(place)) * SHARES // len(place)
+            used, box = np.unique(tree.box_of(own.rank, share), return_inverse=True)
             block[place] = len(partitions) + box
             partitions += [partition] * len(used)
         return block, np.array(partitions, np.int64)

@@ -39,10 +39,11 @@ def scan_tasks(
     With ``bounds_of``, the tasks' files have the bounds of these columns.
     """
     scan = _scan(table, snapshot_id)
-    # The scan knows columns by the names that they had when the snapshot was made.
-    ids, schema = table.field_ids if bounds_of else {}, scan.schema()
-    if names := [name for column in bounds_of if (name := schema.findColumnName(ids[column])) is not None]:
-        scan = scan.includeColumnStats(names)
+    if bounds_of:
+        # The scan knows columns by the names that they had when the snapshot was made.
+        ids, schema = table.field_ids, scan.schema()
+        names = [schema.findColumnName(ids[column]) for column in bounds_of]
+        scan = scan.includeColumnStats([name for name in names if name is not None])
     with closing(scan.planFiles()) as tasks:
         selected = java_items(java_list(table.spark, _at(table, tasks, paths)))
     return {str(task.file().location()): task for task in selected}

@@ -129,10 +129,8 @@ class KeyedRows:
             trees: The boxes of each file group.
             group_of: For each Spark partition of the rows, the position of its group in ``trees``.
         """
-        rows, ranks = (
-            self,
-            [f"{self.prefix}_place_rank_{column}_0" for column in range(trees[0].lower.shape[1])],
-        )
+        rows, columns = self, range(trees[0].lower.shape[1])
+        ranks = [f"{self.prefix}_place_rank_{column}_0" for column in columns]
         if any((tree.column == SHARE).any() for tree in trees):
             rows = self._with_share()
             ranks.append(rows.names[-1])

@@ -108,7 +108,7 @@ def take_samples(
     is_sorted = _are_sorted(_numbers(rows, "place"), np.cumsum(is_new), partitions)
     counts = np.diff(np.append(np.flatnonzero(is_new), len(rows)))
     keys = rows.filter(pa.array(is_new))
-    ranked = None if curve is None or key.leading else _points(curve, curve_values(keys, key), counts)
+    ranked = None if curve is None or key.leading else Points.of(curve, curve_values(keys, key), counts)
     values, group_number = [keys[name].combine_chunks() for name in names], _numbers(keys, _GROUP)
     samples = []
     for number, group in enumerate(groups):
@@ -122,7 +122,7 @@ def take_samples(
                 stride=strides[number],
                 is_sorted=tuple(is_sorted[place] for place in read_by for _ in partitions[place].files),
                 has_bounds=has_bounds,
-                points=ranked and _of_rows(ranked, slice(start, stop), float(group.live_rows or 0)),
+                points=ranked and ranked.take(slice(start, stop)).standing_for(group.live_rows or 0),
             )
         )
     return samples
@@ -174,10 +174,11 @@ def _read(
 
 def _cut_off_texts(frame: DataFrame, on_curve: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return columns as SQL, texts on a curve up to one character more than boundaries have."""
-    long = {f.name for f in frame.schema.fields if f.dataType.typeName() in ("string", "binary")} & {
-        *on_curve
-    }
-    return [f"substring({name}, 1, {LONGEST_TEXT + 1}) as {name}" if name in long else name for name in names]
+    kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
+    texts = [name for name in on_curve if kinds[name] in ("string", "binary")]
+    return [
+        f"substring({name}, 1, {LONGEST_TEXT + 1}) as {name}" if name in texts else name for name in names
+    ]
 
 
 def count_rows(table: IcebergTable, groups: Sequence[FileGroup]) -> list[int]:
@@ -206,17 +207,6 @@ def curve_values(rows: pa.Table, key: ClusterKey) -> list[pa.Array]:
         field.transform.as_bounds(rows[f"key_{position}"].combine_chunks())
         for position, field in enumerate(key.on_curve, len(key.leading))
     ]
-
-
-def _points(curve: Curve, columns: Sequence[pa.Array], counts: IntArray) -> Points:
-    rank = np.column_stack(curve.ranks(columns))
-    return Points(rank, np.column_stack(curve.ranks(columns, first=True)), rank, counts.astype(np.float64))
-
-
-def _of_rows(points: Points, places: slice, rows: float) -> Points:
-    """Return points that stand for so many rows."""
-    of_group = points.take(places)
-    return of_group._replace(rows=of_group.rows * (rows / max(1.0, of_group.rows.sum())))
 
 
 def _sorted_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -65,10 +65,7 @@ def table_of(columns, order, block_rows=64):
 
 def points_of(curve, columns):
     """Rows as ranks."""
-    values = arrow(columns)
-    rank = np.column_stack(curve.ranks(values))
-    lower = np.column_stack(curve.ranks(values, first=True))
-    return Points(rank, lower, rank, np.ones(len(rank)))
+    return Points.of(curve, arrow(columns), 1)
 
 
 def cut(curve, columns, rows, block_rows, per_block, random):
@@ -194,7 +191,7 @@ class CurveTable:
             written += new
             paths.append(([block.path for block in new], [member.path for member in members]))
         commits = sorted({block.commit for block in written})
-        self.rest = rest.after(planned, paths, commits, "")["recluster.rest"]
+        self.rest = rest.after(planned, paths, commits)["recluster.rest"]
         self.commits = max(commits)
         self.blocks = [block for block in self.blocks if id(block) not in gone] + written
 
