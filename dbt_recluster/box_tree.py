@@ -29,6 +29,8 @@ _MOST_CUTS = 32
 _TAILS = np.array([0.01, 0.02, 0.04, 0.08, 0.16])
 # A single cut has to cost less than this share of the slabs, because what follows it is an estimate.
 _WORTH = 0.95
+# Most single cuts on the way to a box. Each is a step of the SQL that finds a row's box, and a recursion here.
+_MOST_ON_WAY = 32
 # Steps of a sequence that fills a square, a cube and so on evenly (Roberts, "The unreasonable effectiveness of
 # quasirandom sequences", 2018): powers of these, one for each number of columns.
 _STEPS = {2: 1 / 1.32471795724474602596, 3: 1 / 1.22074408460575947536, 4: 1 / 1.16730397826141868426}
@@ -233,8 +235,11 @@ class _Cutter:
         self.nodes: list[tuple[int, int, tuple[int, int]]] = []
         self.boxes: list[tuple[IntArray, IntArray]] = []
 
-    def node(self, member: IntArray, columns: tuple[int, ...]) -> int:
-        """Cut points along all columns, or those that are left of a slab; return the root of their tree."""
+    def node(self, member: IntArray, columns: tuple[int, ...], cuts_left: int = _MOST_ON_WAY) -> int:
+        """Cut points along all columns, or those that are left of a slab; return the root of their tree.
+
+        So many single cuts may be made on the way to a box.
+        """
         rows, is_slab = float(self._points.rows[member].sum()), columns != self.columns
         fits = rows <= self._block_rows
         if fits and is_slab:
@@ -245,19 +250,20 @@ class _Cutter:
             before = np.append(0.0, np.cumsum(self._points.rows[order]))
             if not fits:
                 slabs += self._slabs(column, columns, order, before)
-            if not is_slab:
+            if cuts_left and not is_slab:
                 cuts += self._single_cuts(column, order, before)
         best = min(slabs, default=None, key=lambda way: way.cost)
         cut = min(cuts, default=None, key=lambda way: way.cost)
         uncut = float(self._costs(*self._hulls(member, _FIRST), np.array([rows]), ())[0]) if fits else np.inf
         if cut is not None and cut.cost < _WORTH * (uncut if best is None else best.cost):
-            return self._fan(cut, columns)
+            return self._fan(cut, columns, cuts_left - 1)
         if fits:
             return self._boxes(member, 1)
         if best is not None:
-            return self._fan(best, tuple(column for column in columns if column != best.column))
+            others = tuple(column for column in columns if column != best.column)
+            return self._fan(best, others, cuts_left)
         if is_slab:
-            return self.node(member, self.columns)
+            return self.node(member, self.columns, cuts_left)
         return self._boxes(member, int(np.ceil(rows / rows_of_one_value(self._block_rows))))
 
     def _slabs(
@@ -332,10 +338,10 @@ class _Cutter:
         costs: FloatArray = blocks * (widths.sum(axis=1) + self._per_block)
         return costs
 
-    def _fan(self, cuts: _Cuts, columns: tuple[int, ...]) -> int:
+    def _fan(self, cuts: _Cuts, columns: tuple[int, ...], cuts_left: int) -> int:
         """Make nodes of cuts, which ascend, and of the parts between them; return the root."""
         ranks = self._points.rank[cuts.member[cuts.places], cuts.column]
-        roots = [self.node(part, columns) for part in np.split(cuts.member, cuts.places)]
+        roots = [self.node(part, columns, cuts_left) for part in np.split(cuts.member, cuts.places)]
         return self._joined(cuts.column, ranks.tolist(), roots)
 
     def _boxes(self, member: IntArray, count: int) -> int:

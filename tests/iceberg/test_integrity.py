@@ -155,7 +155,7 @@ def test_a_set_of_which_no_row_is_left(spark: Any, schema: str) -> None:
         ("days(k)", "needs date or timestamp"),
         ("a.B", None),
         ("days(a.b)", "needs date or timestamp"),
-        ("truncate(2147483648, v)", "the width must be at most 2147483647"),
+        ("truncate(2147483648, v)", "the width must be at most 1073741824"),
         ("a.b.c", "a.b is int, and only structs have fields"),
     ],
 )

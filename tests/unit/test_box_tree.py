@@ -220,6 +220,13 @@ def test_degenerate_rows_are_cut_too(kind: str, limit: int) -> None:
     assert limit < 100 or count.max() <= limit
 
 
+def test_a_way_to_a_box_is_short() -> None:
+    """Each step on it is one of Python's recursion, and one of the SQL that finds the box of a row."""
+    values = np.minimum(np.random.default_rng(21).zipf(1.2, (5_000, 2)), 10**15)
+    table = ranked(values.T.tolist(), 10)
+    assert cut_into_boxes(table.points, 3, table.parts, 0.01).height <= 48  # 70 without the limit
+
+
 def test_weights_of_rows_count() -> None:
     table = ranked([list(range(16)), list(range(16))], 4)
     light = cut_into_boxes(table.points, 16, table.parts, 10.0)
