@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dbt_recluster.columns import Columns, base_type, quote_if_needed, quote_path, split_at_commas, unquote
-from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.exceptions import ClusterKeyError, KeyTypeError
 from dbt_recluster.transforms import ORDERED, TRANSFORMS, FunctionCall, Transform
 
 ALLOWED = ", ".join(example for transform in TRANSFORMS for example in transform.written) + ", hilbert(a, b)"
@@ -54,7 +54,9 @@ class KeyField:
         if path is None:
             why = columns.why_not(self.column)
         elif base_type(spark_type) not in ORDERED:
-            why = f"a column of type {spark_type} has no order to cluster by"
+            raise KeyTypeError(
+                f"cluster_by item {self.written or self}: a column of type {spark_type} has no order to cluster by"
+            )
         elif base_type(spark_type) not in self.transform.types:
             why = f"{path} is {spark_type}, and this expression needs {' or '.join(self.transform.types)}"
         else:

@@ -47,6 +47,10 @@ class ClusterKeyError(ReclusterError):
     """A cluster key names an unknown column, an unsupported expression, or a type without an order."""
 
 
+class KeyTypeError(ClusterKeyError):
+    """A column of a cluster key has a type without an order, such as Iceberg's ``uuid``."""
+
+
 class OptionError(ReclusterError):
     """An option has the wrong type or a value outside its range."""
 

@@ -29,6 +29,7 @@ class DbtContext:
     trigger: str = "manual"
     resume: str = RESUME_WITH_DBT
     absent: str = "not built yet"
+    records_options: bool = False
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table."""

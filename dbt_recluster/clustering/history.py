@@ -311,7 +311,8 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
         f"{rewrite.snapshot.summary.get('engine-name', 'another writer')} merged {rewrite.blocks:,} blocks with "
         f"{rewrite.rows:,} rows that reclustering had written, in snapshot {rewrite.snapshot.id} of "
         f"{rewrite.snapshot.at:%Y-%m-%d %H:%M} UTC. "
-        "Leave this table out of rewrite_data_files, or switch off its compaction by S3 Tables, AWS Glue, R2 or Amoro "
+        "Leave this table out of rewrite_data_files and of OPTIMIZE (Trino, Athena, Dremio), or switch off its "
+        "compaction by S3 Tables, AWS Glue, R2 or Amoro "
         '(self-optimizing.enabled=false): "Who else writes to the table" in the documentation has the commands'
         for rewrite in rewrites
     ]

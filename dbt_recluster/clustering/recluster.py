@@ -22,6 +22,7 @@ from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, back_off
+from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.metadata.scan import changed_tasks
 from dbt_recluster.iceberg.recorded_levels import level_properties
@@ -45,10 +46,12 @@ _LISTED_AGAIN = (
 
 
 class Recluster:
-    """One call of recluster on one table, under the key to cluster by."""
+    """One call of recluster on one table, under the key to cluster by; ``changes`` are further properties to set."""
 
-    def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
-        self._table, self._options = table, options
+    def __init__(
+        self, table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
+    ) -> None:
+        self._table, self._options, self._changes = table, options, changes or {}
         self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
         self._change = sort_order.TableChange()
         self._boundaries: dict[str, str] = {}
@@ -101,7 +104,8 @@ class Recluster:
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
-        self._change = sort_order.TableChange(key, depth.as_properties() if depth else {})
+        properties = {**self._changes, **(depth.as_properties() if depth else {})}
+        self._change = sort_order.TableChange(key, properties)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return

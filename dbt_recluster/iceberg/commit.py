@@ -200,6 +200,7 @@ class RoundCommit:
         try:
             self.change.add_to(transaction)
             added = self._rewrite(transaction)
+            _carry_statistics(transaction)
             all_replaced = len(self._remaining) == len(self.groups)
             levels = {snapshot_id: run[0].source.level for snapshot_id, run in added.items()}
             transaction.set_properties(
@@ -293,6 +294,24 @@ class RoundCommit:
             f"is as before or as after. If it is as before, {orphan_note(self.table.name, files, kept=True)}.",
             orphans=files,
         )
+
+
+def _carry_statistics(transaction: Transaction) -> None:
+    """Give the new snapshot the statistics file of its nearest ancestor that has one, if any.
+
+    The rows are the same, and an expiry of the ancestor keeps a file that another snapshot names. Trino's optimize does
+    the same with a copy. Counts of files in partition statistics are not the same, so these stay behind.
+    """
+    java, iceberg = transaction.table.java, transaction.table.iceberg
+    files = {file.snapshotId(): file for file in java_items(java.statisticsFiles())}
+    if not files:
+        return
+    current, *ancestors = java_items(iceberg.util.SnapshotUtil.currentAncestorIds(java))
+    file = next((files[snapshot_id] for snapshot_id in ancestors if snapshot_id in files), None)
+    if file is not None:
+        sizes = file.fileSizeInBytes(), file.fileFooterSizeInBytes()
+        carried = iceberg.GenericStatisticsFile(current, file.path(), *sizes, file.blobMetadata())
+        transaction.java.updateStatistics().setStatistics(carried).commit()
 
 
 class _ConflictError(Exception):

@@ -74,11 +74,11 @@ class TableChange:
     Attributes:
         key: The key to cluster by, checked, with the properties that belong to it unless they are set; None changes
             neither.
-        properties: Further properties to set.
+        properties: Further properties to set, or to remove if they are None.
     """
 
     key: ClusterKey | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Changes = field(default_factory=dict)
 
     def pending(self, table: IcebergTable) -> IcebergTable:
         """Return the table as it will be once this is committed. Iceberg may refuse the change."""

@@ -17,11 +17,13 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import (
     CatalogNotFoundError,
     ClusterKeyError,
+    KeyTypeError,
     ManifestError,
     NotAnIcebergTableError,
     OptionError,
     OtherFormatError,
     ReclusterError,
+    UnsupportedTableError,
 )
 from dbt_recluster.iceberg.catalog_tables import has_catalog, tables_of_catalog, tables_of_namespace
 from dbt_recluster.iceberg.session.environment import check_environment, refuse_spark_connect
@@ -30,7 +32,7 @@ from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jobs import job_group
 from dbt_recluster.iceberg.session.local_spark import DEFAULTS, iceberg_settings
 from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_settings, start_spark
-from dbt_recluster.iceberg.sort_order import table_cluster_key
+from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
 from dbt_recluster.operations.declaration import Call, Operation, RunBudget
@@ -78,6 +80,7 @@ class _Job:
 
     resume = RESUME_WITHOUT_DBT
     absent = ""
+    records_options = True
 
     def __init__(self, request: Request, operation: Operation) -> None:
         self._operation = operation
@@ -146,8 +149,9 @@ class _Job:
         try:
             iceberg = self.open(target.relation).iceberg
         except NotAnIcebergTableError as e:
-            is_built = target.unique_id in (self._built or ()) and not isinstance(e, OtherFormatError)
-            if self._manifest is None or is_built:
+            meant = {*(self._built or ()), *(self._selected or ())}
+            must_exist = target.unique_id in meant and not isinstance(e, OtherFormatError)
+            if self._manifest is None or must_exist:
                 raise
             _note(f"{target.relation} is passed over: {e}")
             return False
@@ -162,6 +166,8 @@ class _Job:
         given = None if options is None else options.automatic_clustering
         automatic = bool(MODEL_OPTIONS["automatic_clustering"].of_table(iceberg.properties, given))
         self._left_out += not automatic
+        if not automatic and options is not None and not self._request.arguments.get("dry_run"):
+            TableChange(properties=options.recorded(iceberg.properties)).commit(iceberg)
         return automatic
 
     def queries(self, unique_id: str) -> Mapping[str, str]:
@@ -226,6 +232,8 @@ class _Job:
             except NotAnIcebergTableError as e:
                 missing.append(e)  # reported with its own answer, unless it is the only one
                 continue
+            except (KeyTypeError, UnsupportedTableError):
+                continue  # no mistake of the model's: reported with its own answer
             except ReclusterError as e:
                 wrong.append(str(e) if target.relation in str(e) else f"{target.relation}: {e}")
             if not self._operation.is_rewrite:

@@ -31,6 +31,8 @@ from dbt_recluster.text import did_you_mean
 # dbt 1.5 and later. What is read here has been the same since.
 _OLDEST_SCHEMA = 9
 _SUCCESS = "success"
+# Adapters of engines that fold every identifier to lower case, quoted or not. The manifest keeps the model's spelling.
+_FOLDING = ("athena", "trino")
 # The commands that build tables; `dbt retry` writes the name of the command that it repeats.
 _BUILDS = ("build", "run", "seed", "snapshot")
 
@@ -66,12 +68,15 @@ class Manifest:
             renamed: Spark's names of catalogs by those of the manifest.
         """
         content, spark_names = _read(path, "manifest", _OLDEST_SCHEMA), renamed or {}
+        fold = str.lower if content["metadata"].get("adapter_type") in _FOLDING else str
 
         def placed(node: Node, **more: Any) -> Node:
             """Return a node or a source with the name that its table has in Spark."""
-            database = catalog or spark_names.get(str(node.get("database")), node.get("database"))
             alias = node.get("alias") or node.get("identifier") or node.get("name")
-            return {**node, "database": database, "alias": alias, **more}
+            names = {**{part: node.get(part) for part in ("database", "schema")}, "alias": alias}
+            names = {part: fold(name) if isinstance(name, str) else name for part, name in names.items()}
+            database = catalog or spark_names.get(str(node.get("database")), names["database"])
+            return {**node, **names, "database": database, **more}
 
         given, sources = content.get("nodes"), content.get("sources")
         if not isinstance(given, dict):

@@ -59,12 +59,14 @@ class Context(Protocol):
         trigger: What reclusters: ``run`` after a build, otherwise ``manual``.
         resume: The command that resumes a suspended table, with ``%s`` for its name.
         absent: Why :meth:`exists` is false, for the line of a rewrite; empty for no line.
+        records_options: Whether a recluster records the model's options with the table, as dbt's builds do here.
     """
 
     budget: RunBudget
     trigger: str
     resume: str
     absent: str
+    records_options: bool
 
     def open(self, relation: str) -> ClusteredTable:
         """Open a table under the key of its sort order."""

@@ -49,6 +49,7 @@ class ModelOptions:
         records_reads: Whether the reads of the model's project are recorded after a build.
         columns: The model's columns, once they are known.
         unknown: Warnings about names that no option has.
+        sorted_by: The sort order that dbt-trino sets when it makes the table, as the model has it, or None.
     """
 
     cluster_by: ClusterKey | None = option(
@@ -85,6 +86,7 @@ class ModelOptions:
     records_reads: bool = False
     columns: Columns | None = None
     unknown: tuple[str, ...] = ()
+    sorted_by: str | None = None
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelOptions:
@@ -105,8 +107,11 @@ class ModelOptions:
             del values["reads"]
         given = {name: MODEL_OPTIONS[name].read(*value) for name, value in values.items()}
         recluster = ReclusterOptions(**{name: given.pop(name) for name in RECLUSTER_OPTIONS if name in given})
-        unknown = tuple(unknown_names(config))
-        return cls(**given, recluster=recluster, records_reads=of_project, unknown=unknown)
+        unknown, properties = tuple(unknown_names(config)), config.get("properties")
+        sorted_by = properties.get("sorted_by") if isinstance(properties, Mapping) else None
+        return cls(
+            **given, recluster=recluster, records_reads=of_project, unknown=unknown, sorted_by=sorted_by
+        )
 
     def resolve(self, columns: Columns) -> ModelOptions:
         """Return these options with their key checked against the model's columns and spelled like them."""
@@ -128,6 +133,11 @@ class ModelOptions:
             for name, declaration in MODEL_OPTIONS.items()
             if declaration.is_recorded and values[name] != declaration.default
         }
+
+    def recorded(self, properties: Mapping[str, str]) -> dict[str, str | None]:
+        """Return what to set among a table's properties, or to remove, so that they record these options."""
+        former = (name for name in properties if name.startswith(OPTION_PREFIX))
+        return {**dict.fromkeys(former), **self.properties()}
 
 
 MODEL_OPTIONS: Mapping[str, Option] = {**declared(ModelOptions), **RECLUSTER_OPTIONS}

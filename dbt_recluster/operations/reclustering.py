@@ -10,6 +10,7 @@ from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.operations.declaration import (
     OPTIONS,
     Call,
@@ -93,17 +94,23 @@ def recluster(call: Call) -> ReclusterResult:
     if any table failed. Under a budget for the whole run, the tables that gain most for each byte come first.
     """
     call.warnings.extend(_key_warnings(call))
-    if call.target.options is not None:
-        call.warnings.extend(call.target.options.unknown)
+    model, recorded = call.target.options, call.opened.iceberg.properties
+    if model is not None:
+        call.warnings.extend(model.unknown)
+        if model.sorted_by is not None and not is_cluster_key(call.opened.iceberg, call.table.key):
+            call.warnings.append(
+                f"its model's sorted_by ({model.sorted_by}) gives way to the cluster key {call.table.key}"
+            )
     else:
-        for name in unknown_properties(call.opened.iceberg.properties):
+        for name in unknown_properties(recorded):
             call.warnings.append(f"table property {name} is not an option of dbt-recluster and is ignored")
     options = call.options(trigger=call.context.trigger, progress=call.context.progress())
     budget = call.context.budget
     with budget.limit(options.max_bytes) as max_bytes:
         try:
             warnings = [] if options.dry_run else _record_reads(call)
-            result = Recluster(call.table, replace(options, max_bytes=max_bytes)).run()
+            changes = model.recorded(recorded) if model and call.context.records_options else {}
+            result = Recluster(call.table, replace(options, max_bytes=max_bytes), changes).run()
         except ReclusterError as e:
             budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
             raise

@@ -11,8 +11,9 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from tables import checksum, make_table, metadata_file
+from tables import append, checksum, make_table, metadata_file
 
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.job.command_line import main
 from dbt_recluster.maintenance import clustering_depth
 
@@ -25,6 +26,7 @@ class Project:
         self.path = directory / "manifest.json"
         self.results = directory / "run_results.json"
         self.nodes: dict[str, Any] = {}
+        self.adapter = "spark"
 
     def add(self, name: str, database: str | None = "awsdatacatalog", **config: Any) -> str:
         unique_id = f"model.shop.{name}"
@@ -47,7 +49,8 @@ class Project:
 
         def metadata(kind: str, version: int) -> dict[str, str]:
             schema = f"https://schemas.getdbt.com/dbt/{kind}/v{version}.json"
-            return {"dbt_schema_version": schema, "generated_at": "2026-01-02", "invocation_id": "a"}
+            facts = {"generated_at": "2026-01-02", "invocation_id": "a", "adapter_type": self.adapter}
+            return {"dbt_schema_version": schema, **facts}
 
         self.path.write_text(json.dumps({"metadata": metadata("manifest", 12), "nodes": self.nodes}))
         results = [{"unique_id": f"model.shop.{name}", "status": status} for name, status in statuses.items()]
@@ -150,9 +153,99 @@ def test_tables_that_are_missing(spark: Any, project: Project, run: Any) -> None
     code, answer, err = run("recluster", *project.write(gone="success", orders="success"), *place)
     assert (code, names(answer)) == (1, ["gone", "orders"])
     assert answer["tables"][0]["error"]
+    code, answer, err = run("recluster", *project.write(), *place, "--select", "gone", "orders")
+    assert (code, names(answer)) == (1, ["gone", "orders"])
+    assert f"{project.catalog}.sales.gone" in err
     code, answer, err = run("recluster", *project.write(orders="error"), *place)
     assert (code, answer["tables"]) == (0, [])
     assert "nothing that the run of" in err
+
+
+@pytest.mark.parametrize("adapter", ["trino", "athena", "spark"])
+def test_names_are_folded_as_the_adapter_folds_them(
+    spark: Any, project: Project, run: Any, adapter: str
+) -> None:
+    """Trino and Athena know lower case only, and dbt's manifest has what the model says."""
+    made = make_table(spark, f"{project.catalog}.`my-mart`", name="orders", rows=100)
+    project.adapter = adapter
+    node = project.nodes[project.add("Orders", database="Lake", cluster_by="k", recluster_depth=1)]
+    node |= {"schema": "My-Mart", "relation_name": '"Lake"."My-Mart"."Orders"'}
+    reader = project.nodes[project.add("report")]
+    reader |= {
+        "compiled_code": 'select * from "Lake"."My-Mart"."Orders" where "k" = 7',
+        "depends_on": {"nodes": ["model.shop.Orders"]},
+    }
+    chosen = (*project.write(Orders="success"), "--map", f"Lake={project.catalog}")
+    code, answer, err = run("recluster", *chosen)
+    if adapter == "spark":
+        assert (code, "My-Mart" in answer["error"]) == (2, True)
+        return
+    assert (code, answer["tables"][0]["depth_after"], made in answer["tables"][0]["table"]) == (0, 1, True), (
+        err
+    )
+    assert run("import-reads", *chosen)[1]["tables"][0]["recorded"] == 1
+    project.nodes[project.add("orders", database="lake", cluster_by="k")]["schema"] = "my-mart"
+    code, answer, _ = run("recluster", *project.write())
+    assert (code, "have one table, lake.`my-mart`.orders" in answer["error"]) == (2, True)
+
+
+def test_a_table_that_spark_cannot_cluster_fails_alone(spark: Any, project: Project, run: Any) -> None:
+    """A mistake in a model ends the command before it begins; a type that Spark lacks is that table's own failure."""
+    for name in ("orders", "timed", "identified"):
+        table(spark, project, name)
+    for name, kind in {"timed": "TimeType", "identified": "UUIDType"}.items():
+        loaded = IcebergTable.load(spark, f"{project.catalog}.sales.{name}")
+        loaded.java.updateSchema().addColumn("u", getattr(loaded.iceberg.types.Types, kind).get()).commit()
+    project.add("orders", cluster_by="k", recluster_depth=1)
+    project.add("timed", cluster_by="k")
+    project.add("identified", cluster_by="u")
+    chosen = (*project.write(), "--catalog", project.catalog)
+    code, answer, err = run("recluster", *chosen)
+    errors = {each["table"].rpartition(".")[2]: each.get("error") for each in answer["tables"]}
+    assert (code, errors.pop("orders")) == (1, None)
+    assert "cannot be read by Spark" in errors["timed"]
+    assert "a column of type uuid has no order to cluster by" in errors["identified"]
+    assert "2 of 3 tables failed" in err
+    assert clustering_depth(spark, f"{project.catalog}.sales.orders", "k") == 1
+    assert run("information", *chosen)[0] == 1
+
+
+def test_options_of_the_manifest_are_recorded(spark: Any, project: Project, run: Any) -> None:
+    """Those who name the table, its namespace or its catalog afterwards go by them, as after a build of dbt's."""
+    name = table(spark, project, "orders")
+    project.add("orders", meta={"recluster": {"cluster_by": "k", "depth": 1, "block_rows": 100}})
+    place = ("--catalog", project.catalog)
+
+    def options() -> dict[str, str]:
+        rows = map(tuple, spark.sql(f"show tblproperties {name}").collect())
+        return {key: value for key, value in rows if key.startswith("recluster.option.")}
+
+    assert run("recluster", *project.write(), *place, "--dry-run")[0] == 0
+    assert options() == {}
+    assert run("recluster", *project.write(), *place, "--block-rows", "90")[1]["tables"][0]["blocks_out"] == 7
+    assert options() == {"recluster.option.depth": "1", "recluster.option.block_rows": "100"}
+    append(spark, name, 600, 300, files=3)
+    for choice in ([name], ["--namespace", f"{project.catalog}.sales"], place):
+        code, answer, _ = run("recluster", *choice)
+        (done,) = answer["tables"]
+        assert (code, done["depth_after"], done["blocks_after"]) == (0, 1, 10)
+    file = metadata_file(spark, name)
+    assert run("recluster", *project.write(), *place)[0] == 0
+    assert metadata_file(spark, name) == file
+    project.add("orders", meta={"recluster": {"cluster_by": "k", "automatic_clustering": False}})
+    assert run("recluster", *project.write(), *place)[1]["tables"] == []
+    assert options() == {"recluster.option.automatic_clustering": "false"}
+    assert run("recluster", *place)[1]["tables"] == []
+
+
+def test_a_sort_order_of_the_model_that_the_key_replaces(spark: Any, project: Project, run: Any) -> None:
+    name = table(spark, project, "orders")
+    spark.sql(f"alter table {name} write locally ordered by v desc")
+    project.add("orders", cluster_by="k", properties={"sorted_by": "ARRAY['v DESC']"})
+    chosen = (*project.write(), "--catalog", project.catalog)
+    said = f"{name}: its model's sorted_by (ARRAY['v DESC']) gives way to the cluster key k"
+    assert said in run("recluster", *chosen)[2]
+    assert said not in run("recluster", *chosen)[2]
 
 
 @pytest.mark.parametrize("command", ["recluster", "information"])

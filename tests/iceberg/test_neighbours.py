@@ -17,6 +17,7 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.maintenance import ClusteredTable
 from dbt_recluster.report.html import render
 from dbt_recluster.report.operation_text import information
@@ -240,3 +241,35 @@ def test_rows_deleted_by_equality_stay_deleted_whoever_rewrites(spark: Any, sche
     append(spark, name, 3000, 1500, files=3)
     assert build(spark, name).rounds
     assert spark.sql(f"select count(*), min(id) from {name}").first()[:] == (4400, 100)
+
+
+@pytest.mark.alike
+@pytest.mark.parametrize("version", [2, 1, 3])
+def test_statistics_of_columns_outlive_an_expiry(spark: Any, schema: str, version: int) -> None:
+    """Spark's and Trino's counts of distinct values belong to a snapshot; ours has the same rows."""
+    name = make_table(spark, schema, files=6, rows=500, properties={"format-version": version})
+
+    def statistics() -> dict[int, Any]:
+        files = java_items(IcebergTable.load(spark, name).java.statisticsFiles())
+        return {file.snapshotId(): file for file in files}
+
+    assert build(spark, name).rounds
+    assert statistics() == {}
+    append(spark, name, 3000, 1500, files=3)
+    call(spark, "compute_table_stats", name)
+    (counted,) = statistics().values()
+    append(spark, name, 4500, 500)  # some rows are newer; the counts are the latest there are
+    assert build(spark, name).rounds
+    current = IcebergTable.load(spark, name).snapshot_id
+    carried = statistics()[current]
+    assert carried.path() == counted.path()
+    assert [(blob.sourceSnapshotId(), dict(blob.properties())) for blob in carried.blobMetadata()] == [
+        (blob.sourceSnapshotId(), dict(blob.properties())) for blob in counted.blobMetadata()
+    ]
+    call(spark, "expire_snapshots", name, "older_than => timestamp'2100-01-01', retain_last => 1")
+    ((left, kept),) = statistics().items()
+    assert (left, kept.path(), len(kept.blobMetadata())) == (current, counted.path(), 3)
+    table = IcebergTable.load(spark, name)
+    reader = table.iceberg.puffin.Puffin.read(table.java.io().newInputFile(kept.path())).build()
+    assert len(java_items(reader.fileMetadata().blobs())) == 3
+    reader.close()

@@ -1,0 +1,224 @@
+"""dbt-trino builds tables with a real Trino, and the command clusters them by the manifest, run after run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import postgres
+import pytest
+import trino
+import yaml
+from ports import HOST
+from sessions import of_postgres
+
+from dbt_recluster.job.command_line import main
+
+RUNS = 6
+ROWS = 20_000  # of each run
+CATALOG = "lake_of_trino"
+# The config of each model, and a read of few of its rows.
+MODELS = {
+    "plain": ("cluster_by='k'", "k between 500000 and 501000"),
+    "partitioned": (
+        "cluster_by='k'; properties={'partitioning': \"ARRAY['region']\"}",
+        "region = 'r1' and k between 500000 and 501000",
+    ),
+    "merged": (
+        "cluster_by='k'; incremental_strategy='merge'; unique_key='id'; properties={'sorted_by': \"ARRAY['k DESC']\"}",
+        "k between 500000 and 501000",
+    ),
+    "curve": ("cluster_by='hilbert(k, m)'", "m between 500000 and 501000"),
+}
+# A quarter of the rows of a run has the ids of the run before.
+SQL = f"""
+select id, (id * bigint '611953' + {{{{ var('run') }}}}) % 1000000 as k, id * bigint '350377' % 1000000 as m,
+    'r' || cast(id % 4 as varchar) as region, {{{{ var('run') }}}} as loaded
+from (select {{{{ var('run') }}}} * {ROWS * 3 // 4} + (a - 1) * 10000 + b as id
+    from unnest(sequence(1, {ROWS // 10_000})) x(a) cross join unnest(sequence(1, 10000)) y(b))
+"""
+COUNTS = "select count(*), sum(id), sum(k), sum(m), sum(loaded), sum(id * k % 1000003) from {}"
+
+
+@pytest.fixture(scope="module")
+def server(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[trino.Trino]:
+    directory = tmp_path_factory.mktemp("trino")
+    with postgres.server_or_skip() as url:
+        settings = {"": "org.apache.iceberg.spark.SparkCatalog", **of_postgres(url)}
+        settings |= {".warehouse": (directory / "warehouse").as_uri(), ".cache-enabled": "false"}
+        for name, value in settings.items():
+            spark.conf.set(f"spark.sql.catalog.{CATALOG}{name}", value)
+        spark.sql(f"show namespaces in {CATALOG}")
+        with trino.server(directory, CATALOG, url, directory / "warehouse") as running:
+            yield running
+
+
+class Shop:
+    """A project of dbt-trino's, and the command on its manifest."""
+
+    def __init__(self, directory: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+        self.directory, self._capsys = directory, capsys
+        (directory / "models").mkdir(parents=True)
+        for name, (config, _) in MODELS.items():
+            key, *others = config.split("; ")
+            recluster = f"{{'cluster_by': {key.partition('=')[2]}, 'block_rows': 4000, 'depth': 1}}"
+            arguments = ", ".join(
+                ["materialized='incremental'", *others, f"meta={{'recluster': {recluster}}}"]
+            )
+            (directory / "models" / f"{name}.sql").write_text(f"{{{{ config({arguments}) }}}}{SQL}")
+        (directory / "models" / "Orders.sql").write_text(
+            "{{ config(materialized='table', schema='My-Mart', meta={'recluster': {'cluster_by': 'k'}}) }}"
+            "select k, id from {{ ref('plain') }}"
+        )
+        (directory / "macros").mkdir()
+        (directory / "macros" / "generate_schema_name.sql").write_text(
+            "{% macro generate_schema_name(name, node) %}{{ name or target.schema }}{% endmacro %}"
+        )
+        project = {
+            "name": "shop",
+            "version": "1.0",
+            "profile": "shop",
+            "flags": {"send_anonymous_usage_stats": False},
+        }
+        (directory / "dbt_project.yml").write_text(yaml.safe_dump(project))
+        profile = {
+            "type": "trino",
+            "method": "none",
+            "user": "tests",
+            "host": HOST,
+            "port": port,
+            "threads": 2,
+        }
+        outputs = {"dev": {**profile, "database": "iceberg", "schema": "sales"}}
+        (directory / "profiles.yml").write_text(
+            yaml.safe_dump({"shop": {"target": "dev", "outputs": outputs}})
+        )
+
+    def build(self, number: int) -> None:
+        """Run all models."""
+        command = [str(trino.dbt()), "run", "--profiles-dir", ".", "--vars", json.dumps({"run": number})]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "DBT_", "COV_"))}
+        done = subprocess.run(
+            command, cwd=self.directory, env=environment, capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def recluster(self, *arguments: str) -> tuple[dict[str, Any], str]:
+        """Run the command; return what it did to each table, and standard error."""
+        self._capsys.readouterr()
+        code = main(["recluster", *arguments, "--json"])
+        captured = self._capsys.readouterr()
+        assert code == 0, captured.err
+        tables = json.loads(captured.out)["tables"]
+        return {each["table"].removeprefix(f"{CATALOG}."): each for each in tables}, captured.err
+
+    @property
+    def manifest(self) -> tuple[str, ...]:
+        """The arguments that name the tables of the last build."""
+        target = self.directory / "target"
+        files = (
+            "--manifest",
+            str(target / "manifest.json"),
+            "--run-results",
+            str(target / "run_results.json"),
+        )
+        return (*files, "--map", f"iceberg={CATALOG}")
+
+
+def test_tables_of_dbt_trino(
+    spark: Any,
+    server: trino.Trino,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Any,
+) -> None:
+    shop, figures = Shop(tmp_path / "shop", server.port, capsys), []
+
+    def read(name: str, where: str | None = None) -> trino.Answer:
+        # All columns: the key alone is compressed to nothing.
+        where = where or MODELS[name][1]
+        return server.ask(f"select sum(id), sum(k), sum(m) from iceberg.sales.{name} where {where}")
+
+    def counts() -> dict[str, list[Any]]:
+        return {name: server.ask(COUNTS.format(f"iceberg.sales.{name}")).rows[0] for name in MODELS}
+
+    def counts_of_spark() -> dict[str, list[Any]]:
+        return {name: list(spark.sql(COUNTS.format(f"{CATALOG}.sales.{name}")).first()) for name in MODELS}
+
+    def distinct(name: str) -> list[Any]:
+        return [row[2] for row in server.ask(f"show stats for iceberg.sales.{name}").rows]
+
+    for number in range(RUNS):
+        shop.build(number)
+        rows, before = counts(), {name: read(name) for name in MODELS}
+        done, err = shop.recluster(*shop.manifest)
+        assert set(done) == {"`my-mart`.orders", *(f"sales.{name}" for name in MODELS)}
+        assert ("its model's sorted_by (ARRAY['k DESC']) gives way to the cluster key k" in err) == (
+            number == 0
+        )
+        # Trino has written one file of the first load, or one for each partition.
+        assert all(bool(done[f"sales.{name}"]["rounds"]) == (number > 0) for name in MODELS)
+        after = {name: read(name) for name in MODELS}
+        assert counts() == rows == counts_of_spark()
+        for name in MODELS:
+            whole = read(name, "true")
+            figures.append(
+                f"run {number + 1}, {name}: {before[name].bytes_read:,} bytes and {before[name].rows_read:,} rows read "
+                f"before, {after[name].bytes_read:,} and {after[name].rows_read:,} after, of {whole.bytes_read:,} and "
+                f"{whole.rows_read:,}"
+            )
+            print(figures[-1])
+            assert after[name].rows == before[name].rows
+            # Trino skips pages within the file of a load, so that a load costs a read of one column of a curve little.
+            most = whole.bytes_read / 2 if name == "curve" else before[name].bytes_read
+            assert after[name].bytes_read < most or not number
+    record_property("reads", figures)
+    with capsys.disabled():
+        print("\n" + "\n".join(figures))
+
+    # Trino's counts of distinct values survive the expiry of the snapshots that they were made for.
+    known = {name: distinct(name) for name in MODELS}
+    for name in MODELS:
+        server.ask(f"alter table iceberg.sales.{name} execute expire_snapshots(retention_threshold => '0s')")
+        server.ask(
+            f"alter table iceberg.sales.{name} execute remove_orphan_files(retention_threshold => '0s')"
+        )
+    assert {name: distinct(name) for name in MODELS} == known
+    assert all(None not in of_columns[:-1] for of_columns in known.values())
+    assert counts() == rows
+
+    # Every write that Trino has; it begins with the statistics that were carried over.
+    for name in MODELS:
+        table = f"iceberg.sales.{name}"
+        server.ask(f"insert into {table} select id + 1000000, k, m, region, 9 from {table} where loaded = 0")
+        server.ask(f"update {table} set m = m + 1 where k < 100000")
+        server.ask(f"delete from {table} where k between 200000 and 300000")
+        server.ask(
+            f"merge into {table} t using (select id + 1 id, max(k) k from {table} where k > 900000 group by 1) s "
+            "on t.id = s.id "
+            "when matched then update set k = s.k when not matched then insert values (s.id, s.k, 0, 'new', 9)"
+        )
+        assert distinct(name)[0] > known[name][0]
+        server.ask(f"analyze {table}")
+        server.ask(f"alter table {table} execute optimize_manifests")
+    rows = counts()
+    # Options of the models hold for who names the catalog.
+    done, _ = shop.recluster("--catalog", CATALOG)
+    assert all(done[f"sales.{name}"]["blocks_after"] > 8 for name in MODELS)
+    assert counts() == rows == counts_of_spark()
+
+    def paths() -> set[str]:
+        return {row[0] for row in server.ask('select file_path from iceberg.sales."plain$files"').rows}
+
+    ours = paths()
+    server.ask("alter table iceberg.sales.plain execute optimize(file_size_threshold => '4kB')")
+    assert paths() == ours
+    server.ask("alter table iceberg.sales.plain execute optimize(file_size_threshold => '100MB')")
+    _, err = shop.recluster(f"{CATALOG}.sales.plain")
+    assert f"{CATALOG}.sales.plain: trino merged " in err
+    assert "OPTIMIZE (Trino" in err
+    assert counts() == rows == counts_of_spark()

@@ -1,0 +1,191 @@
+"""A Trino server beside Spark, and dbt-trino: both from packages, once, in ~/.cache/dbt-recluster-tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from ports import HOST, free_port
+
+VERSION = "476"
+CACHE = Path.home() / ".cache" / "dbt-recluster-tests"
+DBT = ("dbt-trino==1.11.0", "dbt-core<1.12")
+_JAVA = 24
+_ARTIFACT = f"io.trino:trino-server:{VERSION}:tar.gz"
+_ARCHIVE = f".m2/repository/io/trino/trino-server/{VERSION}/trino-server-{VERSION}.tar.gz"
+_JVM = """-Xmx2G
+-XX:+UseSerialGC
+-XX:TieredStopAtLevel=1
+-XX:+ExitOnOutOfMemoryError
+-XX:ReservedCodeCacheSize=256M
+-Djdk.attach.allowAttachSelf=true
+-XX:+EnableDynamicAgentLoading
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows of a statement, and how much it has read."""
+
+    rows: list[list[Any]]
+    stats: dict[str, Any]
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of files that were read."""
+        return int(self.stats["physicalInputBytes"])
+
+    @property
+    def rows_read(self) -> int:
+        """Rows that were read."""
+        return int(self.stats["processedRows"])
+
+
+@dataclass(frozen=True)
+class Trino:
+    """A running server."""
+
+    port: int
+
+    def ask(self, sql: str) -> Answer:
+        """Run a statement; an error of Trino's is an AssertionError."""
+        body, rows = self._get("/v1/statement", sql), []
+        while True:
+            rows += body.get("data", [])
+            assert "error" not in body, f"{sql}: {body['error']['message']}"
+            if "nextUri" not in body:
+                return Answer(rows, body["stats"])
+            body = self._get(body["nextUri"])
+
+    def is_up(self) -> bool:
+        """Whether it takes statements."""
+        try:
+            return not self._get("/v1/info")["starting"]
+        except URLError:
+            return False
+
+    def _get(self, place: str, sql: str | None = None) -> Any:
+        address = place if place.startswith("http") else f"http://{HOST}:{self.port}{place}"
+        data = None if sql is None else sql.encode()
+        with urlopen(Request(address, data, {"X-Trino-User": "tests"}), timeout=120) as answer:
+            return json.load(answer)
+
+
+@contextmanager
+def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator[Trino]:
+    """Run Trino with a catalog ``iceberg``, Spark's one in PostgreSQL at ``url``; skip where it cannot run.
+
+    Args:
+        directory: For its files.
+        catalog: Spark's name of the catalog.
+        url: The JDBC URL. Spark must have opened the catalog: Trino does not create its tables.
+        warehouse: The directory of the tables.
+    """
+    java, home, port = _java(), _home(), free_port()
+    for name, lines in {
+        "jvm.config": _JVM,
+        "node.properties": f"node.environment=tests\nnode.id=tests\nnode.data-dir={directory}/data\n"
+        f"node.internal-address={HOST}\nnode.bind-ip={HOST}\n",
+        "config.properties": "coordinator=true\nnode-scheduler.include-coordinator=true\n"
+        f"http-server.http.port={port}\ndiscovery.uri=http://{HOST}:{port}\ntask.concurrency=2\n"
+        "query.max-memory-per-node=512MB\n",
+        "log.properties": "io.trino=WARN\n",
+        "catalog/iceberg.properties": "connector.name=iceberg\niceberg.catalog.type=jdbc\n"
+        f"iceberg.jdbc-catalog.driver-class=org.postgresql.Driver\niceberg.jdbc-catalog.connection-url={url}\n"
+        "iceberg.jdbc-catalog.connection-user=postgres\niceberg.jdbc-catalog.schema-version=V1\n"
+        f"iceberg.jdbc-catalog.catalog-name={catalog}\n"
+        f"iceberg.jdbc-catalog.default-warehouse-dir={warehouse.as_uri()}\nfs.hadoop.enabled=true\n"
+        "iceberg.expire-snapshots.min-retention=0s\niceberg.remove-orphan-files.min-retention=0s\n",
+    }.items():
+        file = directory / "etc" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(lines)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("JAVA")}
+    environment |= {"JAVA_HOME": str(java), "PATH": f"{java / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    command = [str(home / "bin" / "launcher"), "run", "--etc-dir", str(directory / "etc")]
+    log = directory / "server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        try:
+            trino, deadline = Trino(port), time.monotonic() + 300
+            while not trino.is_up():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"Trino does not run: {log.read_text()[-3000:]}")
+                time.sleep(0.5)
+            yield trino
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def dbt() -> Path:
+    """Return the program ``dbt`` of an environment with dbt-trino; skip where it cannot be installed."""
+    home = CACHE / "dbt-trino"
+    if not (home / "complete").exists():
+        shutil.rmtree(home, ignore_errors=True)
+        _call([sys.executable, "-m", "venv", str(home)], "a venv for dbt-trino cannot be made")
+        pip = [str(home / "bin" / "pip"), "install", "--quiet", "--retries", "1", *DBT]
+        _call(pip, "dbt-trino cannot be installed")
+        (home / "complete").touch()
+    return home / "bin" / "dbt"
+
+
+def _home() -> Path:
+    """Return the directory of Trino with the plugin for Iceberg alone: all of them would take 900 MB."""
+    home = CACHE / f"trino-{VERSION}"
+    if home.exists():
+        return home
+    archive = Path.home() / _ARCHIVE
+    if not archive.exists():
+        if shutil.which("mvn") is None:
+            pytest.skip(f"Trino {VERSION} comes by Maven, and there is no mvn")
+        get = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={_ARTIFACT}", "-Dtransitive=false"]
+        _call(get, f"Trino {VERSION} cannot be fetched")
+    unpacked = CACHE / f"trino-{VERSION}.{os.getpid()}"
+    with tarfile.open(archive) as tar:  # jars of plugins are links to each other's
+        tar.extractall(unpacked, filter="tar") if hasattr(tarfile, "tar_filter") else tar.extractall(unpacked)
+    (root,) = unpacked.iterdir()
+    for plugin in (root / "plugin").iterdir():
+        if plugin.name != "iceberg":
+            shutil.rmtree(plugin)
+    root.rename(home)
+    unpacked.rmdir()
+    return home
+
+
+def _java() -> Path:
+    """Return the home of a Java that Trino runs on."""
+    homes = [Path(home) for name, home in os.environ.items() if name.startswith("JAVA_HOME")]
+    for home in [*homes, *Path("/usr/lib/jvm").glob("*")]:
+        release = home / "release"
+        version = (
+            re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), re.MULTILINE)
+            if release.exists()
+            else None
+        )
+        if version and int(version[1]) >= _JAVA:
+            return home
+    pytest.skip(f"Trino {VERSION} needs Java {_JAVA} or later, and there is none in /usr/lib/jvm")
+
+
+def _call(command: list[str], failure: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode:
+        pytest.skip(f"{failure} here: {(done.stderr or done.stdout).strip()[-300:]}")
