@@ -162,7 +162,7 @@ class Checkpoint:
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),
-            "sort_order": int(iceberg.java.sortOrder().orderId()),
+            "sort_order": iceberg.sort_order_id,
             "levels": level_properties(properties),
         }
 

@@ -287,7 +287,7 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
         if not is_rewrite or snapshot.id in ours:
             continue
         try:
-            blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, ours.values())
+            blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, ours)
         except Exception:  # such as manifests that are gone; the caller has other work to do
             logger.debug(
                 "%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True

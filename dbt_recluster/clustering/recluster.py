@@ -34,6 +34,8 @@ from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import simulate
 
+# No sort order has this id.
+_NO_ORDER = -1
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
@@ -101,7 +103,8 @@ class Recluster:
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
-        self._change = sort_order.TableChange(key, depth.as_properties() if depth else {})
+        properties = depth.as_properties() if depth else {}
+        self._change = sort_order.TableChange(key, properties, replaces=iceberg.sort_order_id)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
@@ -217,6 +220,7 @@ class Recluster:
         result.conflicts += done.conflicts
         result.orphans += done.orphans
         self._conflicts_in_a_row = 0
+        self._change = replace(self._change, replaces=_NO_ORDER)
         # Sets that other writers touched are not part of it.
         progress.report(
             committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds

@@ -128,6 +128,11 @@ class IcebergTable:
         return int(self.java.schema().schemaId())
 
     @property
+    def sort_order_id(self) -> int:
+        """The id of the current sort order; 0 is that of none."""
+        return int(self.java.sortOrder().orderId())
+
+    @property
     def schema_json(self) -> str:
         """The current schema with the ids of its fields."""
         return str(self.iceberg.SchemaParser.toJson(self.java.schema()))
