@@ -56,6 +56,9 @@ class Recluster:
         self._boundaries: dict[str, str] = {}
         self._rewrites: list[history.ForeignRewrite] = []
         self._conflicts_in_a_row = 0
+        # The snapshots whose blocks later rounds plan: those that the first committed round knew, and those of rounds.
+        # Otherwise `final` would not end beside a writer who is as fast.
+        self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
         """Repeat rounds until there is a reason to stop.
@@ -91,7 +94,7 @@ class Recluster:
                 break
             self._try_round(planned)
             self._table.refresh()
-        if not planned.plan.block_sets and not planned.plan.limited:
+        if not planned.plan.block_sets and not planned.plan.limited and not planned.blocks.late:
             planned.checkpoint.remember(planned.blocks.metadata.snapshot_id)
         if self._options.dry_run:
             self._result.plan = planned.describe(self._policy)
@@ -133,11 +136,17 @@ class Recluster:
         return nothing_to_do(self._table, self._policy)
 
     def _read(self) -> SnapshotBlocks:
-        blocks = self._table.current_blocks(self._options.where)
-        if boundaries := draw_curve(self._table, blocks.metadata):
+        result, where = self._result, self._options.where
+        added_by = self._added_by if result.rounds else None
+        blocks = self._table.current_blocks(where, added_by)
+        snapshot_id = blocks.metadata.snapshot_id
+        if boundaries := draw_curve(self._table, blocks.planned_metadata):
             self._boundaries = boundaries
-            blocks = self._table.blocks(self._options.where, blocks.metadata.snapshot_id)
-        result, measured = self._result, self._table.measure(blocks.blocks)
+            blocks = self._table.blocks(where, snapshot_id, added_by)
+        if not result.rounds:
+            self._added_by = set(blocks.metadata.added_by.tolist())
+        whole = self._table.blocks(where, snapshot_id) if blocks.late else blocks
+        measured = self._table.measure(whole.blocks)
         result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
         result.key_read_bytes = measured.key_read_bytes
         result.key_read_row_groups = measured.key_read_row_groups
@@ -181,6 +190,8 @@ class Recluster:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
         result.reason = planned.reason
+        if late := planned.blocks.late:
+            result.reason += f"; blocks that arrived meanwhile, {late}, are left to the next run"
         result.limited, result.reducible_depth = plan.limited, plan.reducible_depth
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
@@ -217,6 +228,7 @@ class Recluster:
             back_off(self._conflicts_in_a_row)
             return
         result.rounds.append(done)
+        self._added_by.update(done.snapshot_ids)
         result.conflicts += done.conflicts
         result.orphans += done.orphans
         self._conflicts_in_a_row = 0
@@ -231,7 +243,7 @@ class Recluster:
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
-        leaves_nothing = planned.checkpoint.leaves_nothing(planned.candidates, plan)
+        leaves_nothing = not blocks.late and planned.checkpoint.leaves_nothing(planned.candidates, plan)
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
