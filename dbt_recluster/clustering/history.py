@@ -18,8 +18,8 @@ from dbt_recluster import table_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
+from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)

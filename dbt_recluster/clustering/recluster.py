@@ -19,7 +19,13 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
+from dbt_recluster.exceptions import (
+    ClusterKeyError,
+    ConcurrentChangeError,
+    MergeFailedError,
+    ReclusterError,
+    orphan_note,
+)
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, back_off
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
@@ -51,7 +57,9 @@ class Recluster:
 
     def __init__(self, table: ClusteredTable, options: ReclusterOptions) -> None:
         self._table, self._options = table, options
-        self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
+        self._result = ReclusterResult(
+            table.name, str(table.key), suspended=table.suspended, branch=table.iceberg.branch
+        )
         self._change = sort_order.TableChange()
         self._boundaries: dict[str, str] = {}
         self._rewrites: list[history.ForeignRewrite] = []
@@ -77,7 +85,7 @@ class Recluster:
         else:
             result.reason, result.depth_before, result.depth_after = reason, None, None
             result.blocks_before = result.blocks_after = block_count(self._table)
-        if not (result.rounds or self._options.dry_run or result.suspended):
+        if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._change_alone.commit(self._table.iceberg)
             history.record_warning(self._table, self._rewrites)
         if result.rounds and self._table.reads.restricting(self._table.key).reads is not None:
@@ -111,11 +119,18 @@ class Recluster:
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
+        # All branches share the sort order and the properties.
+        if iceberg.branch is not None and not sort_order.is_cluster_key(iceberg, key):
+            raise ClusterKeyError(
+                f"{self._table.name} has another sort order than {key}, and all its branches share it: set it with "
+                f"alter table {self._table.name} write ordered by, or recluster the main branch by {key} first"
+            )
         iceberg.check_writes_reach_main()
         check_location(iceberg)
         if sort_order.loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
-        self._rewrites = history.foreign_rewrites(self._table, only_new=True)
+        if iceberg.branch is None:
+            self._rewrites = history.foreign_rewrites(self._table, only_new=True)
         self._result.warnings += history.rewrite_warnings(self._rewrites)
 
     def _nothing_to_do(self) -> str | None:
@@ -124,7 +139,7 @@ class Recluster:
         Only after a build: who reclusters by hand wants to know how deep the whole table is.
         """
         options, result = self._options, self._result
-        if options.trigger != "run" or result.suspended is not None:
+        if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
             return None
         if options.has_conditions:
             is_met, reason = met_condition(self._table, options)
@@ -269,7 +284,7 @@ class Recluster:
             levels,
             summary,
             partial(planned.properties, merged, leaves_nothing),
-            self._change_of_merge,
+            self._change_of_merge if self._table.iceberg.branch is None else sort_order.TableChange(),
         ).run()
         return Round(
             **_figures(commit.groups),

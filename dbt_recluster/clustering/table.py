@@ -22,7 +22,7 @@ from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
     BoolArray,
@@ -33,6 +33,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
+from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
 from dbt_recluster.planner import Blocks, ClusteringInformation, Reads, clustering_information
 
@@ -142,6 +143,12 @@ class ClusteredTable:
         other = ClusteredTable.__new__(ClusteredTable)
         other._attach(self.iceberg, cluster_by)
         other.reads = self.reads
+        return other
+
+    def on_branch(self, branch: str) -> ClusteredTable:
+        """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
+        other = ClusteredTable.__new__(ClusteredTable)
+        other._attach(self.iceberg.on_branch(branch), self.cluster_by)
         return other
 
     def options(self, **given: Any) -> ReclusterOptions:

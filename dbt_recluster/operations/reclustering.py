@@ -11,6 +11,7 @@ from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.operations.declaration import (
+    BRANCH,
     OPTIONS,
     Call,
     flag,
@@ -83,6 +84,7 @@ def _gain_per_byte(call: Call) -> float:
         "configuration",
         is_of_one_table=True,
     ),
+    BRANCH,
     detail=plan_table,
     is_rewrite=True,
     order=_gain_first,
@@ -102,7 +104,8 @@ def recluster(call: Call) -> ReclusterResult:
     budget = call.context.budget
     with budget.limit(options.max_bytes) as max_bytes:
         try:
-            warnings = [] if options.dry_run else _record_reads(call)
+            is_of_main = call.arguments.get(BRANCH.name) is None
+            warnings = [] if options.dry_run or not is_of_main else _record_reads(call)
             result = Recluster(call.table, replace(options, max_bytes=max_bytes)).run()
         except ReclusterError as e:
             budget.spend(e.bytes_rewritten)  # by rounds before the one that failed
