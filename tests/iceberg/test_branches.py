@@ -10,6 +10,7 @@ from tables import Meanwhile, append, checksum, forget_checkpoints, make_table, 
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import ClusterKeyError, OptionError
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.job.command_line import main as command
 from dbt_recluster.maintenance import clustering_history, clustering_information, recluster
 from dbt_recluster.table_properties import CHANGES, CHECKPOINT
 
@@ -114,3 +115,41 @@ def test_what_a_branch_refuses(spark: Any, schema: str) -> None:
     main = head(spark, name)
     assert recluster(spark, name, branch="main", **OPTIONS).rounds
     assert head(spark, name) != main
+
+
+def test_a_curve_on_a_branch(spark: Any, schema: str) -> None:
+    name = make_table(spark, schema)
+    key = ["hilbert(id, k)"]
+    assert recluster(spark, name, key, final=True, **OPTIONS).rounds
+    append(spark, name, 10_000, 6000, files=6)
+    spark.sql(f"alter table {name} create branch audit")
+    before, main = checksum(spark, name), head(spark, name)
+    curve = {k: v for k, v in IcebergTable.load(spark, name).properties.items() if "recluster.curve" in k}
+    assert recluster(spark, name, branch="audit", final=True, **OPTIONS).rounds
+    after = IcebergTable.load(spark, name).properties
+    assert {k: v for k, v in after.items() if "recluster.curve" in k} == curve
+    assert (head(spark, name), checksum(spark, name)) == (main, before)
+    spark.sql(f"call spark_catalog.system.fast_forward('{name}', 'main', 'audit')")
+    assert not recluster(spark, name, **OPTIONS).rounds
+    assert checksum(spark, name) == before
+
+
+def test_the_command_and_a_session_that_writes_to_the_branch(
+    spark: Any, schema: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Write-audit-publish: the session's own writes go to the branch."""
+    name = with_branch(spark, schema, properties={"write.wap.enabled": "true"})
+    main = head(spark, name)
+    spark.conf.set("spark.wap.branch", "audit")
+    try:
+        append(spark, name, 20_000, 1000, files=2)
+        for operation in ("recluster", "information"):
+            given = ("--depth", "1", "--block-rows", "1000") if operation == "recluster" else ()
+            assert command([operation, name, "--branch", "audit", *given]) == 0
+            assert f"{name}, branch audit" in capsys.readouterr().out
+        assert clustering_information(spark, name, branch="audit")["average_depth"] <= 2
+        assert checksum(spark, f"{name} version as of 'audit'")[0] == 7000
+    finally:
+        spark.conf.unset("spark.wap.branch")
+    assert head(spark, name) == main
+    assert checksum(spark, name)[0] == 6000
