@@ -280,7 +280,7 @@ class IcebergTable:
 
         # Not spark.table(): on v3 tables it drops the row ids silently.
         reader = self.spark.read.format("iceberg")
-        frame = (reader.option("branch", self.branch) if self.branch else reader).load(self.identifier)
+        frame = (reader.option("versionAsOf", self.branch) if self.branch else reader).load(self.identifier)
         if rows > limit:
             frame = frame.sample(fraction=limit / rows, seed=1)
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))

@@ -153,3 +153,4 @@ def test_the_command_and_a_session_that_writes_to_the_branch(
         spark.conf.unset("spark.wap.branch")
     assert head(spark, name) == main
     assert checksum(spark, name)[0] == 6000
+    assert len(ClusteredTable(spark, name).on_branch("audit").iceberg.sample(["id"], 7000, 7000)) == 7000
