@@ -45,6 +45,7 @@ from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import (
     Depth,
+    parse_branch,
     parse_event_log,
     parse_logged_as,
     parse_moment,
@@ -85,15 +86,19 @@ __all__ = [
 
 @contextmanager
 def _opened(
-    spark: SparkSession, table: str | ClusteredTable, cluster_by: str | Sequence[str] | None = None
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    cluster_by: str | Sequence[str] | None = None,
+    branch: str | None = None,
 ) -> Iterator[ClusteredTable]:
     """Open a table for work that Ctrl-C in the main thread ends."""
     check_has_jvm(spark)
     with Interruptible(spark):
         if not isinstance(table, ClusteredTable):
-            yield ClusteredTable(spark, table, cluster_by)
-        else:
-            yield table if cluster_by is None else table.under(cluster_by)
+            table = ClusteredTable(spark, table, cluster_by)
+        elif cluster_by is not None:
+            table = table.under(cluster_by)
+        yield table if branch is None else table.on_branch(parse_branch("branch", branch))
 
 
 def recluster(
@@ -112,6 +117,7 @@ def recluster(
     trigger: str = "manual",
     listener: ProgressCallback | None = None,
     reads: str | Sequence[str | Mapping[str, Any]] | None = None,
+    branch: str | None = None,
 ) -> ReclusterResult:
     """Recluster a table: merge the block sets that make it deep, until it is well clustered.
 
@@ -125,6 +131,8 @@ def recluster(
         reads: Queries that read the table, or predicates of them, or mappings of ``query`` or ``where`` and ``weight``,
             how often. Blocks are merged where their ranges of the key end. ``even`` is without any. None stands for
             the reads that the table's model declares, or else for those that the table records.
+        branch: A branch to recluster in place of main, by the table's own key. ``CALL system.fast_forward`` publishes
+            the result.
 
     Returns:
         The result; its ``rounds`` are empty if there was nothing to do.
@@ -136,7 +144,7 @@ def recluster(
         CommitMismatchError: What was committed beside another writer's commit has to be rolled back.
         OrphanFilesError: Something failed, and files written before could not be deleted.
     """
-    with _opened(spark, table, cluster_by) as opened:
+    with _opened(spark, table, cluster_by, branch) as opened:
         options = opened.options(
             final=final,
             where=where,
@@ -159,17 +167,19 @@ def clustering_information(
     cluster_by: str | Sequence[str] | None = None,
     where: str | None = None,
     block_rows: int | None = None,
+    branch: str | None = None,
 ) -> dict[str, Any]:
     """Return the clustering metrics of a table under its own key or any other. The table is not changed.
 
     Args:
         where: A predicate; only blocks that may hold a matching row count.
         block_rows: Rows in a full block, for what counts as a small one.
+        branch: A branch to measure in place of main.
 
     Returns:
         The figures by name, those that ``run-operation clustering_information`` has in JSON.
     """
-    with _opened(spark, table, cluster_by) as opened:
+    with _opened(spark, table, cluster_by, branch) as opened:
         return table_information(opened, where, block_rows)
 
 

@@ -25,7 +25,7 @@ from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.changed_partitions import (
     ChangedPartitions,
     PartitionText,
@@ -33,6 +33,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
     partition_of,
 )
 from dbt_recluster.iceberg.recorded_levels import level_properties
+from dbt_recluster.iceberg.snapshots import GREATEST_LONG
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ class Checkpoint:
 
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
-        if snapshot_id is not None and self.where is None and self._still_holds():
+        is_of_main = self._table.iceberg.branch is None
+        if snapshot_id is not None and self.where is None and is_of_main and self._still_holds():
             _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
@@ -162,7 +164,7 @@ class Checkpoint:
             "policy": asdict(replace(self.policy, block_bytes=self._table.block_bytes)),
             "schema": iceberg.schema_json,
             "spec": int(iceberg.java.spec().specId()),
-            "sort_order": int(iceberg.java.sortOrder().orderId()),
+            "sort_order": iceberg.sort_order_id,
             "levels": level_properties(properties),
         }
 

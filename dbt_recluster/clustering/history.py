@@ -18,8 +18,8 @@ from dbt_recluster import table_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
-from dbt_recluster.iceberg.iceberg_table import Snapshot
 from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
+from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
@@ -287,7 +287,7 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
         if not is_rewrite or snapshot.id in ours:
             continue
         try:
-            blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, ours.values())
+            blocks, rows = reclustered_rows_removed(table.iceberg, snapshot.id, ours)
         except Exception:  # such as manifests that are gone; the caller has other work to do
             logger.debug(
                 "%s: what snapshot %s removed cannot be read", table.name, snapshot.id, exc_info=True

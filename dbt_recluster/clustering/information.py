@@ -31,6 +31,7 @@ def table_information(
 
     Returns:
         table: The table's identifier.
+        branch: The branch, or None for main.
         cluster_key: The key that it is measured by, as users write it.
         where: The predicate, or None.
         suspended: Since when reclustering is suspended, or None.
@@ -58,6 +59,7 @@ def table_information(
         measured["share_wasted"] = share
     return {
         "table": table.name,
+        "branch": table.iceberg.branch,
         "cluster_key": str(table.key),
         "where": where,
         "suspended": table.suspended,

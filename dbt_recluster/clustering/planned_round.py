@@ -148,20 +148,24 @@ class PlannedRound:
     ) -> Changes:
         """Return the properties by which a commit records what is left to do, and forgets the changes before it.
 
+        Both are about main: a commit to another branch leaves them.
+
         Args:
             groups: All groups that were merged.
             leaves_nothing: Whether nothing is to be done outside their partitions.
             snapshots: The snapshots that the commit adds.
             after: The table as they leave it.
         """
-        checkpoint = NO_CHECKPOINT
-        if leaves_nothing:
-            files = [group.source.files[0].task.file() for group in groups]
-            checkpoint = self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
-        if self._rest is None:
-            return {**NO_CHANGES, **checkpoint}
-        paths = [(group.paths, [file.path for file in group.source.files]) for group in groups]
-        return {**NO_CHANGES, **checkpoint, **self._rest.after(self.plan, paths, snapshots)}
+        changes: dict[str, str | None] = {}
+        if after.branch is None:
+            changes |= {**NO_CHANGES, **NO_CHECKPOINT}
+            if leaves_nothing:
+                files = [group.source.files[0].task.file() for group in groups]
+                changes |= self.checkpoint.properties(self.snapshot_id, snapshots, files, after)
+        if self._rest is not None:
+            paths = [(group.paths, [file.path for file in group.source.files]) for group in groups]
+            changes |= self._rest.after(self.plan, paths, snapshots)
+        return changes
 
     @cached_property
     def _rest(self) -> Rest | None:

@@ -19,7 +19,13 @@ from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.result import MAX_ROUNDS, Progress, ReclusterResult, Round, RoundProgress
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
-from dbt_recluster.exceptions import ConcurrentChangeError, MergeFailedError, ReclusterError, orphan_note
+from dbt_recluster.exceptions import (
+    ClusterKeyError,
+    ConcurrentChangeError,
+    MergeFailedError,
+    ReclusterError,
+    orphan_note,
+)
 from dbt_recluster.iceberg import sort_order
 from dbt_recluster.iceberg.commit import MAX_ATTEMPTS, RoundCommit, back_off
 from dbt_recluster.iceberg.iceberg_table import Changes
@@ -35,6 +41,8 @@ from dbt_recluster.planner import Plan, Policy, clustering_information
 from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import simulate
 
+# No sort order has this id.
+_NO_ORDER = -1
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
@@ -52,11 +60,16 @@ class Recluster:
         self, table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
     ) -> None:
         self._table, self._options, self._changes = table, options, changes or {}
-        self._result = ReclusterResult(table.name, str(table.key), suspended=table.suspended)
+        self._result = ReclusterResult(
+            table.name, str(table.key), suspended=table.suspended, branch=table.iceberg.branch
+        )
         self._change = sort_order.TableChange()
         self._boundaries: dict[str, str] = {}
         self._rewrites: list[history.ForeignRewrite] = []
         self._conflicts_in_a_row = 0
+        # The snapshots whose blocks later rounds plan: those that the first committed round knew, and those of rounds.
+        # Otherwise `final` would not end beside a writer who is as fast.
+        self._added_by: set[int] = set()
 
     def run(self) -> ReclusterResult:
         """Repeat rounds until there is a reason to stop.
@@ -75,7 +88,7 @@ class Recluster:
         else:
             result.reason, result.depth_before, result.depth_after = reason, None, None
             result.blocks_before = result.blocks_after = block_count(self._table)
-        if not (result.rounds or self._options.dry_run or result.suspended):
+        if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._change_alone.commit(self._table.iceberg)
             history.record_warning(self._table, self._rewrites)
         if result.rounds and self._table.reads.restricting(self._table.key).reads is not None:
@@ -92,7 +105,7 @@ class Recluster:
                 break
             self._try_round(planned)
             self._table.refresh()
-        if not planned.plan.block_sets and not planned.plan.limited:
+        if not planned.plan.block_sets and not planned.plan.limited and not planned.blocks.late:
             planned.checkpoint.remember(planned.blocks.metadata.snapshot_id)
         if self._options.dry_run:
             self._result.plan = planned.describe(self._policy)
@@ -105,15 +118,22 @@ class Recluster:
         iceberg, key = self._table.iceberg, self._table.key
         self._options, depth = with_depth(self._table, self._options)
         properties = {**self._changes, **(depth.as_properties() if depth else {})}
-        self._change = sort_order.TableChange(key, properties)
+        self._change = sort_order.TableChange(key, properties, replaces=iceberg.sort_order_id)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return
+        # All branches share the sort order and the properties.
+        if iceberg.branch is not None and not sort_order.is_cluster_key(iceberg, key):
+            raise ClusterKeyError(
+                f"{self._table.name} has another sort order than {key}, and all its branches share it: set it with "
+                f"alter table {self._table.name} write ordered by, or recluster the main branch by {key} first"
+            )
         iceberg.check_writes_reach_main()
         check_location(iceberg)
         if sort_order.loses_row_ids(iceberg) and not level_properties(iceberg.properties):
             self._result.warnings.append(_ROW_IDS_LOST)
-        self._rewrites = history.foreign_rewrites(self._table, only_new=True)
+        if iceberg.branch is None:
+            self._rewrites = history.foreign_rewrites(self._table, only_new=True)
         self._result.warnings += history.rewrite_warnings(self._rewrites)
 
     def _nothing_to_do(self) -> str | None:
@@ -122,7 +142,7 @@ class Recluster:
         Only after a build: who reclusters by hand wants to know how deep the whole table is.
         """
         options, result = self._options, self._result
-        if options.trigger != "run" or result.suspended is not None:
+        if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
             return None
         if options.has_conditions:
             is_met, reason = met_condition(self._table, options)
@@ -134,11 +154,17 @@ class Recluster:
         return nothing_to_do(self._table, self._policy)
 
     def _read(self) -> SnapshotBlocks:
-        blocks = self._table.current_blocks(self._options.where)
-        if boundaries := draw_curve(self._table, blocks.metadata):
+        result, where = self._result, self._options.where
+        added_by = self._added_by if result.rounds else None
+        blocks = self._table.current_blocks(where, added_by)
+        snapshot_id = blocks.metadata.snapshot_id
+        if boundaries := draw_curve(self._table, blocks.planned_metadata):
             self._boundaries = boundaries
-            blocks = self._table.blocks(self._options.where, blocks.metadata.snapshot_id)
-        result, measured = self._result, self._table.measure(blocks.blocks)
+            blocks = self._table.blocks(where, snapshot_id, added_by)
+        if not result.rounds:
+            self._added_by = set(blocks.metadata.added_by.tolist())
+        whole = self._table.blocks(where, snapshot_id) if blocks.late else blocks
+        measured = self._table.measure(whole.blocks)
         result.depth_after, result.read_depth_after = measured.average_depth, measured.read_depth
         result.key_read_bytes = measured.key_read_bytes
         result.key_read_row_groups = measured.key_read_row_groups
@@ -182,6 +208,8 @@ class Recluster:
         """Whether to stop now; the result says why."""
         result, options, plan = self._result, self._options, planned.plan
         result.reason = planned.reason
+        if late := planned.blocks.late:
+            result.reason += f"; blocks that arrived meanwhile, {late}, are left to the next run"
         result.limited, result.reducible_depth = plan.limited, plan.reducible_depth
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
@@ -218,9 +246,11 @@ class Recluster:
             back_off(self._conflicts_in_a_row)
             return
         result.rounds.append(done)
+        self._added_by.update(done.snapshot_ids)
         result.conflicts += done.conflicts
         result.orphans += done.orphans
         self._conflicts_in_a_row = 0
+        self._change = replace(self._change, replaces=_NO_ORDER)
         # Sets that other writers touched are not part of it.
         progress.report(
             committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds
@@ -231,7 +261,7 @@ class Recluster:
         blocks, plan = planned.blocks, planned.plan
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
-        leaves_nothing = planned.checkpoint.leaves_nothing(planned.candidates, plan)
+        leaves_nothing = not blocks.late and planned.checkpoint.leaves_nothing(planned.candidates, plan)
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
@@ -257,7 +287,7 @@ class Recluster:
             levels,
             summary,
             partial(planned.properties, merged, leaves_nothing),
-            self._change_of_merge,
+            self._change_of_merge if self._table.iceberg.branch is None else sort_order.TableChange(),
         ).run()
         return Round(
             **_figures(commit.groups),

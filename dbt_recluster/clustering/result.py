@@ -224,6 +224,7 @@ class ReclusterResult:
         plan: With ``dry_run``, the plan of the next round; JSON has it only if there is one.
         orphans: Files written for blocks that another writer then changed, which could not be deleted.
         warnings: What the user should know although everything went well.
+        branch: The branch, or None for main.
     """
 
     table: str
@@ -248,6 +249,7 @@ class ReclusterResult:
     plan: RewritePlan | None = None
     orphans: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    branch: str | None = None
 
     blocks_in, blocks_out, bytes_in, bytes_out, rows = map(_total, _TOTALS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
-from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot, whole_number
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,
     BoolArray,
@@ -33,6 +33,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
+from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
 from dbt_recluster.planner import Blocks, ClusteringInformation, Reads, clustering_information
 
@@ -88,7 +89,7 @@ class SnapshotBlocks:
 
     Attributes:
         metadata: All blocks.
-        eligible: Positions in ``metadata`` of the blocks that the predicate admits.
+        eligible: Positions in ``metadata`` of the blocks that the predicate admits, and that are planned at all.
         blocks: The eligible blocks for the planner, in the order of ``eligible``.
         planned: The same, followed by the other blocks, which are fixed: none of them may be merged, and none of their
             keys may become deeper.
@@ -100,6 +101,11 @@ class SnapshotBlocks:
     blocks: Blocks
     planned: Blocks
     planned_metadata: BlockMetadata
+
+    @property
+    def late(self) -> int:
+        """Number of blocks that arrived too late to be planned."""
+        return len(self.metadata) - len(self.planned_metadata)
 
 
 class ClusteredTable:
@@ -137,6 +143,12 @@ class ClusteredTable:
         other = ClusteredTable.__new__(ClusteredTable)
         other._attach(self.iceberg, cluster_by)
         other.reads = self.reads
+        return other
+
+    def on_branch(self, branch: str) -> ClusteredTable:
+        """Return the same loaded table on a branch of this name, or raise OptionError if there is none."""
+        other = ClusteredTable.__new__(ClusteredTable)
+        other._attach(self.iceberg.on_branch(branch), self.cluster_by)
         return other
 
     def options(self, **given: Any) -> ReclusterOptions:
@@ -260,39 +272,51 @@ class ClusteredTable:
             self._metadata[snapshot_id] = _kept_blocks(place, read)
         return self._metadata[snapshot_id]
 
-    def blocks(self, where: str | None = None, snapshot_id: int | None = None) -> SnapshotBlocks:
+    def blocks(
+        self,
+        where: str | None = None,
+        snapshot_id: int | None = None,
+        added_by: Collection[int] | None = None,
+    ) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, or of an older one, for the planner.
 
         Only those that may hold a row of the predicate ``where`` are eligible. The levels of an older snapshot's blocks
-        are those that the table knows today: 0 if no live block has the level any more.
+        are those that the table knows today: 0 if no live block has the level any more. With ``added_by``, only blocks
+        that these snapshots added are planned.
         """
         predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)
         admitted = np.ones(len(metadata), np.bool_)
         if predicate is not None:
             admitted = predicate.may_match(self.iceberg, metadata)
-        eligible, others = np.flatnonzero(admitted), np.flatnonzero(~admitted)
+        planned = np.ones(len(metadata), np.bool_)
+        if added_by is not None:
+            planned = np.isin(metadata.added_by, list(added_by))
+        eligible, others = np.flatnonzero(admitted & planned), np.flatnonzero(~admitted & planned)
         if not len(others):
-            blocks = self.planner_blocks(metadata)
-            return SnapshotBlocks(metadata, eligible, blocks, blocks, metadata)
+            of_plan = metadata if planned.all() else metadata.take(eligible)
+            blocks = self.planner_blocks(of_plan)
+            return SnapshotBlocks(metadata, eligible, blocks, blocks, of_plan)
         both = metadata.take(np.concatenate([eligible, others]))
         fixed = np.arange(len(both)) >= len(eligible)
         blocks = self.planner_blocks(metadata.take(eligible))
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
-    def current_blocks(self, where: str | None = None) -> SnapshotBlocks:
+    def current_blocks(
+        self, where: str | None = None, added_by: Collection[int] | None = None
+    ) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
         for _ in range(_READ_ATTEMPTS - 1):
             snapshot_id = self.iceberg.snapshot_id
             try:
-                return self.blocks(where)
+                return self.blocks(where, added_by=added_by)
             except ReclusterError:
                 raise
             except Exception:
                 self.refresh()
                 if self.iceberg.snapshot_id == snapshot_id:
                     raise
-        return self.blocks(where)
+        return self.blocks(where, added_by=added_by)
 
     def blocks_among(self, partitions: ChangedPartitions, snapshot_id: int) -> Blocks:
         """Return the blocks of some partitions of a snapshot, and maybe of others, for the planner."""

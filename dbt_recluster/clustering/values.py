@@ -156,6 +156,7 @@ parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
+parse_branch = parser("the name of a branch", _text)
 parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)
 parse_logged_as = parser(
     "a table's full name, such as lake.analytics.events",

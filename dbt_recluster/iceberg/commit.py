@@ -17,7 +17,7 @@ from dbt_recluster.exceptions import (
     ConcurrentChangeError,
     orphan_note,
 )
-from dbt_recluster.iceberg.iceberg_table import Changes, Snapshot, Transaction
+from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.scan import changed_tasks, scan_tasks
 from dbt_recluster.iceberg.recorded_levels import LevelChanges
@@ -26,6 +26,7 @@ from dbt_recluster.iceberg.rewrite.verification import verify_committed, verify_
 from dbt_recluster.iceberg.rewrite.writing import delete_files, discard_files
 from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance, short_message
 from dbt_recluster.iceberg.session.jvm import java_items
+from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.iceberg.sort_order import TableChange
 
 if TYPE_CHECKING:
@@ -220,6 +221,8 @@ class RoundCommit:
         for _, members in groupby(by_run, key=lambda group: group.source.run):
             run, before = list(members), transaction.table.current_snapshot()
             rewrite = transaction.java.newRewrite().validateFromSnapshot(self.snapshot_id)
+            if self.table.branch is not None:
+                rewrite.toBranch(self.table.branch)
             for group in run:
                 self._replace(rewrite, group, transaction.table.java.sortOrder())
             for name, value in summary.items():
@@ -302,15 +305,15 @@ def _carry_statistics(transaction: Transaction) -> None:
     The rows are the same, and an expiry of the ancestor keeps a file that another snapshot names. Trino's optimize does
     the same with a copy. Counts of files in partition statistics are not the same, so these stay behind.
     """
-    java, iceberg = transaction.table.java, transaction.table.iceberg
-    files = {file.snapshotId(): file for file in java_items(java.statisticsFiles())}
+    table = transaction.table
+    files = {int(file.snapshotId()): file for file in java_items(table.java.statisticsFiles())}
     if not files:
         return
-    current, *ancestors = java_items(iceberg.util.SnapshotUtil.currentAncestorIds(java))
+    current, *ancestors = (snapshot.id for snapshot in reversed(table.snapshots()))
     file = next((files[snapshot_id] for snapshot_id in ancestors if snapshot_id in files), None)
     if file is not None:
         sizes = file.fileSizeInBytes(), file.fileFooterSizeInBytes()
-        carried = iceberg.GenericStatisticsFile(current, file.path(), *sizes, file.blobMetadata())
+        carried = table.iceberg.GenericStatisticsFile(current, file.path(), *sizes, file.blobMetadata())
         transaction.java.updateStatistics().setStatistics(carried).commit()
 
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from dbt_recluster.columns import Columns, quote_path
 from dbt_recluster.exceptions import (
     CommitFailedError,
     NotAnIcebergTableError,
+    OptionError,
     ReclusterError,
     UnsupportedTableError,
 )
@@ -22,7 +22,7 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import OBJECT, STRING, JavaFunctions
+from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -32,27 +32,16 @@ from dbt_recluster.iceberg.session.jvm import (
     java_map,
     jvm,
 )
+from dbt_recluster.iceberg.snapshots import GREATEST_LONG as GREATEST_LONG
+from dbt_recluster.iceberg.snapshots import MAIN, Snapshot, branch_heads, read_snapshots, whole_number
 from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-GREATEST_LONG = 2**63 - 1
-
-_SNAPSHOT = "org.apache.iceberg.Snapshot"
-_JSON_MAPPER = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper"
-
 # Properties to set, or to remove if they are None.
 Changes = Mapping[str, str | None]
-
-
-def whole_number(text: str) -> int | None:
-    """Read what somebody wrote into a property or a summary; None if it is no whole number that Java's long holds."""
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(GREATEST_LONG)):
-        return None
-    number = int(text)
-    return number if number <= GREATEST_LONG else None
 
 
 def decoded_text(values: pa.ChunkedArray) -> pa.Array:
@@ -63,30 +52,6 @@ def decoded_text(values: pa.ChunkedArray) -> pa.Array:
     return pa.array([None if text is None else text.decode(errors="replace") for text in texts], values.type)
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """One commit.
-
-    Attributes:
-        parent: The id of the snapshot before it, which may have expired; None for the first.
-        sequence_number: Ascends with commits; 0 in tables of format version 1.
-        at: When it was committed, UTC.
-        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
-        summary: Iceberg's counts, and ours under ``recluster.``.
-    """
-
-    id: int
-    parent: int | None
-    sequence_number: int
-    at: datetime
-    operation: str
-    summary: Mapping[str, str]
-
-    def count(self, name: str) -> int | None:
-        """Return a count of the summary, or None if its writer did not record one."""
-        return whole_number(self.summary.get(name, ""))
-
-
 class IcebergTable:
     """A table as of its last :meth:`refresh`; loading refreshes it.
 
@@ -94,13 +59,18 @@ class IcebergTable:
         name: The identifier as the caller gave it.
         identifier: The full identifier, each part in backquotes.
         java: The ``org.apache.iceberg.Table``.
+        branch: The branch whose snapshots are meant; None is main. The schema, the sort order and the properties are
+            those of all branches.
     """
 
-    def __init__(self, spark: SparkSession, name: str, identifier: str, java: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, name: str, identifier: str, java: Any, branch: str | None = None
+    ) -> None:
         self.spark = spark
         self.name = name
         self.identifier = identifier
         self.java = java
+        self.branch = branch
 
     @classmethod
     def load(cls, spark: SparkSession, name: str) -> IcebergTable:
@@ -118,6 +88,13 @@ class IcebergTable:
         table.refresh()
         return table
 
+    def on_branch(self, branch: str) -> IcebergTable:
+        """Return the same table with the snapshots of a branch; an OptionError if there is none of this name."""
+        name = None if branch == MAIN else branch
+        other = IcebergTable(self.spark, self.name, self.identifier, self.java, name)
+        other.current_snapshot()
+        return other
+
     def refresh(self) -> None:
         """Read the current metadata; a catalog may have returned a cached table."""
         self.java.refresh()
@@ -126,6 +103,11 @@ class IcebergTable:
     def schema_id(self) -> int:
         """The id of the current schema; any change of the columns gives the table another one."""
         return int(self.java.schema().schemaId())
+
+    @property
+    def sort_order_id(self) -> int:
+        """The id of the current sort order; 0 is that of none."""
+        return int(self.java.sortOrder().orderId())
 
     @property
     def schema_json(self) -> str:
@@ -160,21 +142,43 @@ class IcebergTable:
     @property
     def snapshot_id(self) -> int | None:
         """The id of the current snapshot, or None for a table that was never written."""
-        snapshot = self.java.currentSnapshot()
-        return int(snapshot.snapshotId()) if snapshot is not None else None
+        if self.branch is None:
+            snapshot = self.java.currentSnapshot()
+            return None if snapshot is None else int(snapshot.snapshotId())
+        heads = branch_heads(self.java)
+        if self.branch not in heads:
+            raise OptionError(
+                f"{self.name} has no branch {self.branch}, only {', '.join(sorted(heads)) or MAIN}; to make one: "
+                f"alter table {self.name} create branch `{self.branch}`"
+            )
+        return heads[self.branch]
+
+    def other_heads(self) -> set[int]:
+        """Return the current snapshots of the other branches."""
+        heads = branch_heads(self.java)
+        return {head for branch, head in heads.items() if branch != (self.branch or MAIN)}
 
     def current_snapshot(self) -> Snapshot | None:
         """Return the current snapshot, or None for a table that was never written."""
-        return self._snapshot(self.java.currentSnapshot())
+        snapshot_id = self.snapshot_id
+        return None if snapshot_id is None else self.snapshot(snapshot_id)
 
     def snapshots(self) -> list[Snapshot]:
         """Return the current snapshot and its ancestors that have not expired, oldest first."""
-        ancestors = self.iceberg.util.SnapshotUtil.currentAncestors(self.java)
-        return self._read(java_list(self.spark, ancestors))[::-1]
+        if self.branch is None:
+            ancestors = self.iceberg.util.SnapshotUtil.currentAncestors(self.java)
+            return read_snapshots(self.spark, java_list(self.spark, ancestors))[::-1]
+        known = read_snapshots(self.spark, java_list(self.spark, self.java.snapshots()))
+        by_id, line, parent = {s.id: s for s in known}, [], self.snapshot_id
+        while parent in by_id:
+            line.append(by_id[parent])
+            parent = line[-1].parent
+        return line[::-1]
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Return a snapshot, or None if the table's metadata does not contain it."""
-        return self._snapshot(self.java.snapshot(snapshot_id))
+        java = self.java.snapshot(snapshot_id)
+        return None if java is None else read_snapshots(self.spark, java_list(self.spark, [java]))[0]
 
     def is_ancestor(self, snapshot_id: int, of: int) -> bool:
         """Whether a snapshot is another one or an ancestor of it, as far as its ancestors have not expired."""
@@ -248,12 +252,14 @@ class IcebergTable:
         return {path: field_id for path, _, field_id in self.primitive_fields()}
 
     def check_writes_reach_main(self) -> None:
-        """Refuse a session whose ``spark.wap.branch`` sends writes to another branch: only main is reclustered."""
+        """Refuse a session whose ``spark.wap.branch`` sends writes to a branch, unless that branch is reclustered."""
+        if self.branch is not None:
+            return
         branch = self.spark.conf.get("spark.wap.branch", None)
         if branch and self.properties.get("write.wap.enabled", "false").lower() == "true":
             raise NotAnIcebergTableError(
-                f"spark.wap.branch sends writes to branch {branch} of {self.name}, and only the main branch can be "
-                "reclustered. Publish the branch and unset spark.wap.branch first."
+                f"spark.wap.branch sends writes to branch {branch} of {self.name}, and the main branch would be "
+                "reclustered. Name the branch, or publish it and unset spark.wap.branch first."
             )
 
     def metadata(self, which: str) -> DataFrame:
@@ -273,7 +279,8 @@ class IcebergTable:
         from pyspark.sql import functions as F
 
         # Not spark.table(): on v3 tables it drops the row ids silently.
-        frame = self.spark.read.format("iceberg").load(self.identifier)
+        reader = self.spark.read.format("iceberg")
+        frame = (reader.option("versionAsOf", self.branch) if self.branch else reader).load(self.identifier)
         if rows > limit:
             frame = frame.sample(fraction=limit / rows, seed=1)
         values = (F.col(quote_path(name)).alias(f"column_{place}") for place, name in enumerate(columns))
@@ -295,43 +302,6 @@ class IcebergTable:
             wrong = [name for name, value in self.properties.items() if f'"{value}"' in message]
         return f"{message}, the value of {' or '.join(wrong)}" if wrong else message
 
-    def _snapshot(self, snapshot: Any) -> Snapshot | None:
-        return None if snapshot is None else self._read(java_list(self.spark, [snapshot]))[0]
-
-    def _read(self, snapshots: Any) -> list[Snapshot]:
-        """Return the snapshots of a Java list, by one call into the JVM for all."""
-        text = jvm(self.spark).remember(("snapshot as text",), self._snapshot_as_text)
-        records = JavaFunctions(self.spark).records(snapshots.stream().map(text).iterator())
-        return [
-            Snapshot(
-                id=int(snapshot),
-                parent=None if parent == "null" else int(parent),
-                sequence_number=int(sequence),
-                at=datetime.fromtimestamp(int(millis) / 1000, tz=timezone.utc),
-                operation=operation,
-                summary=json.loads(summary) or {},
-            )
-            for snapshot, parent, sequence, millis, operation, summary in records
-        ]
-
-    def _snapshot_as_text(self) -> Any:
-        """Return a Java function that writes a snapshot, its summary as JSON.
-
-        Iceberg's ``SnapshotParser`` fails where an early writer listed manifests in the metadata, unless they are read.
-        """
-        functions, mapper = JavaFunctions(self.spark), self.iceberg.util.JsonUtil.mapper()
-        write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
-        summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
-        values = [
-            ("snapshotId", "long"),
-            ("parentId", "java.lang.Long"),
-            ("sequenceNumber", "long"),
-            ("timestampMillis", "long"),
-            ("operation", STRING),
-            functions.then(summary, functions.as_type(write, STRING, "java.util.Map")),
-        ]
-        return functions.function(functions.fields(_SNAPSHOT, values))
-
 
 @dataclass(frozen=True)
 class Transaction:
@@ -351,7 +321,7 @@ class Transaction:
     def begin(cls, table: IcebergTable) -> Transaction:
         """Begin a transaction on the newest metadata, to which it moves ``table`` too."""
         java = table.java.newTransaction()
-        changed = IcebergTable(table.spark, table.name, table.identifier, java.table())
+        changed = IcebergTable(table.spark, table.name, table.identifier, java.table(), table.branch)
         return cls(java, changed, changed.snapshot_id)
 
     @classmethod

@@ -6,6 +6,9 @@ blocks, by a number: the id as long as no later commit knows the sequence number
 of format version 1. Where these levels do not fit, those of the lower half of the numbers become one mean. Their blocks
 have rested for long, since a merge would have given them a new number.
 
+The mean is a guess, for other writers' blocks have numbers too, and since Iceberg 1.11 the table's sort order id. So it
+makes a run only of blocks whose own bounds are disjoint.
+
 No sort order can name a curve, so the property says for which one the levels are; without a word, they are for the
 plain key that is the table's sort order.
 
@@ -17,20 +20,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, whole_number
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
-from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, JavaFunctions
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
+from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
+from dbt_recluster.iceberg.snapshots import GREATEST_LONG, whole_number
 from dbt_recluster.iceberg.sort_order import is_cluster_key, table_cluster_key
 
 if TYPE_CHECKING:
@@ -154,7 +159,7 @@ class LevelChanges:
 
     Attributes:
         planned: What was recorded when the commit was planned.
-        live: What was recorded for each snapshot that had blocks then, by its number.
+        live: What was recorded for each snapshot that had blocks then, in any branch, by its number.
         obsolete: Numbers of those that have none once all block sets are replaced.
     """
 
@@ -172,9 +177,19 @@ class LevelChanges:
             replaced: Which of them the block sets have, bool (n,).
         """
         planned = RecordedLevels.of(table.properties)
-        number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
-        live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
-        return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))
+        stays: frozenset[int] = frozenset()
+        live: dict[int, int] = {}
+        others = [
+            read_blocks(table, ClusterKey(()), head) for head in table.other_heads() if planned.by_number
+        ]
+        for of_branch, kept in (
+            (blocks, ~replaced),
+            *((other, np.ones(len(other), np.bool_)) for other in others),
+        ):
+            number, level = _of_blocks(RecordedLevels(planned.by_number), table, of_branch)
+            live |= dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
+            stays |= frozenset(number[kept].tolist())
+        return cls(planned, live, frozenset(live) - stays)
 
     def properties(
         self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool
@@ -217,34 +232,68 @@ def levels_and_runs(table: IcebergTable, blocks: BlockMetadata, key: ClusterKey)
     if recorded.curve != _curve_digest(table, key) or not (key.curve or is_cluster_key(table, key)):
         return unknown, unknown
     _, level = _of_blocks(recorded, table, blocks)
-    return np.maximum(level, 0), np.where(level >= 0, blocks.added_by, unknown)
+    _, exact = _of_blocks(RecordedLevels(recorded.by_number), table, blocks)
+    guessed = (level >= 0) & (exact < 0)
+    overlap = _overlapping_loads(blocks.take(guessed), len(key.leading))
+    level = np.where(guessed & np.isin(blocks.added_by, overlap), -1, level)
+    # Bounds of a curve's columns overlap in its runs too. Its planner decides by boxes which loads are runs.
+    is_run = (level >= 0) & ~(guessed & bool(key.curve))
+    return np.maximum(level, 0), np.where(is_run, blocks.added_by, unknown)
+
+
+def _overlapping_loads(blocks: BlockMetadata, items: int) -> IntArray:
+    """Return the snapshots whose blocks overlap by their bounds of the first key items: int64.
+
+    Bounds of an item say something only of blocks that hold a single value of each item before it.
+    """
+    ends = [
+        _ranks(*bounds) for bounds in zip(blocks.lower[:items], blocks.upper, blocks.unbounded, strict=False)
+    ]
+    by_item = [end for lower, upper in ends for end in (lower, upper)]
+    order = np.lexsort([*by_item[::-1], blocks.partition, blocks.added_by])
+    load, partition = blocks.added_by[order], blocks.partition[order]
+    undecided = (load[1:] == load[:-1]) & (partition[1:] == partition[:-1])
+    overlap = np.zeros(len(undecided), np.bool_)
+    for lower, upper in ((lower[order], upper[order]) for lower, upper in ends):
+        overlap |= undecided & (lower[1:] < upper[:-1])
+        undecided &= (lower[:-1] == upper[:-1]) & (lower[:-1] == lower[1:]) & (lower[1:] == upper[1:])
+    return np.unique(load[1:][overlap])
+
+
+def _ranks(lower: pa.Array, upper: pa.Array, unbounded: BoolArray) -> tuple[IntArray, IntArray]:
+    """Rank bounds: 0 for NULL, NaN above all values, an unknown upper bound above that."""
+    both = pa.concat_arrays([lower, upper])
+    ranks = np.zeros(len(both), np.int64)
+    ranks[both.is_valid().to_numpy(zero_copy_only=False)] = pc.rank(both.drop_null(), tiebreaker="dense")
+    return ranks[: len(lower)], np.where(unbounded, len(both) + 1, ranks[len(lower) :])
 
 
 def reclustered_rows_removed(
-    table: IcebergTable, snapshot_id: int, rounds: Collection[int]
+    table: IcebergTable, snapshot_id: int, rounds: Mapping[int, int]
 ) -> tuple[int, int]:
     """Return how many of the blocks that a commit removed recluster rounds had written, and the rows in them.
 
     The commit's own manifests list what it removed, so nothing else is read, and its parent may have expired. The table
-    records the sequence numbers of some ``rounds``; others are given.
+    records the sequence numbers of some rounds; ``rounds`` has those of others, by their snapshots. In tables of format
+    version 1, which have none, only blocks of these count.
     """
-    functions = JavaFunctions(table.spark)
-    getters = [
-        ("fileSequenceNumber", "java.lang.Long"),
-        ("sortOrderId", "java.lang.Integer"),
-        ("recordCount", "long"),
-    ]
+    functions, io = JavaFunctions(table.spark), table.java.io()
+    getters = [("location", STRING), ("fileSequenceNumber", "java.lang.Long"), ("recordCount", "long")]
     as_text = functions.function(functions.fields(CONTENT_FILE, getters))
-    removed = java_list(table.spark, table.java.snapshot(snapshot_id).removedDataFiles(table.java.io()))
-    records = functions.records(removed.stream().map(as_text).iterator())
-    numbers = [[whole_number(text) or 0 for text in record] for record in records]
-    sequence, order, rows = np.array(numbers, np.int64).reshape(-1, 3).T
-    is_sorted = (order == int(table.java.sortOrder().orderId())) & (order > 0)
-    known = RecordedLevels.of(table.properties).look_up(sequence) >= 0
-    # In tables of format version 1 the sort order is all there is.
-    ours = np.isin(sequence, [number for number in rounds if number]) | (
-        is_sorted & (known | (sequence == 0))
+
+    def records(files: Any) -> list[list[str]]:
+        return functions.records(java_list(table.spark, files).stream().map(as_text).iterator())
+
+    removed = records(table.java.snapshot(snapshot_id).removedDataFiles(io))
+    sequence, rows = (np.array([whole_number(r[place]) or 0 for r in removed], np.int64) for place in (1, 2))
+    exact = RecordedLevels(RecordedLevels.of(table.properties).by_number)
+    ours = np.isin(sequence, [number for number in rounds.values() if number]) | (
+        exact.look_up(sequence) >= 0
     )
+    if not sequence.all():
+        added = (table.java.snapshot(round_id).addedDataFiles(io) for round_id in rounds)
+        paths = {record[0] for files in added for record in records(files)}
+        ours |= np.array([record[0] in paths for record in removed])
     return int(ours.sum()), int(rows[ours].sum())
 
 
@@ -255,7 +304,7 @@ def _of_blocks(
     number = np.where(blocks.sequence > 0, blocks.sequence, blocks.added_by)
     level = recorded.look_up(number)
     level = np.where(level < 0, recorded.look_up(blocks.added_by), level)
-    order = int(table.java.sortOrder().orderId())
+    order = table.sort_order_id
     if order == _UNSORTED:
         # Blocks of other writers look alike, and an id in place of a sequence number tells nothing of their age.
         of_ids = RecordedLevels(recorded.by_number).look_up(blocks.added_by)

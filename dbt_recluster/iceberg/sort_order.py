@@ -17,7 +17,12 @@ import pyarrow.compute as pc
 
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
-from dbt_recluster.exceptions import ClusterKeyError, UnsupportedTableError
+from dbt_recluster.exceptions import (
+    ClusterKeyError,
+    CommitFailedError,
+    ReclusterError,
+    UnsupportedTableError,
+)
 from dbt_recluster.iceberg.iceberg_table import Changes, Transaction
 from dbt_recluster.transforms import Transform, transform_of_iceberg
 
@@ -75,10 +80,13 @@ class TableChange:
         key: The key to cluster by, checked, with the properties that belong to it unless they are set; None changes
             neither.
         properties: Further properties to set, or to remove if they are None.
+        replaces: The id of the sort order that the key may take the place of; None is any. Another one was set by
+            somebody else meanwhile, and raises a CommitFailedError.
     """
 
     key: ClusterKey | None = None
     properties: Changes = field(default_factory=dict)
+    replaces: int | None = None
 
     def pending(self, table: IcebergTable) -> IcebergTable:
         """Return the table as it will be once this is committed. Iceberg may refuse the change."""
@@ -87,6 +95,8 @@ class TableChange:
         transaction = Transaction.begin(table)
         try:
             self.add_to(transaction)
+        except ReclusterError:
+            raise
         except Exception as e:
             raise UnsupportedTableError(
                 f"Iceberg cannot change {table.name}: {table.explain(e)}. Nothing was changed; check its properties."
@@ -102,6 +112,11 @@ class TableChange:
         """Add what differs to a transaction."""
         table = transaction.table
         if self.key is not None and not is_cluster_key(table, self.key):
+            if self.replaces not in (None, table.sort_order_id):
+                raise CommitFailedError(
+                    f"{table.name} was reclustered by {self.key} when another writer changed its sort order to "
+                    f"{sort_order_text(table) or 'none'}, which stays; recluster it again, by the key to keep"
+                )
             order, expressions = transaction.java.replaceSortOrder(), table.iceberg.expressions.Expressions
             for item in self.key.leading:
                 name = "ref" if item.transform == Transform() else item.transform.name

@@ -13,7 +13,7 @@ from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
-from dbt_recluster.clustering.values import parse_boolean, parse_moment, parse_predicate, parser
+from dbt_recluster.clustering.values import parse_boolean, parse_branch, parse_moment, parse_predicate, parser
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.operations.model_options import recorded_key
@@ -101,8 +101,10 @@ class Call:
 
     @cached_property
     def opened(self) -> ClusteredTable:
-        """The table under the key of its sort order."""
-        return self.context.open(self.target.relation)
+        """The table under the key of its sort order, on the branch of the operation if it has one."""
+        table = self.context.open(self.target.relation)
+        branch = self.arguments.get(BRANCH.name)
+        return table if branch is None else table.on_branch(branch)
 
     @cached_property
     def table(self) -> ClusteredTable:
@@ -282,6 +284,13 @@ WHERE = Argument(
     "A predicate on the table's columns; only blocks that may hold a matching row count.",
     otherwise="none",
     metavar="PREDICATE",
+)
+BRANCH = Argument(
+    "branch",
+    parse_branch,
+    "A branch of the tables, in place of main.",
+    otherwise="main",
+    metavar="NAME",
 )
 SINCE = Argument(
     "since",

@@ -15,6 +15,7 @@ from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
+    BRANCH,
     MEASURED_KEY,
     PLANNING,
     SINCE,
@@ -37,7 +38,9 @@ def _html_path(value: Any) -> Path | None:
 parse_path = parser(f"the name of an HTML file, such as {DEFAULT_REPORT}", _html_path)
 
 
-@operation(lambda values, _: operation_text.information(values), MEASURED_KEY, WHERE, short="information")
+@operation(
+    lambda values, _: operation_text.information(values), MEASURED_KEY, WHERE, BRANCH, short="information"
+)
 def clustering_information(call: Call) -> dict[str, Any]:
     """Print how well tables are clustered, under their own key or any other: every metric, and how many blocks have
     which depth. Changes nothing.

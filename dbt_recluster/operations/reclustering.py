@@ -12,6 +12,7 @@ from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.operations.declaration import (
+    BRANCH,
     OPTIONS,
     Call,
     flag,
@@ -84,6 +85,7 @@ def _gain_per_byte(call: Call) -> float:
         "configuration",
         is_of_one_table=True,
     ),
+    BRANCH,
     detail=plan_table,
     is_rewrite=True,
     order=_gain_first,
@@ -108,8 +110,10 @@ def recluster(call: Call) -> ReclusterResult:
     budget = call.context.budget
     with budget.limit(options.max_bytes) as max_bytes:
         try:
-            warnings = [] if options.dry_run else _record_reads(call)
-            changes = model.recorded(recorded) if model and call.context.records_options else {}
+            is_of_main = call.arguments.get(BRANCH.name) is None
+            warnings = [] if options.dry_run or not is_of_main else _record_reads(call)
+            records = model is not None and is_of_main and call.context.records_options
+            changes = model.recorded(recorded) if model and records else {}
             result = Recluster(call.table, replace(options, max_bytes=max_bytes), changes).run()
         except ReclusterError as e:
             budget.spend(e.bytes_rewritten)  # by rounds before the one that failed

@@ -19,7 +19,8 @@ _MOST_LINES = 20
 def information(values: Mapping[str, Any]) -> str:
     """Write a table's metrics: figures, then the number of blocks of each depth and level."""
     where = f" where {values['where']}" if values["where"] else ""
-    heading = f"{values['table']} by {values['cluster_key']}{where}{_suspended_text(values)}"
+    branch = f", branch {values['branch']}," if values.get("branch") else ""
+    heading = f"{values['table']}{branch} by {values['cluster_key']}{where}{_suspended_text(values)}"
     if values["snapshot_id"] is None:
         return f"{heading}: never written, so there is nothing to measure"
     key_read = None

@@ -123,19 +123,20 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
 
     No line has two kinds of depth. ``resume`` is the command for a suspended table, with ``%s`` for its name.
     """
+    name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
         what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
-        return f"{result.table}: would recluster {what}, because {result.reason}"
+        return f"{name}: would recluster {what}, because {result.reason}"
     if result.suspended and not result.rounds:
-        return f"{result.table}: {not_reclustered(result)}; to resume: {resume % result.table}"
+        return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
     if not result.rounds:
         what = not_reclustered(result) if result.limited else f"nothing to do, {result.reason}"
         depth = "" if result.depth_after is None else f"\n  average depth {result.depth_after:.1f}"
-        return f"{result.table}: {what}{depth}"
+        return f"{name}: {what}{depth}"
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
-    line = f"{result.table}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"
+    line = f"{name}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"
     line = f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
     opens = ""
     if result.key_read_bytes is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,19 +15,20 @@ from tables import (
     append,
     checksum,
     delete_by_equality,
+    forget_checkpoints,
     make_table,
     orphans,
     raise_java,
 )
 
 from dbt_recluster.cluster_key import parse_cluster_key
-from dbt_recluster.exceptions import ConcurrentChangeError
+from dbt_recluster.exceptions import CommitFailedError, ConcurrentChangeError
 from dbt_recluster.iceberg import commit
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.rewrite import merge
 from dbt_recluster.iceberg.rewrite.writing import write_files
 from dbt_recluster.iceberg.sort_order import TableChange
-from dbt_recluster.maintenance import ReclusterResult, clustering_information, recluster
+from dbt_recluster.maintenance import Progress, ReclusterResult, clustering_information, recluster
 
 REWRITE = "call spark_catalog.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
 
@@ -77,6 +79,25 @@ def test_a_writer_that_was_faster(spark: Any, schema: str, mode: str, statement:
     assert checksum(spark, name) == change.checksum
     assert result.depth_after <= 2
     assert orphans(spark, name) == set()
+
+
+@pytest.mark.parametrize("is_clustered", [True, False])
+@pytest.mark.parametrize("step", ["merge", "commit"])
+def test_a_sort_order_that_another_writer_sets_stays(
+    spark: Any, schema: str, step: str, is_clustered: bool
+) -> None:
+    name = make_table(spark, schema, files=4)
+    if is_clustered:
+        recluster(spark, name, "k", depth=1, block_rows=1000)
+        append(spark, name, 10_000, 4000, files=4)
+    before = checksum(spark, name)
+    alter = Meanwhile(step, lambda: spark.sql(f"alter table {name} write locally ordered by id"))
+    with pytest.raises(CommitFailedError, match=r"changed its sort order to id ASC NULLS FIRST, which stays"):
+        recluster_while(spark, name, alter)
+    assert checksum(spark, name) == before
+    assert orphans(spark, name) == set()
+    result = recluster(spark, name, depth=1, block_rows=1000)
+    assert (result.cluster_key, bool(result.rounds)) == ("id", True)
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
@@ -247,6 +268,33 @@ def test_writers_that_are_always_faster(spark: Any, schema: str) -> None:
     with pytest.raises(ConcurrentChangeError, match="Another writer changed blocks"):
         recluster_while(spark, name, meanwhile)
     assert orphans(spark, name) == set()
+
+
+def test_final_ends_beside_a_writer_who_is_as_fast(spark: Any, schema: str) -> None:
+    """Each round is followed by a load, and one meets a conflict: what has arrived is left to the next run."""
+    name = make_table(spark, schema, files=8, rows=500, properties={"write.delete.mode": "copy-on-write"})
+    loads, conflicts = iter(range(10_000, 18_000, 1000)), iter([f"delete from {name} where k < 400"])
+    deleted = []
+
+    def write(progress: Progress) -> None:
+        if progress.committed and (load := next(loads, None)):
+            append(spark, name, load, 1000, files=4)
+        elif progress.merged == 1 and progress.round == 2 and (delete := next(conflicts, None)):
+            before = checksum(spark, name)[0]
+            spark.sql(delete)
+            deleted.append(before - checksum(spark, name)[0])
+
+    options: dict[str, Any] = {"depth": 1, "block_rows": 500, "max_merge_blocks": 4, "final": True}
+    result = recluster(spark, name, "k", listener=write, **options)
+    assert (result.conflicts, 2 <= len(result.rounds) <= 4) == (1, True), result
+    late = 4 * len(result.rounds)
+    assert re.search(r"; blocks that arrived meanwhile, \d+, are left to the next run", result.reason), result
+    assert result.depth_after > 4
+    assert checksum(spark, name)[0] == 4000 + 1000 * len(result.rounds) - sum(deleted)
+    forget_checkpoints()
+    following = recluster(spark, name, trigger="run", **options)
+    assert following.blocks_in >= late
+    assert following.depth_after <= 2
 
 
 def test_an_append_during_the_merge_is_no_conflict(spark: Any, schema: str) -> None:

@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from tables import append, checksum, levels, make_table, recorded_levels
+from tables import append, checksum, levels, make_table, recorded_levels, runs
 
 from dbt_recluster import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
+from dbt_recluster.iceberg.session.jvm import java_items, java_list
 from dbt_recluster.maintenance import clustering_information, recluster
 from dbt_recluster.report import operation_text
 
@@ -119,3 +120,62 @@ def test_a_changed_key_makes_old_blocks_level_0_and_moves_them(spark: Any, schem
     assert result.depth_after <= 2
     assert checksum(spark, name) == before
     assert min(levels(spark, name)) > 0
+
+
+def forget_exact_levels(spark: Any, name: str) -> None:
+    """Record levels as of a table whose many levels have become one mean."""
+    # The numbers of a table of version 1 are random, so any of them may be below the last old one.
+    version = int(IcebergTable.load(spark, name).java.operations().current().formatVersion())
+    old = f'{{"old":[{2**63 - 1 if version == 1 else 1000},1],"levels":{{}}}}'
+    spark.sql(f"alter table {name} set tblproperties ('{table_properties.LEVELS}' = '{old}')")
+
+
+def claim_sorted(spark: Any, name: str) -> None:
+    """Give all files the table's sort order id, as writers of Iceberg 1.11 and later do."""
+    table = IcebergTable.load(spark, name)
+    overwrite = table.java.newOverwrite()
+    tasks = java_items(java_list(spark, table.java.newScan().includeColumnStats().planFiles()))
+    for file in (task.file() for task in tasks):
+        labelled = table.iceberg.DataFiles.builder(table.java.spec()).copy(file)
+        overwrite.deleteFile(file).addFile(labelled.withSortOrder(table.java.sortOrder()).build())
+    overwrite.commit()
+    spark.sql(f"refresh table {name}")
+
+
+@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("key", ["k", "k, id"])
+def test_the_id_of_a_sort_order_makes_no_run(spark: Any, schema: str, version: int, key: str) -> None:
+    name = make_table(spark, schema, files=0, properties={"format-version": version})
+    spark.sql(f"alter table {name} write locally ordered by {key}")
+    append(spark, name, 0, 4000, files=4)
+    append(spark, name, 4000, 4000, files=4)
+    claim_sorted(spark, name)
+    forget_exact_levels(spark, name)
+    assert set(levels(spark, name)) == {0}
+    assert runs(spark, name) == {0}
+    result = recluster(spark, name, depth=1, block_rows=1000)
+    assert result.depth_before == 8
+    assert result.depth_after <= 2
+
+
+@pytest.mark.parametrize(
+    ("key", "rows"),
+    [
+        ("k", "id, cast(id * 7 % 1000 as int), 'v'"),
+        ("k", "id, if(id % 3 = 0, null, 7), 'v'"),
+        (["k", "v"], "id, cast(id * 7 % 3 as int), if(id % 50 = 0, null, string(id))"),
+        (["truncate(100, k)", "v"], "id, cast(id * 7 % 1000 as int), string(id)"),
+    ],
+)
+def test_real_runs_are_recognised_by_their_bounds(spark: Any, schema: str, key: Any, rows: str) -> None:
+    name = make_table(spark, schema, files=0)
+    for load in range(2):
+        spark.sql(f"insert into {name} select /*+ repartition(3) */ {rows} from range({load}, 6000, 2)")
+    result = recluster(spark, name, key, depth=1, block_rows=1000)
+    assert result.blocks_out >= 6
+    spark.sql(f"call system.expire_snapshots('{name}', timestamp '2999-01-01', 1)")
+    forget_exact_levels(spark, name)
+    assert set(levels(spark, name)) == {1}
+    (run,) = runs(spark, name)
+    assert run == result.rounds[-1].snapshot_ids[-1]
+    assert not recluster(spark, name, depth=1, block_rows=1000).rounds

@@ -70,7 +70,7 @@ def paths(files: list[Any]) -> list[str]:
 
 
 def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block_rows: int) -> None:
-    """Check that blocks are sorted, that those of a group are disjoint, and that they have the right size.
+    """Check that blocks are sorted as they are labelled, that those of a group are disjoint, and their size.
 
     ``order`` is a Spark expression that sorts like the key.
     """
@@ -80,6 +80,9 @@ def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block
     inside: dict[str, list[int]] = {}
     for row in rows:
         inside.setdefault(row._file, []).append(row.r)
+    sort_order = IcebergTable.load(spark, name).java.sortOrder().orderId()
+    labels = spark.sql(f"select distinct sort_order_id from {name}.files").collect()
+    assert [label for (label,) in labels] == [sort_order] != [0]
     for files in sets:
         ranks = [inside[path] for path in paths(files)]
         assert all(block == sorted(block) for block in ranks)

@@ -89,14 +89,36 @@ def test_new_blocks_record_the_sort_order_and_keep_their_bounds(spark: Any, sche
     assert all(left.hi <= right.lo for left, right in pairwise(files))
 
 
-def test_blocks_are_sorted_inside(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema)
-    recluster(spark, name, ["truncate(10, k)", "id"], depth=1, block_rows=1000)
-    rows = spark.sql(
-        f"select _file, _pos, k - pmod(k, 10) as t, id from {name} order by _file, _pos"
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("k", "k"),
+        (["days(ts)", "k"], "cast(ts as date), k"),
+        (["truncate(1, v)", "id"], "substr(v, 1, 1), id"),
+    ],
+)
+def test_a_block_with_a_sort_order_is_sorted_by_it(spark: Any, schema: str, key: Any, order: str) -> None:
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (id bigint, k int, v string, ts timestamp) using iceberg")
+    # NULLs, a value that fills several blocks, and small loads that are put together.
+    rows = (
+        "id, if(id % 5 < 3, 7, if(id % 5 = 3, null, cast(h % 100 as int))), if(id % 4 = 0, null, string(h)), "
+        "if(id % 6 = 0, null, timestamp'2026-01-01' + make_interval(0, 0, 0, 0, h))"
+    )
+    loads = [(0, 3000), *((start, start + 100) for start in range(3000, 3600, 100))]
+    for load, (start, end) in enumerate(loads):
+        source = f"(select id, xxhash64(id) & 255 h from range({start}, {end}))"
+        spark.sql(f"insert into {name} select /*+ repartition(3) */ {rows} from {source}")
+        if load in (0, len(loads) - 1):
+            assert recluster(spark, name, key, depth=1, block_rows=400, final=True).rounds
+    table = IcebergTable.load(spark, name)
+    labels = dict(spark.sql(f"select file_path, sort_order_id from {name}.files").collect())
+    assert set(labels.values()) == {int(table.java.sortOrder().orderId())}
+    positions = spark.sql(
+        f"select _file, _pos, dense_rank() over (order by {order}) as r from {name} order by _file, _pos"
     ).collect()
-    for left, right in pairwise(rows):
-        assert left._file != right._file or (left.t, left.id) <= (right.t, right.id)
+    assert {row._file for row in positions} == set(labels)
+    assert all(left._file != right._file or left.r <= right.r for left, right in pairwise(positions))
 
 
 def test_nothing_to_do_writes_nothing(spark: Any, schema: str) -> None:

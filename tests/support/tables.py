@@ -239,8 +239,16 @@ def recorded_levels(spark: Any, name: str) -> dict[int, int]:
 
 def levels(spark: Any, name: str) -> list[int]:
     """The levels of all blocks, in order."""
+    return sorted(_levels_and_runs(spark, name)[0].tolist())
+
+
+def runs(spark: Any, name: str) -> set[int]:
+    """The runs of all blocks, 0 for those without one."""
+    return set(_levels_and_runs(spark, name)[1].tolist())
+
+
+def _levels_and_runs(spark: Any, name: str) -> tuple[Any, Any]:
     table = IcebergTable.load(spark, name)
     key = table_cluster_key(table)
     assert key is not None
-    found, _ = levels_and_runs(table, read_blocks(table, key), key)
-    return sorted(found.tolist())
+    return levels_and_runs(table, read_blocks(table, key), key)

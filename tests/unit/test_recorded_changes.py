@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbt_recluster.clustering.conditions import Changes, changes_since_recluster
-from dbt_recluster.iceberg.iceberg_table import Snapshot
+from dbt_recluster.iceberg.snapshots import Snapshot
 
 
 @dataclass

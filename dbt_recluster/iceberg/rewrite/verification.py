@@ -8,9 +8,10 @@ from typing import Any
 
 from dbt_recluster.columns import sql_literal
 from dbt_recluster.exceptions import CommitFailedError, CommitMismatchError, MergeFailedError
-from dbt_recluster.iceberg.iceberg_table import IcebergTable, Snapshot
+from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.scan import ColumnCounts, column_counts, written_counts
 from dbt_recluster.iceberg.rewrite.file_groups import FileGroup, RewrittenGroup
+from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.table_names import join_parts, name_parts
 
 
@@ -124,6 +125,9 @@ def _how_to_roll_back(table: IcebergTable, after: Snapshot, parent: int, differe
     rollback = (
         f"CALL {join_parts(name[:1])}.system.rollback_to_snapshot({sql_literal(join_parts(name))}, {parent})"
     )
+    if table.branch is not None:
+        branch = f"{join_parts(name)} CREATE OR REPLACE BRANCH `{table.branch}`"
+        rollback = f"ALTER TABLE {branch} AS OF VERSION {parent}"
     mismatch = (
         f"{table.name} was reclustered, but another writer committed at the same moment, and snapshot {after.id} has "
         f"{difference}. A file that the table lists more than once may be the reason. No file was deleted: snapshot "

@@ -1,0 +1,95 @@
+"""Snapshots and branches of an Iceberg table, as Python values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dbt_recluster.iceberg.session.java_functions import OBJECT, STRING, JavaFunctions
+from dbt_recluster.iceberg.session.jvm import java_items, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GREATEST_LONG = 2**63 - 1
+MAIN = "main"
+_SNAPSHOT = "org.apache.iceberg.Snapshot"
+_JSON_MAPPER = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper"
+
+
+def whole_number(text: str) -> int | None:
+    """Read what somebody wrote into a property or a summary; None if it is no whole number that Java's long holds."""
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(GREATEST_LONG)):
+        return None
+    number = int(text)
+    return number if number <= GREATEST_LONG else None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One commit.
+
+    Attributes:
+        parent: The id of the snapshot before it, which may have expired; None for the first.
+        sequence_number: Ascends with commits; 0 in tables of format version 1.
+        at: When it was committed, UTC.
+        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
+        summary: Iceberg's counts, and ours under ``recluster.``.
+    """
+
+    id: int
+    parent: int | None
+    sequence_number: int
+    at: datetime
+    operation: str
+    summary: Mapping[str, str]
+
+    def count(self, name: str) -> int | None:
+        """Return a count of the summary, or None if its writer did not record one."""
+        return whole_number(self.summary.get(name, ""))
+
+
+def read_snapshots(spark: SparkSession, snapshots: Any) -> list[Snapshot]:
+    """Return the snapshots of a Java list, by one call into the JVM for all."""
+    text = jvm(spark).remember(("snapshot as text",), partial(_snapshot_as_text, spark))
+    records = JavaFunctions(spark).records(snapshots.stream().map(text).iterator())
+    return [
+        Snapshot(
+            id=int(snapshot),
+            parent=None if parent == "null" else int(parent),
+            sequence_number=int(sequence),
+            at=datetime.fromtimestamp(int(millis) / 1000, tz=timezone.utc),
+            operation=operation,
+            summary=json.loads(summary) or {},
+        )
+        for snapshot, parent, sequence, millis, operation, summary in records
+    ]
+
+
+def _snapshot_as_text(spark: SparkSession) -> Any:
+    """Return a Java function that writes a snapshot, its summary as JSON.
+
+    Iceberg's ``SnapshotParser`` fails where an early writer listed manifests in the metadata, unless they are read.
+    """
+    functions, mapper = JavaFunctions(spark), jvm(spark).org.apache.iceberg.util.JsonUtil.mapper()
+    write = functions.method(_JSON_MAPPER, "writeValueAsString", STRING, OBJECT).bindTo(mapper)
+    summary = functions.method(_SNAPSHOT, "summary", "java.util.Map")
+    values = [
+        ("snapshotId", "long"),
+        ("parentId", "java.lang.Long"),
+        ("sequenceNumber", "long"),
+        ("timestampMillis", "long"),
+        ("operation", STRING),
+        functions.then(summary, functions.as_type(write, STRING, "java.util.Map")),
+    ]
+    return functions.function(functions.fields(_SNAPSHOT, values))
+
+
+def branch_heads(table: Any) -> dict[str, int]:
+    """Return the current snapshot of each branch of a Java table."""
+    refs = {str(ref.getKey()): ref.getValue() for ref in java_items(table.refs().entrySet())}
+    return {name: int(ref.snapshotId()) for name, ref in refs.items() if ref.isBranch()}
