@@ -388,9 +388,10 @@ class Transaction:
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
-        with suppress(Exception):  # they cost little, and are orphans like others
-            functions = JavaFunctions(self.table.spark)
-            clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
+        # The second is its name before Iceberg 1.11.
+        names = ("cleanUp", "cleanUpOnCommitFailure")
+        clean_up = JavaFunctions(self.table.spark).hidden_method("org.apache.iceberg.BaseTransaction", *names)
+        with suppress(Exception):  # storage may be down; they cost little, and are orphans like others
             clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
 
 
