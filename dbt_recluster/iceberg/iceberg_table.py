@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ from dbt_recluster.table_properties import METRICS_PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+logger = logging.getLogger(__name__)
 
 GREATEST_LONG = 2**63 - 1
 
@@ -388,11 +391,13 @@ class Transaction:
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
-        # The second is its name before Iceberg 1.11.
-        names = ("cleanUp", "cleanUpOnCommitFailure")
-        clean_up = JavaFunctions(self.table.spark).hidden_method("org.apache.iceberg.BaseTransaction", *names)
-        with suppress(Exception):  # storage may be down; they cost little, and are orphans like others
+        names = ("cleanUp", "cleanUpOnCommitFailure")  # since Iceberg 1.11, and before
+        try:
+            functions = JavaFunctions(self.table.spark)
+            clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", *names)
             clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
+        except Exception as e:  # they cost little, and the caller has an error of its own
+            logger.warning("Manifests of %s may be left behind: %s", self.table.name, short_message(e))
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

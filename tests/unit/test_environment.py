@@ -17,17 +17,18 @@ def session(version: str) -> Any:
     return SimpleNamespace(version=version, _jsparkSession=None)
 
 
-@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.0.1"])
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.0.1", "4.1.4"])
 def test_versions_that_are_supported(version: str) -> None:
     check_version(session(version))
 
 
-@pytest.mark.parametrize("version", ["3.3.4", "3.4.2", "4.1.0", "4.1.0-preview2", "4.10.0", "5.0.0"])
+@pytest.mark.parametrize("version", ["3.3.4", "3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"])
 def test_others_are_refused_by_name(version: str) -> None:
     with pytest.raises(SparkEnvironmentError) as e:
         check_version(session(version))
     assert str(e.value) == (
-        f"Spark {version} is not supported yet: dbt-recluster runs on Spark 3.5 and 4.0. Nothing was changed"
+        f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
+        "after 4.1. Nothing was changed"
     )
 
 
