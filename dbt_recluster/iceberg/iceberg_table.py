@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,13 +32,12 @@ from dbt_recluster.iceberg.session.jvm import (
     java_map,
     jvm,
 )
+from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
-
-logger = logging.getLogger(__name__)
 
 GREATEST_LONG = 2**63 - 1
 
@@ -390,14 +388,8 @@ class Transaction:
         update.commit()
 
     def clean_up(self) -> None:
-        """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
-        names = ("cleanUp", "cleanUpOnCommitFailure")  # since Iceberg 1.11, and before
-        try:
-            functions = JavaFunctions(self.table.spark)
-            clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", *names)
-            clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
-        except Exception as e:  # they cost little, and the caller has an error of its own
-            logger.warning("Manifests of %s may be left behind: %s", self.table.name, short_message(e))
+        """Delete the manifests of a transaction that is not sent."""
+        SparkModule.of(self.table.spark).clean_up(self.java)
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

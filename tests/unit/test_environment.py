@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.iceberg.session import starter
 from dbt_recluster.iceberg.session.environment import check_version, wrong_runtime
 
 OF_3_5 = "file:/jars/iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
@@ -30,6 +31,14 @@ def test_others_are_refused_by_name(version: str) -> None:
         f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
         "after 4.1. Nothing was changed"
     )
+
+
+def test_it_is_refused_before_its_first_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
+    monkeypatch.setattr(starter, "_start_jvm", lambda *_: {})
+    monkeypatch.setattr(starter, "_session", lambda *_: session("4.2.1"))
+    with pytest.raises(SparkEnvironmentError, match=r"^Spark 4\.2\.1 is not supported"):
+        starter.start_spark({})
 
 
 @pytest.mark.parametrize(

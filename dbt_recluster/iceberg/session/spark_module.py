@@ -6,15 +6,19 @@ Spark 4.1 knows a rewrite, and the option by which the others know it is passed 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_class, java_list, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
 
 _PACKAGE = "org.apache.iceberg.spark"
 
@@ -53,6 +57,15 @@ class SparkModule:
         functions = JavaFunctions(self._spark)
         method = functions.hidden_method(f"{_PACKAGE}.source.SparkScan", self._FILTERS)
         return method.invokeWithArguments(java_list(self._spark, [scan]))
+
+    def clean_up(self, transaction: Any) -> None:
+        """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
+        names = ("cleanUp", "cleanUpOnCommitFailure")  # since Iceberg 1.11, and before
+        try:
+            clean_up = JavaFunctions(self._spark).hidden_method("org.apache.iceberg.BaseTransaction", *names)
+            clean_up.invokeWithArguments(java_list(self._spark, [transaction]))
+        except Exception as e:  # they cost little, and the caller has an error of its own
+            logger.warning("manifests that are not used may be left behind: %s", short_message(e))
 
     def _reader(self, options: Mapping[str, str]) -> Any:
         return self._spark.read.format("iceberg").options(**options)
