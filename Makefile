@@ -27,7 +27,7 @@ test: lint spark ## Lint, types and this project's tests that share a Spark, in 
 
 test-all: ## Everything that CI checks
 	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
-	@$(MAKE) --no-print-directory docs closed-network spark more
+	@$(MAKE) --no-print-directory docs closed-network spark more versions
 	@cat build/tests.txt
 
 ##@ For contributors
@@ -65,6 +65,10 @@ closed-network: $(READY) ## Install as README says for networks that reach PyPI 
 	@echo "== installing from PyPI alone"
 	@$(RUN)/pytest tests/package -m network $(PYTEST_ARGS)
 
+versions: $(READY) ## The core of the tests on every other Spark and Iceberg, with jars by Maven
+	@echo "== other versions of Spark and Iceberg, in $(PROCESSES) processes"
+	@PROCESSES=$(PROCESSES) $(RUN)/python tests/support/versions.py $(PYTEST_ARGS)
+
 coverage: $(READY) ## The tests of `make spark`, with the lines of the package that they run
 	@$(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
@@ -97,4 +101,4 @@ $(CLASSES): $(READY)
 	@echo "writing Spark's classes into $@, for the processes that the tests start"
 	@$(RUN)/python tests/support/class_archive.py $@
 
-.PHONY: help demo test test-all install lint docs unit spark more closed-network coverage project writers cluster memory merge clean
+.PHONY: help demo test test-all install lint docs unit spark more closed-network versions coverage project writers cluster memory merge clean

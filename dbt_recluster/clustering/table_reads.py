@@ -195,12 +195,12 @@ class TableReads:
 
         new = compact(logged(), MOST_READS)
         left_out, on_record = list(logs.faults), len(recorded.reads)
-        if logs.last is None:
+        if logs.last is None and not logs.unknown:
             when = start.isoformat(sep=" ", timespec="seconds")[:19]
             names = ", ".join(sorted(logs.namesakes))
             advice = f"; {names} is: name it with logged_as" if names else ""
             left_out.append(f"{name} is read by no query since {when} UTC in {logs.count} logs{advice}")
-        else:
+        if logs.last is not None:
             first = min(logs.first or now, recorded.time_of(EVENT_LOG) or now)
             last = logs.last + timedelta(milliseconds=1)
             state = {log: last.isoformat(), EVENT_LOG: first.isoformat(timespec="seconds")}

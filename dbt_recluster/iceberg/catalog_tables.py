@@ -153,9 +153,11 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
         raise OtherFormatError(f"{name} is not an Iceberg table: it is a view, or a table of another format")
     elif loaded.branch() is not None:
         what = f"branch {loaded.branch()} of a table"
-    elif loaded.snapshotId() is not None:
-        tag = _TIME_TRAVEL.fullmatch(last)
-        is_tag = tag is not None and tag.group(1) == "tag"
+    # A table's own name may look like one too. Spark 4.1 gives every table a snapshot, so that says nothing.
+    elif (travel := _TIME_TRAVEL.fullmatch(last)) and not str(loaded.table().name()).lower().endswith(
+        f".{last}".lower()
+    ):
+        is_tag = travel.group(1) == "tag"
         what = f"{last.replace('_', ' ', 1)} of a table" if is_tag else "an older snapshot of a table"
     elif java_class(spark, "org.apache.iceberg.BaseMetadataTable").isInstance(loaded.table()):
         what = f"the metadata table {last} of a table"

@@ -41,7 +41,11 @@ _CHUNK = 4 * 2**20
 # Tables of the same name in other catalogs.
 _MOST_NAMED = 10
 
+# The texts of Iceberg's scans: those of Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and
+# those of Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
 _BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
+_KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
+_NODE = "BatchScan "
 _OPERATORS = {"=": "eq", ">": "gt", ">=": "gt-eq", "<": "lt", "<=": "lt-eq"}
 _COMPARISON = re.compile(r" (=|>=|>|<=|<|LIKE|IN) ")
 _LITERAL = re.compile(
@@ -72,6 +76,7 @@ class EventLogs:
         count: Number of logs read so far.
         faults: The logs, or parts of logs, that could not be read as a whole, a line for each.
         scanned: Scans of the table so far.
+        unknown: Scans of the table whose text is not known, so far; they are among the faults.
         first: When the first query of any table began, or None.
         last: When the last query of this table began, or None.
         namesakes: Tables of the same name in other catalogs.
@@ -79,7 +84,7 @@ class EventLogs:
 
     def __init__(self, spark: SparkSession, directory: str, table: str) -> None:
         self._spark, self._table = spark, table.lower()
-        self.count = self.scanned = 0
+        self.count = self.scanned = self.unknown = 0
         self.faults: list[str] = []
         self.first: datetime | None = None
         self.last: datetime | None = None
@@ -120,7 +125,7 @@ class EventLogs:
         ]
 
     def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:
-        malformed = 0
+        malformed, unknown = 0, self.unknown
         for line in self._lines(path):
             if _STARTED not in line[:_BEGINNING]:
                 continue
@@ -132,7 +137,9 @@ class EventLogs:
                 continue
             for table, filters in scans(plan) if at >= since else ():
                 self.first = min(self.first or at, at)
-                if table.lower() == self._table:
+                if table.lower() == self._table and filters is None:
+                    self.unknown += 1
+                elif table.lower() == self._table and filters is not None:
                     self.scanned += 1
                     self.last = max(self.last or at, at)
                     yield LoggedScan(at, filters)
@@ -141,6 +148,12 @@ class EventLogs:
         if malformed:
             lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
             self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
+        if unknown != self.unknown:
+            times = f"{self.unknown - unknown:,} times"
+            self.faults.append(
+                f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
+                "spark.sql.ui.explainMode formatted, the default"
+            )
 
     def _lines(self, path: Any) -> Iterator[bytes]:
         """Yield the lines of a log. One that is longer than `LONGEST_LINE` lacks what comes later."""
@@ -175,14 +188,41 @@ class EventLogs:
                     stream.close()
 
 
-def scans(plan: str) -> Iterator[tuple[str, str]]:
-    """Yield the table and the filters of each scan in the text of a physical plan."""
+def scans(plan: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the table and the filters of each scan in the text of a physical plan; None if the text is not known."""
+    # The table of an operator whose text has not come yet.
+    waiting = None
     for line in plan.split("\n"):
-        table, _, rest = line.partition(_BRANCH)
-        _, _, rest = rest.partition(_FILTERS)
-        filters, is_scan, rest = rest.rpartition(_GROUPED)
-        if is_scan and rest.rstrip().endswith("]"):
-            yield table.strip(), filters
+        if known := _scan(line):
+            table, filters = known
+            waiting = None
+            if filters is not None:
+                yield table, filters
+            continue
+        before, is_node, after = line.partition(_NODE)
+        table, is_simple, _ = after.partition("[")
+        if is_node and (is_simple or before.startswith("(")):
+            if waiting is not None:
+                yield waiting, None
+            waiting = table.strip()
+    if waiting is not None:
+        yield waiting, None
+
+
+def _scan(line: str) -> tuple[str, str | None] | None:
+    """Return the table and the filters in the text of a scan, None for one of given files; or None for another line."""
+    line = line.strip()
+    kind, is_named, rest = line.partition(_KIND)
+    if is_named and kind == "IcebergStaged":
+        return rest, None
+    if is_named and kind.startswith("Iceberg") and line.endswith(")"):
+        table, _, rest = rest.partition(", ")
+        filters, is_scan, _ = f", {rest}".partition(_LIST)[2].rpartition(_GROUPED)
+        before, has_runtime, _ = filters.rpartition(_RUNTIME)
+        return (table, before if has_runtime else filters) if is_scan else None
+    table, _, rest = line.partition(_BRANCH)
+    filters, is_scan, _ = rest.partition(_FILTERS)[2].rpartition(_GROUPED)
+    return (table, filters) if is_scan and line.endswith("]") and _NODE not in table else None
 
 
 def _query(line: bytes) -> tuple[datetime, str]:

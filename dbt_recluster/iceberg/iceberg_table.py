@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from dbt_recluster.iceberg.catalog_tables import load_table
 from dbt_recluster.iceberg.locks import canonical_name, table_lock
 from dbt_recluster.iceberg.session.environment import check_version
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions
 from dbt_recluster.iceberg.session.jvm import (
     JavaNames,
     activate,
@@ -32,6 +31,7 @@ from dbt_recluster.iceberg.session.jvm import (
     java_map,
     jvm,
 )
+from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG as GREATEST_LONG
 from dbt_recluster.iceberg.snapshots import MAIN, Snapshot, branch_heads, read_snapshots, whole_number
 from dbt_recluster.table_properties import METRICS_PREFIX
@@ -357,11 +357,8 @@ class Transaction:
         update.commit()
 
     def clean_up(self) -> None:
-        """Delete the manifests of a transaction that is not sent; Iceberg does it only for one that is refused."""
-        with suppress(Exception):  # they cost little, and are orphans like others
-            functions = JavaFunctions(self.table.spark)
-            clean_up = functions.hidden_method("org.apache.iceberg.BaseTransaction", "cleanUpOnCommitFailure")
-            clean_up.invokeWithArguments(java_list(self.table.spark, [self.java]))
+        """Delete the manifests of a transaction that is not sent."""
+        SparkModule.of(self.table.spark).clean_up(self.java)
 
 
 def _paths(name: str, kind: DataType) -> Iterator[tuple[str, str]]:

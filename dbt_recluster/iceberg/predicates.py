@@ -24,8 +24,8 @@ from dbt_recluster.exceptions import PredicateError
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.java_functions import JavaFunctions
-from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import activate, java_class, java_items, jvm
+from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.iceberg.value_types import ValueType, as_json, value_types
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ T = TypeVar("T")
 MOST_RANGES = 200
 # A prefix followed by it is greater than any other text with the prefix.
 LAST_CHARACTER = "\U0010ffff"
-# The hidden method of Iceberg's scans.
-_FILTERS = "filterExpressions"
 
 # The range of one column, closed on both sides; None is an open side.
 Interval = tuple[Any, Any]
@@ -208,14 +206,13 @@ def _is_scan_of(table: IcebergTable, relation: Any) -> bool:
 def _filters(table: IcebergTable, scan: Any) -> Any:
     """Return the filters of a scan as one expression.
 
-    Iceberg has no public way to them. Counts and extremes are read from metadata, by a scan that opens no block.
+    Counts and extremes are read from metadata, by a scan that opens no block.
     """
     expressions = table.iceberg.expressions.Expressions
     if scan.getClass().getSimpleName() == "SparkLocalScan":
         return expressions.alwaysFalse()
-    method = JavaFunctions(table.spark).hidden_method("org.apache.iceberg.spark.source.SparkScan", _FILTERS)
-    filters = method.invokeWithArguments(java_list(table.spark, [scan]))
-    return reduce(getattr(expressions, "and"), java_items(filters), expressions.alwaysTrue())
+    filters = java_items(SparkModule.of(table.spark).filters(scan))
+    return reduce(getattr(expressions, "and"), filters, expressions.alwaysTrue())
 
 
 def fold(expression: Any, value_of: Callable[[Any], T], both: Callable[[str, T, T], T]) -> T:

@@ -430,7 +430,7 @@ def differences(spark: Any, table: str, since: int) -> set[int]:
 
     def files(snapshot: int | None) -> dict[int, set[tuple[Any, ...]]]:
         reader = spark.read.format("iceberg")
-        reader = reader if snapshot is None else reader.option("snapshot-id", snapshot)
+        reader = reader if snapshot is None else reader.option("versionAsOf", snapshot)
         by_partition: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
         rows = reader.load(f"{table}.files").select(F.col("partition.p"), "file_path", "content_offset")
         for partition, *file in rows.collect():

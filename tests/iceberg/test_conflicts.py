@@ -169,6 +169,32 @@ def test_a_writer_that_changes_the_columns_before_they_are_read(
     assert orphans(spark, name) == set()
 
 
+@pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
+def test_a_writer_elsewhere_that_changes_the_columns(
+    spark: Any, hadoop_catalog: str, tmp_path: Path, statement: str
+) -> None:
+    """Our catalog keeps the table with its columns of before: whether or not that is a conflict, no row is wrong."""
+    elsewhere = f"{hadoop_catalog}_elsewhere"
+    settings = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "hadoop",
+        ".warehouse": tmp_path.as_uri(),
+    }
+    for setting, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.{elsewhere}{setting}", value)
+    name = make_table(spark, f"{hadoop_catalog}.db", files=4, rows=200)
+    TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
+    rows = f"select id, k from {elsewhere}.db.t order by id"
+    change = ChangeAndRemember(spark, f"{elsewhere}.db.t", f"alter table {{}} {statement}")
+    before = spark.sql(rows).collect()
+    result = recluster(spark, name, depth=1, block_rows=200, listener=Meanwhile("merge", change))
+    assert len(result.rounds) == 1
+    spark.sql(f"refresh table {elsewhere}.db.t")
+    assert checksum(spark, f"{elsewhere}.db.t") == change.checksum
+    assert spark.sql(rows).collect() == before
+    assert orphans(spark, f"{elsewhere}.db.t") == set()
+
+
 @pytest.mark.exhaustive
 def test_a_delete_file_that_another_writer_replaced_and_expired(
     spark: Any, schema: str, monkeypatch: pytest.MonkeyPatch

@@ -99,10 +99,44 @@ def scan(filters: str = "k = 1", table: str = "lake.s.t") -> str:
     return f"\n(1) BatchScan {table}\n{table} (branch=null) [filters={filters}, groupedBy=]\n"
 
 
+NODE = "\n(1) BatchScan lake.s.t\nOutput [1]: [k#1]\n"
+
+
 def found(spark: Any, path: Path) -> tuple[list[str], list[str]]:
     """Return the filters in a log, and what is wrong with it."""
     logs = EventLogs(spark, str(path), "lake.s.t")
     return [scan.filters for scan in logs.scans(YESTERDAY)], logs.faults
+
+
+def test_the_texts_of_every_spark_are_known_at_once(spark: Any, tmp_path: Path) -> None:
+    """A log may come from another Spark than the one that reads it."""
+    of_4_1 = "table=lake.s.t, schemaId=0, snapshotId=7, branch=null, filters=k = 2, v = ', groupedBy=)'"
+    texts = [
+        "lake.s.t (branch=null) [filters=k = 1, groupedBy=]",
+        f"IcebergScan({of_4_1}, runtimeFilters=, groupedBy=)",
+        f"IcebergCopyOnWriteScan({of_4_1}, groupedBy=k)",
+        "IcebergIncrementalScan(table=lake.s.t, startSnapshotId=1, endSnapshotId=2, filters=k = 4, runtimeFilters=, "
+        "groupedBy=)",
+        "IcebergStagedScan(table=lake.s.t, taskSetID=7)",  # what a merge reads
+    ]
+    (tmp_path / "app-1").write_text("\n".join(event(f"{NODE}{text}\n") for text in texts))
+    assert found(spark, tmp_path) == (["k = 1", *["k = 2, v = ', groupedBy=)'"] * 2, "k = 4"], [])
+
+
+def test_an_unknown_text_of_a_scan_is_said(spark: Any, table: str, tmp_path: Path) -> None:
+    plans = [
+        f"{NODE}lake.s.t where k = 1\n{NODE}IcebergScan(table=lake.s.t, filters=k = 1)",
+        "+- BatchScan lake.s.t[k#1] lake.s.t (branch=null) [filters=k = 1, groupedBy=] RuntimeFilters: []",
+        "+- BatchScan lake.s.t[k#1] IcebergScan(table=lake.s.t, filters=, groupedBy=) RuntimeFilters: []",
+        NODE.replace("lake.s.t", "lake.s.other"),
+    ]
+    (tmp_path / "app-1").write_text("\n".join(map(event, plans)))
+    imported = import_reads(spark, table, str(tmp_path), logged_as="lake.s.t")
+    assert imported.scans == 0
+    (left_out,) = imported.left_out
+    assert left_out.startswith(
+        "app-1: unknown text of a scan, 4 times. Known are those of Iceberg 1.10 to 1.12"
+    )
 
 
 def test_what_is_no_event_is_counted_and_passed_over(spark: Any, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def bounds(lower: Any, upper: Any, unbounded: Any, place: int) -> list[Any]:
 
 def read_by_spark(table: ClusteredTable, snapshot_id: int) -> tuple[dict[str, Line], dict[str, Any]]:
     """What Spark reads of all blocks, and their partitions."""
-    reader = table.iceberg.spark.read.format("iceberg").option("snapshot-id", snapshot_id)
+    reader = table.iceberg.spark.read.format("iceberg").option("versionAsOf", snapshot_id)
     entries = reader.load(f"{table.iceberg.identifier}.entries").where("status < 2 and data_file.content = 0")
     names = ("spec_id", "record_count", "file_size_in_bytes")
     columns = [

@@ -10,6 +10,9 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from dbt_recluster.clustering import checkpoint
 from dbt_recluster.clustering.result import Progress
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -142,21 +145,16 @@ class Meanwhile:
 def delete_by_equality(spark: Any, name: str, column: str, values: Iterable[str]) -> None:
     """Delete rows of an unpartitioned table as streaming engines do: by a file of the values of a column."""
     table = IcebergTable.load(spark, name)
-    schema, iceberg = table.java.schema(), table.iceberg
-    selected = jvm(spark).java.util.ArrayList()
-    selected.add(column)
-    deleted = schema.select(selected)
-    ids = java_array(spark, jvm(spark).int, [schema.findField(column).fieldId()])
-    factory = iceberg.data.GenericAppenderFactory(schema, table.java.spec(), ids, deleted, None)
-    file = table.java.io().newOutputFile(f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet")
-    encrypted = iceberg.encryption.EncryptedFiles.plainAsEncryptedOutput(file)
-    writer = factory.newEqDeleteWriter(encrypted, iceberg.FileFormat.PARQUET, None)
-    for value in values:
-        record = iceberg.data.GenericRecord.create(deleted)
-        record.set(0, value)
-        writer.write(record)
-    writer.close()
-    table.java.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+    field_id = table.field_ids[column]
+    location = f"{table.java.location()}/data/{uuid.uuid4().hex}.parquet"
+    deleted = pa.field(column, pa.string(), metadata={"PARQUET:field_id": str(field_id)})
+    rows = pa.table([pa.array(values, pa.string())], schema=pa.schema([deleted]))
+    pq.write_table(rows, local_path(location))
+    builder = table.iceberg.FileMetadata.deleteFileBuilder(table.java.spec())
+    builder = builder.ofEqualityDeletes(java_array(spark, jvm(spark).int, [field_id])).withFormat("parquet")
+    builder = builder.withPath(location).withFileSizeInBytes(local_path(location).stat().st_size)
+    deletes = builder.withRecordCount(len(rows)).build()
+    table.java.newRowDelta().addDeletes(deletes).commit()
     spark.sql(f"refresh table {name}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dbt_recluster.exceptions import SparkEnvironmentError
+from dbt_recluster.iceberg.session import starter
 from dbt_recluster.iceberg.session.environment import check_version, wrong_runtime
 
 OF_3_5 = "file:/jars/iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
@@ -17,18 +18,27 @@ def session(version: str) -> Any:
     return SimpleNamespace(version=version, _jsparkSession=None)
 
 
-@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.0.1"])
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.7-amzn-1", "4.0.0", "4.0.1", "4.1.4"])
 def test_versions_that_are_supported(version: str) -> None:
     check_version(session(version))
 
 
-@pytest.mark.parametrize("version", ["3.3.4", "3.4.2", "4.1.0", "4.1.0-preview2", "4.10.0", "5.0.0"])
+@pytest.mark.parametrize("version", ["3.3.4", "3.4.2", "4.2.1", "4.3.0-preview2", "4.10.0", "5.0.0"])
 def test_others_are_refused_by_name(version: str) -> None:
     with pytest.raises(SparkEnvironmentError) as e:
         check_version(session(version))
     assert str(e.value) == (
-        f"Spark {version} is not supported yet: dbt-recluster runs on Spark 3.5 and 4.0. Nothing was changed"
+        f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
+        "after 4.1. Nothing was changed"
     )
+
+
+def test_it_is_refused_before_its_first_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iceberg's extensions for Spark 4.1 fail on a later one with any statement."""
+    monkeypatch.setattr(starter, "_start_jvm", lambda *_: {})
+    monkeypatch.setattr(starter, "_session", lambda *_: session("4.2.1"))
+    with pytest.raises(SparkEnvironmentError, match=r"^Spark 4\.2\.1 is not supported"):
+        starter.start_spark({})
 
 
 @pytest.mark.parametrize(

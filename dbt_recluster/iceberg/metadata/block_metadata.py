@@ -15,6 +15,7 @@ from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.metadata.manifest_entries import (
     Condition,
+    check_sources,
     combine,
     compare,
     metrics_of,
@@ -120,13 +121,14 @@ def read_blocks(
     With ``partitions``, only those of these partitions, and maybe others.
 
     Raises:
-        UnsupportedTableError: Iceberg cannot read the table's metadata tables.
+        UnsupportedTableError: The column of a live block's partition spec was dropped.
     """
     snapshot_id = table.snapshot_id if snapshot_id is None else snapshot_id
     if snapshot_id is None:
         return _empty(key)
     conditions = [] if partitions is None else [partitions.condition()]
     blocks = _read(table, key, conditions, snapshot_id)
+    check_sources(table, np.unique(blocks.spec_id).tolist())
     if table.may_have_deletes(snapshot_id):
         blocks = replace(blocks, deleted_rows=_deleted_rows(table, conditions, blocks))
     return blocks

@@ -56,7 +56,9 @@ class ChangedPartitions:
 def _is_one_of(name: str, values: Sequence[Any]) -> Condition:
     column = f"data_file.partition.{name}"
     known = [value for value in dict.fromkeys(values) if value is not None]
-    conditions = [compare("in", column, values=known)] if known else []
+    # Iceberg 1.11.0 fails where it looks for NULL in a list of texts.
+    is_known = [compare("not-null", column), compare("in", column, values=known)]
+    conditions = [combine("and", is_known)] if known else []
     if None in values:
         conditions.append(compare("is-null", column))
     return combine("or", conditions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -113,17 +113,31 @@ def read_entries(
     except Exception as e:
         if _DROPPED_SOURCE not in str(e):
             raise
-        raise UnsupportedTableError(
-            f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot read its metadata "
-            f"tables ({short_message(e)}). To repair a table of format version 2 or later, rewrite the files of that "
-            f"spec, CALL system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true')), "
-            f"and then drop the spec, CALL system.expire_snapshots(table => '{table.name}', older_than => <now>, "
-            "retain_last => 1, clean_expired_metadata => true)."
-        ) from e
+        raise _dropped_source(table, f"read its metadata tables ({short_message(e)})") from e
     columns_of_parts = zip(*(parts or [[_values([], field.kind) for field in fields]]), strict=True)
     return {
         field.name: pa.concat_arrays(arrays) for field, arrays in zip(fields, columns_of_parts, strict=True)
     }
+
+
+def check_sources(table: IcebergTable, spec_ids: Iterable[int]) -> None:
+    """Refuse blocks of a partition spec whose column was dropped: since 1.11 Iceberg reads them, but writes none."""
+    for spec_id in spec_ids:
+        spec = json.loads(str(table.iceberg.PartitionSpecParser.toJson(table.java.specs().get(spec_id))))
+        fields = spec["fields"]
+        is_partitioned = any(field["transform"] != "void" for field in fields)
+        if is_partitioned and not {field["source-id"] for field in fields} <= set(table.field_ids.values()):
+            raise _dropped_source(table, "write new blocks of it")
+
+
+def _dropped_source(table: IcebergTable, what: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"{table.name} has an old partition spec whose column was dropped, so Iceberg cannot {what}. To repair a table "
+        "of format version 2 or later, rewrite the files of that spec, CALL system.rewrite_data_files(table => "
+        f"'{table.name}', options => map('rewrite-all', 'true')), and then drop the spec, CALL "
+        f"system.expire_snapshots(table => '{table.name}', older_than => <now>, retain_last => 1, "
+        "clean_expired_metadata => true)."
+    )
 
 
 def metrics_of(entries: Mapping[str, pa.Array], column: str) -> dict[str, pa.Array]:

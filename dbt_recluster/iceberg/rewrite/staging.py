@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
-from dbt_recluster.iceberg.session.jvm import java_array, java_class, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
+from dbt_recluster.iceberg.session.spark_module import SparkModule, cached_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _OPEN_WEIGHT = 1 << 40
 # Partitions times files of the largest partition: the number of pieces that Iceberg has to pack.
 MAX_PIECES = 2_000_000
-# Has a write create files for a staged set, and no snapshot.
+# Has a write create files for a staged set, and no snapshot. On Spark 4.1 the table's name does, and this marks it.
 REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 
 
@@ -39,11 +40,8 @@ REWRITE_OPTION = "rewritten-file-scan-task-set-id"
 class StagedFiles:
     """Staged files.
 
-    This class and :func:`staged` are all that knows the options by which Iceberg's module for Spark 3.5 and 4.0 reads
-    and rewrites given files. Its module for 4.1 does both by names of tables (apache/iceberg#15301).
-
     Attributes:
-        set_id: The id under which they are staged, and under which a rewrite of them has to be written.
+        set_id: The id under which a rewrite of them has to be written.
         frame: Their rows; Spark partition i reads scan partition i.
     """
 
@@ -55,16 +53,9 @@ class StagedFiles:
 
         They are Java data files, in the order of the partitions that wrote them.
         """
-        cache_class = java_class(table.spark, "org.apache.iceberg.spark.SparkTableCache")
-        # py4j takes the static `get` for the other one, which has an argument.
-        tables = cache_class.getMethod("get", None).invoke(None, None)
-        # Iceberg takes the table of this name from here, as for rewrites of its own, and not from the catalog.
-        tables.add(self.set_id, table.java)
-        try:
+        with cached_table(table.spark, self.set_id, table.java):
             writer = rows.write.format("iceberg").option(REWRITE_OPTION, self.set_id)
             writer.options(**options).mode("append").save(self.set_id)
-        finally:
-            tables.remove(self.set_id)
         coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
         if not coordinator.fetchSetIds(table.java).contains(self.set_id):
             return []
@@ -75,23 +66,21 @@ class StagedFiles:
 def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator[StagedFiles]:
     """Stage files for reading, and remove every trace of them from the JVM afterwards."""
     set_id = str(uuid.uuid4())
+    read_id = f"{set_id}-read"
     manager = table.iceberg.spark.ScanTaskSetManager.get()
     coordinator = table.iceberg.spark.FileRewriteCoordinator.get()
     tasks, weight = _weighted_tasks(table, partitions)
-    manager.stageTasks(table.java, set_id, tasks)
+    packing = {
+        "split-size": str(weight * _OPEN_WEIGHT),
+        "file-open-cost": str(_OPEN_WEIGHT),
+        "lookback": "1",
+    }
+    manager.stageTasks(table.java, read_id, tasks)
     try:
-        # load(), not table(): on v3 tables the latter drops the row ids silently.
-        frame = (
-            table.spark.read.format("iceberg")
-            .option("scan-task-set-id", set_id)
-            .option("split-size", str(weight * _OPEN_WEIGHT))
-            .option("file-open-cost", str(_OPEN_WEIGHT))
-            .option("lookback", "1")
-            .load(table.identifier)
-        )
-        yield StagedFiles(set_id, frame)
+        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as frame:
+            yield StagedFiles(set_id, frame)
     finally:
-        manager.removeTasks(table.java, set_id)
+        manager.removeTasks(table.java, read_id)
         coordinator.clearRewrite(table.java, set_id)
 
 

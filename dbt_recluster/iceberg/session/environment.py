@@ -62,16 +62,13 @@ def check_has_jvm(spark: SparkSession) -> None:
 
 
 def check_version(spark: SparkSession) -> None:
-    """Refuse a Spark on which reading given files, and writing files without a commit, have not been tried.
-
-    Iceberg 1.11 for Spark 4.1 ignores the read option that names the files (apache/iceberg#15301), so a merge would
-    read the whole table.
-    """
+    """Refuse a Spark that Iceberg has no module for, or one too old for ours, before its first statement fails."""
     check_has_jvm(spark)
     version = str(spark.version)
-    if not (3, 5) <= _major_minor(version) <= (4, 0):
+    if not (3, 5) <= _major_minor(version) <= (4, 1):
         raise SparkEnvironmentError(
-            f"Spark {version} is not supported yet: dbt-recluster runs on Spark 3.5 and 4.0. Nothing was changed"
+            f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
+            "after 4.1. Nothing was changed"
         )
 
 

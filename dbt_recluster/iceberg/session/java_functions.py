@@ -66,15 +66,17 @@ class JavaFunctions:
         parser = "org.apache.iceberg.SingleValueParser"
         return self._static(parser, "toJson", STRING, _ICEBERG_TYPE, OBJECT).bindTo(iceberg_type)
 
-    def hidden_method(self, owner: str, name: str) -> Any:
-        """Return a handle of a method without arguments that Iceberg keeps to its own package."""
+    def hidden_method(self, owner: str, *names: str) -> Any:
+        """Return a handle of a method without arguments that Iceberg keeps to its own package, by one of its names."""
 
         def look_up() -> Any:
+            declared = {str(method.getName()) for method in self._class(owner).getDeclaredMethods()}
+            name = next((name for name in names if name in declared), names[0])
             method = self._class(owner).getDeclaredMethod(name, None)
             method.setAccessible(True)
             return self._lookup.unreflect(method)
 
-        return self._jvm.remember(("hidden", owner, name), look_up)
+        return self._jvm.remember(("hidden", owner, *names), look_up)
 
     def as_type(self, handle: Any, returns: str, takes: str) -> Any:
         """Return a handle that casts what another one takes and returns."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.class_archive import find_archive
-from dbt_recluster.iceberg.session.environment import require_pyspark
+from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import is_stopped
 from dbt_recluster.iceberg.session.local_spark import find_java_home, java_version, spark_home
@@ -110,11 +110,14 @@ def start_spark(
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
-        SparkEnvironmentError: pyspark is missing; Spark does not start, or runs already and can read no file.
+        SparkEnvironmentError: pyspark is missing; Spark does not start, is of a version that is not supported, or runs
+            already and can read no file.
     """
     is_running()
     try:
-        return _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
+        spark = _session(_start_jvm(settings, properties_file, report, class_archive, keep_open), hive)
+        check_version(spark)
+        return spark
     except ReclusterError:
         raise
     except Exception as e:
