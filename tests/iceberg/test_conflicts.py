@@ -169,6 +169,27 @@ def test_a_writer_that_changes_the_columns_before_they_are_read(
     assert orphans(spark, name) == set()
 
 
+def test_columns_that_swap_names_before_they_are_read(spark: Any, schema: str) -> None:
+    """Names and types are the same as before, so Spark would write the values of each as those of the other."""
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, a int, b int) using iceberg")
+    for number in range(4):
+        spark.range(500).selectExpr(
+            f"cast(id * 4 + {number} as int) k", "cast(id as int) a", "cast(-id - 1 as int) b"
+        ).coalesce(1).writeTo(name).append()
+
+    TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
+
+    def swap() -> None:
+        for names in ("a to c", "b to a", "c to b"):
+            spark.sql(f"alter table {name} rename column {names}")
+
+    result = recluster(spark, name, "k", depth=1, block_rows=500, listener=Meanwhile("merge", swap))
+    assert (len(result.rounds), result.conflicts) == (1, 1)
+    assert spark.table(name).where("a >= 0 or b < 0").count() == 0
+    assert orphans(spark, name) == set()
+
+
 @pytest.mark.parametrize("statement", ["drop column v", "add column w int", "rename column v to w"])
 def test_a_writer_elsewhere_that_changes_the_columns(
     spark: Any, hadoop_catalog: str, tmp_path: Path, statement: str

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dbt_recluster.exceptions import ReclusterError
+from dbt_recluster.exceptions import ConcurrentChangeError, ReclusterError
 from dbt_recluster.iceberg.rewrite.file_groups import BlockFile, ScanPartition
 from dbt_recluster.iceberg.session.jvm import java_array, java_items, java_list, jvm
 from dbt_recluster.iceberg.session.spark_module import SparkModule, cached_table
@@ -43,16 +43,24 @@ class StagedFiles:
     Attributes:
         set_id: The id under which a rewrite of them has to be written.
         frame: Their rows; Spark partition i reads scan partition i.
+        schema: The Java schema that names the columns of the rows.
     """
 
     set_id: str
     frame: DataFrame
+    schema: Any
 
     def rewrite(self, table: IcebergTable, rows: DataFrame, options: Mapping[str, str]) -> list[Any]:
         """Write rows as new files of ``table``, which need not be committed, without a snapshot; return the files.
 
         They are Java data files, in the order of the partitions that wrote them.
+
+        Raises:
+            ConcurrentChangeError: The columns changed between the plan and the read.
         """
+        # Spark matches columns by name: after two of them have swapped names, each would get the values of the other.
+        if not self.schema.asStruct().equals(table.java.schema().asStruct()):
+            raise ConcurrentChangeError(f"The columns of {table.name} changed before its blocks were read.")
         with cached_table(table.spark, self.set_id, table.java):
             writer = rows.write.format("iceberg").option(REWRITE_OPTION, self.set_id)
             writer.options(**options).mode("append").save(self.set_id)
@@ -77,8 +85,8 @@ def staged(table: IcebergTable, partitions: Sequence[ScanPartition]) -> Iterator
     }
     manager.stageTasks(table.java, read_id, tasks)
     try:
-        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as frame:
-            yield StagedFiles(set_id, frame)
+        with SparkModule.of(table.spark).staged_rows(table.identifier, read_id, packing) as (frame, schema):
+            yield StagedFiles(set_id, frame, schema)
     finally:
         manager.removeTasks(table.java, read_id)
         coordinator.clearRewrite(table.java, set_id)

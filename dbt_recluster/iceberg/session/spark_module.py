@@ -47,10 +47,14 @@ class SparkModule:
         return jvm(spark).remember(("module",), find)(spark)
 
     @contextmanager
-    def staged_rows(self, table: str, set_id: str, options: Mapping[str, str]) -> Iterator[DataFrame]:
-        """Read a staged set of a table's files; the rows can be used in the block."""
+    def staged_rows(
+        self, table: str, set_id: str, options: Mapping[str, str]
+    ) -> Iterator[tuple[DataFrame, Any]]:
+        """Read a staged set of a table's files; yield the rows, and the Java schema that names their columns."""
         # load(), not table(): on v3 tables the latter drops the row ids silently.
-        yield self._reader(options).option("scan-task-set-id", set_id).load(table)
+        frame = self._reader(options).option("scan-task-set-id", set_id).load(table)
+        relation = frame._jdf.queryExecution().analyzed().collectLeaves().head()
+        yield frame, relation.table().table().schema()
 
     def filters(self, scan: Any) -> Any:
         """Return the Java list of the filters of a scan. Iceberg has no public way to them."""
@@ -77,11 +81,14 @@ class _SparkModuleByNames(SparkModule):
     _FILTERS = "filters"
 
     @contextmanager
-    def staged_rows(self, table: str, set_id: str, options: Mapping[str, str]) -> Iterator[DataFrame]:
-        """Read a staged set through a table as it is now, so that a write fails if its columns are others since."""
+    def staged_rows(
+        self, table: str, set_id: str, options: Mapping[str, str]
+    ) -> Iterator[tuple[DataFrame, Any]]:
+        """Read a staged set through the table as the catalog has it now."""
         load = jvm(self._spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable
-        with cached_table(self._spark, set_id, load(self._spark._jsparkSession, table)):
-            yield self._reader(options).load(set_id)
+        read = load(self._spark._jsparkSession, table)
+        with cached_table(self._spark, set_id, read):
+            yield self._reader(options).load(set_id), read.schema()
 
 
 @contextmanager
