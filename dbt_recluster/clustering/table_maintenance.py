@@ -202,11 +202,9 @@ class TableMaintenance:
                     "knows which files are its own"
                 )
             before = older_than or self._now - LEAST_ORPHAN_AGE
-            files: tuple[str, ...] = ()
-            # Of another table there may be young files only, so whose they are is asked of files of any age.
-            if unknown := sorted(self._actions.unknown_files(own, self._now)):
-                unused = self._unused(own, unknown, force)
-                files = tuple(sorted(self._actions.unknown_files(own, before).intersection(unused)))
+            files = tuple(sorted(self._actions.unknown_files(own, before)))
+            if files:
+                files = tuple(self._unused(own, files, force))
             stop_if_interrupted()
             if files and not dry_run:
                 self._actions.delete_files(files)
@@ -282,7 +280,7 @@ class TableMaintenance:
             # expire its snapshots, which is how to repair it.
             return None, None
 
-    def _unused(self, own: Sequence[str], unknown: Sequence[str], force: bool) -> list[str]:
+    def _unused(self, own: Sequence[str], files: Sequence[str], force: bool) -> list[str]:
         """Return the files that no table uses, if the directories are this table's alone."""
         if other := self._catalog.neighbour(self._table, own):
             raise MaintenanceError(
@@ -290,14 +288,16 @@ class TableMaintenance:
                 "not known whose the files there are"
             )
         listed = self._catalog.uuids(self._table)
-        # Of all unknown files: in Hadoop's catalogs, metadata files of many tables have the same name.
-        if not force and (foreign := self._actions.foreign_metadata(unknown, listed)):
+        # Another table's metadata may be younger than its orphans.
+        if not force and (
+            foreign := self._actions.foreign_metadata(self._actions.unknown_files(own, self._now), listed)
+        ):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
                 "--full-refresh drops one, force: true removes its files too"
             )
-        return self._catalog.unused(self._table, unknown)
+        return self._catalog.unused(self._table, files)
 
     @property
     def _now(self) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, Transaction
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.block_metadata import position_deletes
+from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import java_class, java_items, java_list
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
 _METADATA_FILE = ".metadata.json"
+_NOT_LISTED = "java.io.UncheckedIOException"
 # Iceberg's settings for an expiry: the default, the least and the greatest.
 _INT = 2**31 - 1
 _RETENTION = {
@@ -88,14 +90,23 @@ class IcebergActions:
         return sum(int(getattr(result, count)()) for count in _COUNTS)
 
     def unknown_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
-        """Return the files in some directories that the table does not know, last changed before a time."""
-        files: set[str] = set()
-        # What it finds is held against other tables before any of it is deleted.
-        keep = JavaFunctions(self._table.spark).no_consumer()
-        for directory in filter(self._exists, directories):
-            action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
-            result = action.olderThan(_millis(older_than)).deleteWith(keep).execute()
-            files |= set(map(str, java_items(java_list(self._table.spark, result.orphanFileLocations()))))
+        """List files under ``directories`` that no snapshot references, last modified before ``older_than``."""
+        spark, files = self._table.spark, set[str]()
+        io = self._table.java.io()
+        # The table's FileIO may reach what Hadoop does not, such as s3:// without hadoop-aws.
+        by_io = bool(java_class(spark, "org.apache.iceberg.io.SupportsPrefixOperations").isInstance(io))
+        # The caller checks the files against other tables before any is deleted.
+        keep = JavaFunctions(spark).no_consumer()
+        for directory in directories:
+            action = self._actions.deleteOrphanFiles(self._table.java).location(directory).deleteWith(keep)
+            action = action.usePrefixListing(by_io).olderThan(_millis(older_than))
+            try:
+                found = action.execute().orphanFileLocations()
+            except Exception as e:
+                if not is_instance(e, _NOT_LISTED) or not is_caused_by(e, "java.io.FileNotFoundException"):
+                    raise
+                continue  # a table that was never written has no directory for its data
+            files.update(JavaFunctions(spark).strings(found))
         return files
 
     def delete_files(self, files: Sequence[str]) -> None:
@@ -155,7 +166,7 @@ class IcebergActions:
             more = pc.subtract(more, counts["block_count_distinct"])
         return pc.max(more).as_py() or 0
 
-    def foreign_metadata(self, files: Sequence[str], listed: Collection[str]) -> str | None:
+    def foreign_metadata(self, files: Iterable[str], listed: Collection[str]) -> str | None:
         """Return a metadata file among these of a table that the catalog does not list, or None.
 
         That is one of another uuid than the ``listed`` ones, or a newer one of this table: another catalog may have it
@@ -180,13 +191,6 @@ class IcebergActions:
         """Run an action that commits; the commit is within, so this process's other commits wait for all of it."""
         with table_lock(self._table.lock_name):
             return action.execute()
-
-    def _exists(self, directory: str) -> bool:
-        """Whether there is a directory; a table that was never written has none for its data."""
-        spark = self._table.spark
-        path = jvm(spark).org.apache.hadoop.fs.Path(directory)
-        configuration = spark._jsparkSession.sessionState().newHadoopConf()
-        return bool(path.getFileSystem(configuration).exists(path))
 
     def _configured(self, action: Any, older_than: datetime | None, retain_last: int | None) -> Any:
         if older_than is not None:
