@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
-from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
+from dbt_recluster.iceberg.actions import IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
@@ -167,14 +167,15 @@ class TableMaintenance:
             older_than = self._past(task, older_than, force)
             if retain_last is not None:
                 retain_last = parse_snapshot_count("retain_last", retain_last)
-            snapshots = self._actions.expirable(older_than, retain_last)
-            files, size = self._freed(snapshots)
-            if (snapshots.count or snapshots.refs) and not dry_run:
+            count, kept, refs, rest = self._actions.expirable(older_than, retain_last)
+            history = rest.snapshots()
+            since = history[0].at.isoformat(timespec="seconds") if history else None
+            files, size = self._freed(rest) if count else (0, 0)
+            if (count or refs) and not dry_run:
                 files = self._actions.expire(older_than, retain_last)
                 self._table.refresh()
-            since = snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None
-            counts = (snapshots.count, snapshots.refs, snapshots.kept, since, files, size)
-            return SnapshotsExpired(task, self._table.name, dry_run, *counts)
+            name = self._table.name
+            return SnapshotsExpired(task, name, dry_run, count, tuple(refs), kept, since, files, size)
 
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
@@ -270,11 +271,9 @@ class TableMaintenance:
                     done.append(step(dry_run=dry_run))
         return Maintained(self._table.name, tuple(result for result in done if result.changed))
 
-    def _freed(self, snapshots: ExpirableSnapshots) -> tuple[int | None, int | None]:
-        if not snapshots.count:
-            return 0, 0
+    def _freed(self, rest: IcebergTable) -> tuple[int | None, int | None]:
         try:
-            return self._actions.files_only_in(snapshots)
+            return self._actions.files_only_in(rest)
         except Exception:
             # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
             # expire its snapshots, which is how to repair it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,25 +27,6 @@ _RETENTION = {
 }
 
 
-@dataclass(frozen=True)
-class ExpirableSnapshots:
-    """Snapshots that an expiry removes.
-
-    Attributes:
-        count: How many there are.
-        kept: How many stay, those of tags and branches included.
-        kept_since: When the oldest ancestor of the current snapshot that stays was committed.
-        refs: Tags and branches that go.
-        rest: The table without them.
-    """
-
-    count: int
-    kept: int
-    kept_since: datetime | None
-    refs: tuple[str, ...]
-    rest: IcebergTable
-
-
 class IcebergActions:
     """Iceberg's actions on a table, as of its last refresh."""
 
@@ -58,29 +38,27 @@ class IcebergActions:
         table = self._table
         return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
 
-    def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
-        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
+    def expirable(
+        self, older_than: datetime | None, retain_last: int | None
+    ) -> tuple[int, int, list[str], IcebergTable]:
+        """Return how many snapshots :meth:`expire` would remove and keep, which tags and branches go, and what stays.
+
+        None stands for the table's own settings.
+        """
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
         # An expiry in a transaction that is never committed.
         transaction = Transaction.begin(self._table)
         expiry = transaction.java.expireSnapshots().cleanExpiredFiles(False)
         self._configured(expiry, older_than, retain_last).commit()
-        rest = transaction.table
-        before, after = (table.java.operations().current() for table in (self._table, rest))
-        kept, history = int(after.snapshots().size()), rest.snapshots()
-        refs = _names(before.refs()) - _names(after.refs())
-        return ExpirableSnapshots(
-            count=int(before.snapshots().size()) - kept,
-            kept=kept,
-            kept_since=history[0].at if history else None,
-            refs=tuple(sorted(refs)),
-            rest=rest,
-        )
+        before, after = (table.java.operations().current() for table in (self._table, transaction.table))
+        names, kept = (set(map(str, java_items(each.refs().keySet()))) for each in (before, after))
+        count = int(after.snapshots().size())
+        return int(before.snapshots().size()) - count, count, sorted(names - kept), transaction.table
 
-    def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
-        """Return how many data and delete files no other snapshot has, and their bytes."""
-        (count, size), (kept, kept_size) = map(_all_files, (self._table, snapshots.rest))
+    def files_only_in(self, rest: IcebergTable) -> tuple[int, int]:
+        """Return how many data and delete files the table has that ``rest`` of its snapshots lack, and their bytes."""
+        (count, size), (kept, kept_size) = map(_all_files, (self._table, rest))
         return count - kept, size - kept_size
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
@@ -207,11 +185,6 @@ def _all_files(table: IcebergTable) -> tuple[int, int]:
     files = static.metadata("ALL_FILES").select("file_path", "file_size_in_bytes").distinct()
     count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
     return int(count), int(size or 0)
-
-
-def _names(refs: Any) -> set[str]:
-    """Return the names in a Java map of tags and branches."""
-    return set(map(str, java_items(refs.keySet())))
 
 
 def _millis(moment: datetime) -> int:

@@ -203,13 +203,6 @@ def test_a_table_that_cannot_be_read_keeps_every_file(
     assert orphan.exists()
 
 
-def test_names_are_hashed_alike_by_spark_and_here(spark: Any) -> None:
-    names = ("a.parquet", "tabelle ü %20.parquet", "\U0001f9ca.avro", "no directory", "")
-    paths = [f"s3://lake/t/data/k=1/{name}" for name in names[:-2]] + list(names[-2:])
-    rows = spark.createDataFrame([(path,) for path in paths], "path string").selectExpr(catalog_files._HASH)
-    assert [row[0] for row in rows.collect()] == list(map(catalog_files._hash, paths))
-
-
 def test_one_call_reads_each_table_once(
     spark: Any, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
