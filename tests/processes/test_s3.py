@@ -138,20 +138,7 @@ class Appends(threading.Thread):
 
 def test_nothing_is_lost(storage: Storage, tmp_path: Path) -> None:
     """A kill, another writer, an expiry, orphans, a bucket without rights, and a server that stops."""
-    server = storage.server
-    worker = Worker(tmp_path / "worker", "begin", storage)
-    try:
-        worker.until("merge")
-        table = server.pyiceberg(storage.url).load_table("db.t")
-        before, known = rows(table), server.paths(DATA)
-        assert len(before) == 12_000
-        worker.go()
-        while server.paths(DATA) == known:
-            assert worker.process.poll() is None
-    finally:
-        worker.kill()
-    left = server.paths(DATA) - known
-    assert rows(table) == before
+    table, before, left = kill_in_a_merge(storage, tmp_path)
     worker = Worker(tmp_path / "worker", "go_on", storage)
     try:
         worker.until("loaded")
@@ -164,45 +151,80 @@ def test_nothing_is_lost(storage: Storage, tmp_path: Path) -> None:
         worker.until("alone")
         appends.stop()
         assert appends.rows
-        before |= appends.rows
-        assert rows(table) == before
-        orphan = f"{DATA}/left-behind.parquet"
-        beside = "lake/warehouse/db/t/data-of-others/rows.parquet"
-        for path in (orphan, beside):
-            server.put(path)
-        worker.until("expiry")
-        assert worker.until("expired")["snapshots"] > 0
-        named = worker.until("dry run")["files"]
-        assert names([*left - {f"{DATA}/{name}" for name in used(table)}, orphan]) <= names(named)
-        assert worker.until("orphans") == {"files": named, "same": True}
-        assert names(server.paths(DATA)) == used(table)
-        counts = {part: worker.counts[part] for part in ("recluster", "check", "expired", "dry run")}
-        refused = worker.until("locked")
-        assert refused["same"]
-        assert "lake.db.t" in refused["error"]
-        assert "\n" not in refused["error"]
-        assert server.objects(s3.LOCKED) == {}
-        known = server.paths(DATA)
-        worker.until("down")
-        server.stop()
-        worker.go()
-        stopped = json.loads(worker.process.stdout.readline())
-        server.start_again()
-        worker.printed += json.dumps(stopped)
-        left = names(server.paths(DATA) - known)
-        assert left
-        assert f" {len(left)} new files could not be deleted: " in stopped["error"]
-        assert sum(name in stopped["error"] for name in left) == min(len(left), 10)
-        assert rows(table) > before
-        assert worker.until("end")["same"]
+        assert rows(table) == before | appends.rows
+        clean_up(storage, worker, table, left)
+        count_requests(storage, worker)
+        fail(storage, worker, table)
+        assert rows(table) > before | appends.rows
     finally:
         worker.kill()
+    look_for_the_key(storage, worker.printed, tmp_path)
+
+
+def kill_in_a_merge(storage: Storage, directory: Path) -> tuple[Any, set[tuple[int, int]], set[str]]:
+    """Kill a recluster once it has written a file; return the table, its rows, and the files it has left behind."""
+    server, worker = storage.server, Worker(directory / "worker", "begin", storage)
+    try:
+        worker.until("merge")
+        table = server.pyiceberg(storage.url).load_table("db.t")
+        before, known = rows(table), server.paths(DATA)
+        assert len(before) == 12_000
+        worker.go()
+        while server.paths(DATA) == known:
+            assert worker.process.poll() is None
+    finally:
+        worker.kill()
+    assert rows(table) == before
+    return table, before, names(server.paths(DATA) - known) - used(table)
+
+
+def clean_up(storage: Storage, worker: Worker, table: Any, left: set[str]) -> None:
+    """Expire snapshots and remove orphans: what was left behind goes, and a directory of a like name stays."""
+    server, orphan = storage.server, "left-behind.parquet"
+    beside = "lake/warehouse/db/t/data-of-others/rows.parquet"
+    for path in (f"{DATA}/{orphan}", beside):
+        server.put(path)
+    worker.until("expiry")
+    assert worker.until("expired")["snapshots"] > 0
+    named = worker.until("dry run")["files"]
+    assert {*left, orphan} <= names(named)
+    assert worker.until("orphans") == {"files": named, "same": True}
+    assert names(server.paths(DATA)) == used(table)
+    assert beside in server.paths("lake/warehouse/db/t")
+
+
+def count_requests(storage: Storage, worker: Worker) -> None:
+    """Check the requests that docs/connections.md has."""
+    counts = {part: worker.counts[part] for part in ("recluster", "check", "expired", "dry run")}
     print(storage.scheme, {part: dict(count) for part, count in counts.items()})
     # S3A looks for a directory of the same name at each file that it writes.
     assert counts["recluster"]["LIST"] == (counts["recluster"]["PUT"] if storage.scheme == "s3a" else 0)
     # The table's metadata file, before which S3A asks for its size; a HEAD is counted as a GET.
     assert counts["check"] == {"GET": 2 if storage.scheme == "s3a" else 1}
-    look_for_the_key(storage, worker.printed, tmp_path)
+
+
+def fail(storage: Storage, worker: Worker, table: Any) -> None:
+    """Merge into a bucket without rights, and while the server stops: a sentence, and what is left is named."""
+    server = storage.server
+    refused = worker.until("locked")
+    assert refused["same"]
+    assert "lake.db.t" in refused["error"]
+    assert "\n" not in refused["error"]
+    assert server.objects(s3.LOCKED) == {}
+    known = server.paths(DATA)
+    worker.until("down")
+    server.stop()
+    worker.go()
+    assert worker.process.stdout is not None
+    line = worker.process.stdout.readline()
+    worker.printed += line
+    error = json.loads(line)["error"]
+    server.start_again()
+    left = names(server.paths(DATA) - known)
+    assert left
+    assert f" {len(left)} new files could not be deleted: " in error
+    assert sum(name in error for name in left) == min(len(left), 10)
+    assert worker.until("end")["same"]
 
 
 def look_for_the_key(storage: Storage, printed: str, directory: Path) -> None:
