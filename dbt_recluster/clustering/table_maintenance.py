@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.exceptions import MaintenanceError, OptionError, ReclusterError
-from dbt_recluster.iceberg.actions import ExpirableSnapshots, IcebergActions
+from dbt_recluster.iceberg.actions import IcebergActions
 from dbt_recluster.iceberg.catalog_files import CatalogFiles, directories
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.interruption import Interruptible, stop_if_interrupted
@@ -167,14 +167,15 @@ class TableMaintenance:
             older_than = self._past(task, older_than, force)
             if retain_last is not None:
                 retain_last = parse_snapshot_count("retain_last", retain_last)
-            snapshots = self._actions.expirable(older_than, retain_last)
-            files, size = self._freed(snapshots)
-            if (snapshots.count or snapshots.refs) and not dry_run:
+            count, kept, refs, rest = self._actions.expirable(older_than, retain_last)
+            history = rest.snapshots()
+            since = history[0].at.isoformat(timespec="seconds") if history else None
+            files, size = self._freed(rest) if count else (0, 0)
+            if (count or refs) and not dry_run:
                 files = self._actions.expire(older_than, retain_last)
                 self._table.refresh()
-            since = snapshots.kept_since.isoformat(timespec="seconds") if snapshots.kept_since else None
-            counts = (snapshots.count, snapshots.refs, snapshots.kept, since, files, size)
-            return SnapshotsExpired(task, self._table.name, dry_run, *counts)
+            name = self._table.name
+            return SnapshotsExpired(task, name, dry_run, count, tuple(refs), kept, since, files, size)
 
     def remove_orphan_files(
         self, older_than: datetime | None = None, *, force: bool = False, dry_run: bool = True
@@ -202,11 +203,9 @@ class TableMaintenance:
                     "knows which files are its own"
                 )
             before = older_than or self._now - LEAST_ORPHAN_AGE
-            files: tuple[str, ...] = ()
-            # Of another table there may be young files only, so whose they are is asked of files of any age.
-            if unknown := sorted(self._actions.unknown_files(own, self._now)):
-                unused = self._unused(own, unknown, force)
-                files = tuple(sorted(self._actions.unknown_files(own, before).intersection(unused)))
+            files = tuple(sorted(self._actions.unknown_files(own, before)))
+            if files:
+                files = tuple(self._unused(own, files, force))
             stop_if_interrupted()
             if files and not dry_run:
                 self._actions.delete_files(files)
@@ -272,17 +271,15 @@ class TableMaintenance:
                     done.append(step(dry_run=dry_run))
         return Maintained(self._table.name, tuple(result for result in done if result.changed))
 
-    def _freed(self, snapshots: ExpirableSnapshots) -> tuple[int | None, int | None]:
-        if not snapshots.count:
-            return 0, 0
+    def _freed(self, rest: IcebergTable) -> tuple[int | None, int | None]:
         try:
-            return self._actions.files_only_in(snapshots)
+            return self._actions.files_only_in(rest)
         except Exception:
             # Iceberg cannot read the metadata tables of a table with an old spec whose column was dropped, but can
             # expire its snapshots, which is how to repair it.
             return None, None
 
-    def _unused(self, own: Sequence[str], unknown: Sequence[str], force: bool) -> list[str]:
+    def _unused(self, own: Sequence[str], files: Sequence[str], force: bool) -> list[str]:
         """Return the files that no table uses, if the directories are this table's alone."""
         if other := self._catalog.neighbour(self._table, own):
             raise MaintenanceError(
@@ -290,14 +287,16 @@ class TableMaintenance:
                 "not known whose the files there are"
             )
         listed = self._catalog.uuids(self._table)
-        # Of all unknown files: in Hadoop's catalogs, metadata files of many tables have the same name.
-        if not force and (foreign := self._actions.foreign_metadata(unknown, listed)):
+        # Another table's metadata may be younger than its orphans.
+        if not force and (
+            foreign := self._actions.foreign_metadata(self._actions.unknown_files(own, self._now), listed)
+        ):
             raise MaintenanceError(
                 f"remove_orphan_files of {self._table.name}: another table that its catalog does not list seems to "
                 f"have files in the same directory: {foreign} is not of this table. If that table was dropped, as "
                 "--full-refresh drops one, force: true removes its files too"
             )
-        return self._catalog.unused(self._table, unknown)
+        return self._catalog.unused(self._table, files)
 
     @property
     def _now(self) -> datetime:

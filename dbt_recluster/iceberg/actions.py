@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 import pyarrow.compute as pc
 
-from dbt_recluster.iceberg.iceberg_table import GREATEST_LONG, IcebergTable, Transaction
+from dbt_recluster.iceberg.iceberg_table import IcebergTable, Transaction
 from dbt_recluster.iceberg.locks import table_lock
 from dbt_recluster.iceberg.metadata.block_metadata import position_deletes
+from dbt_recluster.iceberg.session.java_errors import is_caused_by, is_instance
 from dbt_recluster.iceberg.session.java_functions import JavaFunctions
-from dbt_recluster.iceberg.session.jvm import java_items, java_list, jvm
+from dbt_recluster.iceberg.session.jvm import java_class, java_items, java_list
+from dbt_recluster.iceberg.snapshots import GREATEST_LONG
 
 _COUNTS = ("deletedDataFilesCount", "deletedPositionDeleteFilesCount", "deletedEqualityDeleteFilesCount")
 _METADATA_FILE = ".metadata.json"
+_NOT_LISTED = "java.io.UncheckedIOException"
 # Iceberg's settings for an expiry: the default, the least and the greatest.
 _INT = 2**31 - 1
 _RETENTION = {
@@ -24,25 +26,6 @@ _RETENTION = {
     "history.expire.min-snapshots-to-keep": (1, 1, _INT),
     "history.expire.max-ref-age-ms": (GREATEST_LONG, 0, GREATEST_LONG),
 }
-
-
-@dataclass(frozen=True)
-class ExpirableSnapshots:
-    """Snapshots that an expiry removes.
-
-    Attributes:
-        count: How many there are.
-        kept: How many stay, those of tags and branches included.
-        kept_since: When the oldest ancestor of the current snapshot that stays was committed.
-        refs: Tags and branches that go.
-        rest: The table without them.
-    """
-
-    count: int
-    kept: int
-    kept_since: datetime | None
-    refs: tuple[str, ...]
-    rest: IcebergTable
 
 
 class IcebergActions:
@@ -56,29 +39,27 @@ class IcebergActions:
         table = self._table
         return table.iceberg.spark.actions.SparkActions.get(table.spark._jsparkSession)
 
-    def expirable(self, older_than: datetime | None, retain_last: int | None) -> ExpirableSnapshots:
-        """Return the snapshots that :meth:`expire` would remove; None stands for the table's own settings."""
+    def expirable(
+        self, older_than: datetime | None, retain_last: int | None
+    ) -> tuple[int, int, list[str], IcebergTable]:
+        """Return how many snapshots :meth:`expire` would remove and keep, which tags and branches go, and what stays.
+
+        None stands for the table's own settings.
+        """
         for name, limits in _RETENTION.items():
             self._table.number_property(name, *limits)
         # An expiry in a transaction that is never committed.
         transaction = Transaction.begin(self._table)
         expiry = transaction.java.expireSnapshots().cleanExpiredFiles(False)
         self._configured(expiry, older_than, retain_last).commit()
-        rest = transaction.table
-        before, after = (table.java.operations().current() for table in (self._table, rest))
-        kept, history = int(after.snapshots().size()), rest.snapshots()
-        refs = _names(before.refs()) - _names(after.refs())
-        return ExpirableSnapshots(
-            count=int(before.snapshots().size()) - kept,
-            kept=kept,
-            kept_since=history[0].at if history else None,
-            refs=tuple(sorted(refs)),
-            rest=rest,
-        )
+        before, after = (table.java.operations().current() for table in (self._table, transaction.table))
+        names, kept = (set(map(str, java_items(each.refs().keySet()))) for each in (before, after))
+        count = int(after.snapshots().size())
+        return int(before.snapshots().size()) - count, count, sorted(names - kept), transaction.table
 
-    def files_only_in(self, snapshots: ExpirableSnapshots) -> tuple[int, int]:
-        """Return how many data and delete files no other snapshot has, and their bytes."""
-        (count, size), (kept, kept_size) = map(_all_files, (self._table, snapshots.rest))
+    def files_only_in(self, rest: IcebergTable) -> tuple[int, int]:
+        """Return how many data and delete files the table has that ``rest`` of its snapshots lack, and their bytes."""
+        (count, size), (kept, kept_size) = map(_all_files, (self._table, rest))
         return count - kept, size - kept_size
 
     def expire(self, older_than: datetime | None, retain_last: int | None) -> int:
@@ -88,14 +69,23 @@ class IcebergActions:
         return sum(int(getattr(result, count)()) for count in _COUNTS)
 
     def unknown_files(self, directories: Sequence[str], older_than: datetime) -> set[str]:
-        """Return the files in some directories that the table does not know, last changed before a time."""
-        files: set[str] = set()
-        # What it finds is held against other tables before any of it is deleted.
-        keep = JavaFunctions(self._table.spark).no_consumer()
-        for directory in filter(self._exists, directories):
-            action = self._actions.deleteOrphanFiles(self._table.java).location(directory)
-            result = action.olderThan(_millis(older_than)).deleteWith(keep).execute()
-            files |= set(map(str, java_items(java_list(self._table.spark, result.orphanFileLocations()))))
+        """List files under ``directories`` that no snapshot references, last modified before ``older_than``."""
+        spark, files = self._table.spark, set[str]()
+        io = self._table.java.io()
+        # The table's FileIO may reach what Hadoop does not, such as s3:// without hadoop-aws.
+        by_io = bool(java_class(spark, "org.apache.iceberg.io.SupportsPrefixOperations").isInstance(io))
+        # The caller checks the files against other tables before any is deleted.
+        keep = JavaFunctions(spark).no_consumer()
+        for directory in directories:
+            action = self._actions.deleteOrphanFiles(self._table.java).location(directory).deleteWith(keep)
+            action = action.usePrefixListing(by_io).olderThan(_millis(older_than))
+            try:
+                found = action.execute().orphanFileLocations()
+            except Exception as e:
+                if not is_instance(e, _NOT_LISTED) or not is_caused_by(e, "java.io.FileNotFoundException"):
+                    raise
+                continue  # a table that was never written has no directory for its data
+            files.update(JavaFunctions(spark).strings(found))
         return files
 
     def delete_files(self, files: Sequence[str]) -> None:
@@ -155,7 +145,7 @@ class IcebergActions:
             more = pc.subtract(more, counts["block_count_distinct"])
         return pc.max(more).as_py() or 0
 
-    def foreign_metadata(self, files: Sequence[str], listed: Collection[str]) -> str | None:
+    def foreign_metadata(self, files: Iterable[str], listed: Collection[str]) -> str | None:
         """Return a metadata file among these of a table that the catalog does not list, or None.
 
         That is one of another uuid than the ``listed`` ones, or a newer one of this table: another catalog may have it
@@ -181,13 +171,6 @@ class IcebergActions:
         with table_lock(self._table.lock_name):
             return action.execute()
 
-    def _exists(self, directory: str) -> bool:
-        """Whether there is a directory; a table that was never written has none for its data."""
-        spark = self._table.spark
-        path = jvm(spark).org.apache.hadoop.fs.Path(directory)
-        configuration = spark._jsparkSession.sessionState().newHadoopConf()
-        return bool(path.getFileSystem(configuration).exists(path))
-
     def _configured(self, action: Any, older_than: datetime | None, retain_last: int | None) -> Any:
         if older_than is not None:
             action = action.expireOlderThan(_millis(older_than))
@@ -203,11 +186,6 @@ def _all_files(table: IcebergTable) -> tuple[int, int]:
     files = static.metadata("ALL_FILES").select("file_path", "file_size_in_bytes").distinct()
     count, size = files.selectExpr("count(*)", "sum(file_size_in_bytes)").collect()[0]
     return int(count), int(size or 0)
-
-
-def _names(refs: Any) -> set[str]:
-    """Return the names in a Java map of tags and branches."""
-    return set(map(str, java_items(refs.keySet())))
 
 
 def _millis(moment: datetime) -> int:

