@@ -75,6 +75,11 @@ def check_version(spark: SparkSession) -> None:
         )
 
 
+def is_runtime(jar: str) -> bool:
+    """Whether the name of a jar is that of a runtime of Iceberg for Spark."""
+    return _RUNTIME.search(jar) is not None
+
+
 def wrong_runtime(jar: str, spark_version: str) -> str | None:
     """Return what is wrong if the jar of Iceberg's classes is for another Spark, as its name tells, or None."""
     name = jar.rpartition("/")[2]
