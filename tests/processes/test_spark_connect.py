@@ -28,7 +28,7 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 MODEL = """{{ config(materialized='incremental', file_format='iceberg', %s) }}
 select id, pmod(hash(id, '{{ invocation_id }}'), 1000) as k, '{{ invocation_id }}' as load from range(1000)"""
 LOOK = """from pyspark.sql import SparkSession
-rows = SparkSession.builder.getOrCreate().sql("select count(*), sum(xxhash64(*)), max(k) from lake.{}.events")
+rows = SparkSession.builder.getOrCreate().sql("select count(*), bit_xor(xxhash64(*)), max(k) from lake.{}.events")
 print(*rows.collect()[0])"""
 
 
@@ -48,7 +48,7 @@ class Server(NamedTuple):
 
 def run(words: list[str], environment: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=600, **options
+        words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=900, **options
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
@@ -135,9 +135,6 @@ def test_plain_dbt_spark_builds_and_the_job_reclusters_by_the_manifest(
     assert (table["table"], table["cluster_key"]) == ("lake.plain.events", "k")
     assert table["depth_before"] > table["depth_after"] == 1
     assert server.look("plain") == before
-    code, out, err = project.run("run", **server.environment)
-    assert code == 0, out + err
-    assert server.look("plain").split()[0] == "3000"
 
 
 def test_the_adapter_builds_over_connect_and_submits_the_job(server: Server, tmp_path: Path) -> None:
