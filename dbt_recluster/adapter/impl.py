@@ -89,7 +89,7 @@ class ReclusterAdapter(TableMethods):
 
     def debug_query(self) -> None:
         """``dbt debug``: check that Spark has what clustering needs."""
-        if self.credentials.method.in_process:
+        if self.credentials.in_process:
             with as_dbt_errors():
                 check_environment(self.spark, self.credentials.catalog)
         super().debug_query()

@@ -283,7 +283,7 @@ class ModelBuild:
         with as_dbt_errors():
             self.options = self.options.resolve(self._adapter.parse_columns(columns))
             where = self.options.recluster.where
-            if where is not None and self._adapter.credentials.method.in_process:
+            if where is not None and self._adapter.credentials.in_process:
                 check_predicate(self._adapter.spark, columns, where)
 
     def _resolve_once(self, columns: Callable[[], Mapping[str, str]]) -> None:

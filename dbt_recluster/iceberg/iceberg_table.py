@@ -32,7 +32,14 @@ from dbt_recluster.iceberg.session.jvm import (
     jvm,
 )
 from dbt_recluster.iceberg.session.spark_module import SparkModule
-from dbt_recluster.iceberg.snapshots import MAIN, Snapshot, branch_heads, read_snapshots, whole_number
+from dbt_recluster.iceberg.snapshots import (
+    GREATEST_LONG,
+    MAIN,
+    Snapshot,
+    branch_heads,
+    read_snapshots,
+    whole_number,
+)
 from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:

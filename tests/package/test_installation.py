@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from dbt_recluster.iceberg.session.local_spark import ICEBERG_RELEASES
+
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parents[2]
 PYPI = ("pypi.org", "files.pythonhosted.org")
 pytestmark = pytest.mark.network
@@ -32,19 +39,29 @@ def test_our_own_constraints_are_among_them() -> None:
     assert pinned[1] in given["dbt-core"].specifier
 
 
-def test_the_spark_of_ones_own_is_the_one_of_the_jar_beside_it() -> None:
-    section = (ROOT / "README.md").read_text().partition("## On your own Spark")[2]
-    line, jar = (
-        re.search(r"`pip install ([^`]*)`", section),
-        re.search(r"iceberg-spark-runtime-([\d.]+)_", section),
-    )
-    assert line is not None
-    assert jar is not None
-    spark = next(
-        each for each in map(Requirement, line[1].replace("'", "").split()) if each.name == "pyspark"
-    )
+def extra(name: str) -> dict[str, Requirement]:
+    """What an extra brings, by name; markers are not looked at."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return {requirement.name: requirement for requirement in map(Requirement, declared[name])}
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "heading"),
+    [
+        ("session", "README.md", "## On your own Spark"),
+        ("thrift", "docs/connections.md", "## `recluster_session`"),
+        ("connect", "docs/connections.md", "## Spark Connect"),
+    ],
+)
+def test_an_extra_brings_the_spark_of_the_jar_beside_it(name: str, page: str, heading: str) -> None:
+    section = (ROOT / page).read_text().partition(heading)[2]
+    assert f"pip install 'dbt-recluster[{name}]'" in section
+    spark, release = re.findall(r"iceberg-spark-runtime-([\d.]+)_[\d.]+:([\d.]+)", section)[0]
+    assert ICEBERG_RELEASES[spark] == release
+    brought = extra(name)
+    pyspark = (brought if "pyspark" in brought else extra("embedded"))["pyspark"]
     versions = [f"{major}.{minor}.5" for major in (3, 4) for minor in range(10)]
-    assert list(spark.specifier.filter(versions)) == [f"{jar[1]}.5"]
+    assert list(pyspark.specifier.filter(versions)) == [f"{spark}.5"]
 
 
 def closed_network(pip: Path) -> dict[str, str]:
@@ -117,5 +134,19 @@ def test_the_lowest_versions_run_and_what_is_missing_beside_them_is_named(tmp_pa
         assert "pip install 'dbt-recluster[embedded]' brings Spark, Iceberg and Java" in said
         assert "Traceback" not in said
     installation.install(ours.replace("dbt-recluster", str(ROOT)), *others, *lowest)
+    installation.dbt("run")
+    assert "OK (reclustered 2 blocks into 1" in installation.dbt("run")
+
+
+def test_the_newest_dbt_core_where_it_can_be_installed(tmp_path: Path) -> None:
+    """dbt-core 1.12 needs a package that downloads a binary from outside PyPI when it is built."""
+    installation = Installation(tmp_path)
+    installation.environment = dict(os.environ)
+    try:
+        installation.install(f"{ROOT}[embedded]", "dbt-core>=1.12")
+    except AssertionError as e:
+        if "dbt-core-experimental-parser" not in str(e):
+            raise
+        pytest.skip("dbt-core 1.12 cannot be installed here: its parser comes from outside PyPI")
     installation.dbt("run")
     assert "OK (reclustered 2 blocks into 1" in installation.dbt("run")

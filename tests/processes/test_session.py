@@ -147,3 +147,4 @@ def test_spark_connect_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert (
         "SPARK_REMOTE is set to sc://127.0.0.1:9, so pyspark connects to that Spark by Spark Connect" in out
     )
+    assert "Unset it, or add `recluster_submit` to the profile" in " ".join(out.split())

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from dbt_recluster.exceptions import OptionError
+from dbt_recluster.exceptions import OptionError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.environment import EXTENSIONS
-from dbt_recluster.iceberg.session.local_spark import iceberg_jar, iceberg_settings, log_options
+from dbt_recluster.iceberg.session.local_spark import (
+    check_jars,
+    iceberg_jar,
+    iceberg_settings,
+    log_options,
+)
 from dbt_recluster.iceberg.session.starter import outside_settings
 
 PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"
@@ -31,6 +37,10 @@ of_spark_3_5 = pytest.mark.skipif(
         ),
         ({"spark.jars.packages": f"a:b:1,{PACKAGES}"}, {}),
         ({"spark.jars": "/jars/iceberg-spark-runtime.jar"}, {}),
+        (
+            {"spark.driver.extraClassPath": "/iceberg/iceberg-aws-bundle-1.10.2.jar"},
+            {"spark.driver.extraClassPath": "/iceberg/iceberg-aws-bundle-1.10.2.jar:{jar}"},
+        ),
     ],
 )
 def test_the_jar_is_added_where_none_is_named(given: dict[str, str], added: dict[str, str]) -> None:
@@ -50,6 +60,76 @@ def test_a_spark_with_iceberg_gets_no_second_one(tmp_path: Path, monkeypatch: py
     (tmp_path / "jars" / "iceberg-spark-runtime-3.5_2.12-1.9.0.jar").touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert iceberg_settings({}) == {"spark.sql.extensions": EXTENSIONS}
+
+
+def make_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, core: str) -> Path:
+    """Have SPARK_HOME name a Spark of another version; return an empty home."""
+    (tmp_path / "spark" / "jars").mkdir(parents=True)
+    (tmp_path / "spark" / "jars" / f"spark-core_{core}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def put_jar(path: Path) -> Path:
+    path.parent.mkdir(parents=True)
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("a", "b")
+    return path
+
+
+def test_the_jar_of_another_spark_comes_from_maven_or_ivy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tested release before the newest; no file that is not a jar, and none for another Spark or Scala."""
+    home = make_spark(tmp_path, monkeypatch, "2.13-4.0.5")
+    maven = home / ".m2/repository/org/apache/iceberg"
+    name = "iceberg-spark-runtime-4.0_2.13"
+    put_jar(maven / "iceberg-spark-runtime-4.1_2.13/1.12.0/iceberg-spark-runtime-4.1_2.13-1.12.0.jar")
+    put_jar(maven / name / "1.13.0-SNAPSHOT" / f"{name}-1.13.0-SNAPSHOT.jar")
+    put_jar(maven / name / "1.12.0" / f"{name}-1.12.0.jar").write_bytes(b"cut off")
+    missing = (
+        "Iceberg's runtime for Spark 4.0 is missing: .*mvn dependency:get "
+        f"-Dartifact=org.apache.iceberg:{name}:1.10.2`, or set spark.jars.packages in the profile"
+    )
+    assert "spark.driver.extraClassPath" not in iceberg_settings({})
+    with pytest.raises(SparkEnvironmentError, match=missing):
+        iceberg_settings({}, needs_jar=True)
+    ivy = put_jar(home / f".ivy2.5.2/jars/org.apache.iceberg_{name}-1.9.3.jar")
+    assert iceberg_jar() == ivy
+    newest = put_jar(maven / name / "1.11.0" / f"{name}-1.11.0.jar")
+    assert iceberg_settings({})["spark.driver.extraClassPath"] == str(newest)
+    assert iceberg_jar() == newest
+    tested = put_jar(maven / name / "1.10.2" / f"{name}-1.10.2.jar")
+    assert iceberg_jar() == tested
+
+
+def test_a_spark_without_iceberg_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_spark(tmp_path, monkeypatch, "2.13-4.2.1")
+    with pytest.raises(
+        SparkEnvironmentError, match=r"^Spark 4.2 is not supported yet: .* 3.5, 4.0 and 4.1\. "
+    ):
+        iceberg_jar()
+
+
+def test_unfit_jars_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_spark(tmp_path, monkeypatch, "2.13-4.0.5")
+    of_4_0 = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.2"
+    check_jars({})
+    check_jars({"spark.jars.packages": of_4_0, "spark.jars": "/a/iceberg-spark-runtime-4.0_2.13-1.10.2.jar"})
+    with pytest.raises(
+        SparkEnvironmentError,
+        match=r"is for Spark 3.5, .* 4.0. .* place of iceberg-spark-runtime-3.5_2.12-1.10.2",
+    ):
+        check_jars({"spark.jars.packages": PACKAGES})
+    put_jar(tmp_path / "more" / "iceberg-spark-runtime-4.0_2.13-1.11.0.jar")
+    with pytest.raises(
+        SparkEnvironmentError,
+        match=r"load 2 Iceberg runtimes, iceberg-.*-1.10.2.jar and iceberg-.*-1.11.0.jar\.",
+    ):
+        check_jars(
+            {"spark.jars.packages": of_4_0, "spark.driver.extraClassPath": f"/a.jar:{tmp_path}/more/*"}
+        )
 
 
 def test_what_spark_submit_finds_without_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

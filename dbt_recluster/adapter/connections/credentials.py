@@ -13,7 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, hide_in_logs
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.iceberg.session.environment import require_pyspark
+from dbt_recluster.iceberg.session.environment import connects_remotely, require_pyspark
 from dbt_recluster.redaction import redact, secrets_in, secrets_in_command
 from dbt_recluster.text import did_you_mean
 
@@ -36,7 +36,7 @@ class ConnectionMethod(StrEnum):
 
     @property
     def in_process(self) -> bool:
-        """Whether Spark's driver runs in this Python process, which reclustering needs."""
+        """Whether Spark's driver runs in this Python process, unless it is reached by Spark Connect."""
         return self in (ConnectionMethod.EMBEDDED, ConnectionMethod.SESSION)
 
     @property
@@ -58,8 +58,8 @@ class ReclusterCredentials(SparkCredentials):
             by using it. None means the current catalog of the Spark that the method reaches.
         recluster_session: ``thrift``, ``http`` and ``odbc``: the settings of a Spark session in dbt's own process,
             which reclusters the tables that are built over the connection.
-        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead: the command that submits the job which reclusters,
-            at the end of dbt's run.
+        recluster_submit: ``thrift``, ``http`` and ``odbc``, instead, and ``session`` over Spark Connect: the command
+            that submits the job which reclusters, at the end of dbt's run.
         recluster_submit_timeout: Seconds after which that command is ended.
     """
 
@@ -121,19 +121,25 @@ class ReclusterCredentials(SparkCredentials):
         self.server_side_parameters.update(parameters)
         hide_in_logs(_secrets_of(vars(self)))
 
+    @property
+    def in_process(self) -> bool:
+        """Whether Spark's driver runs in this Python process, which reclustering needs."""
+        return self.method.in_process and self.recluster_submit is None
+
     def __repr__(self) -> str:
         """Return what identifies the connection, without anything secret."""
         return f"{type(self).__name__}({dict(self.connection_info())})"
 
     def _check_session(self) -> None:
         """Check the keys that belong to connections to a Spark elsewhere."""
-        if self.method.in_process:
-            for name in ("recluster_session", "recluster_submit"):
-                if getattr(self, name) is not None:
-                    raise DbtRuntimeError(
-                        f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
-                        "that Spark itself reclusters, and server_side_parameters configure it."
-                    )
+        is_remote = self.method == ConnectionMethod.SESSION and connects_remotely()
+        for name in ("recluster_session",) if is_remote else ("recluster_session", "recluster_submit"):
+            if self.method.in_process and getattr(self, name) is not None:
+                raise DbtRuntimeError(
+                    f"`{name}` belongs to methods that connect to a Spark elsewhere. With `method: {self.method}`, "
+                    "that Spark itself reclusters, and server_side_parameters configure it; over Spark Connect, which "
+                    "takes SPARK_REMOTE in the environment, the job of `recluster_submit` does."
+                )
         if self.recluster_session is not None and self.recluster_submit is not None:
             raise DbtRuntimeError(
                 "`recluster_session` and `recluster_submit` are two ways to the same end; name one in the profile"

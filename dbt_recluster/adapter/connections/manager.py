@@ -12,7 +12,7 @@ from dbt.adapters.exceptions.connection import FailedToConnectError
 from dbt.adapters.spark.connections import SparkConnectionManager
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
+from dbt_recluster.adapter.connections.credentials import ConnectionMethod, ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import failure, logger, redacted_errors
 from dbt_recluster.columns import quote
 from dbt_recluster.iceberg.session.environment import require_pyspark
@@ -44,9 +44,13 @@ class ReclusterConnectionManager(SparkConnectionManager):
         assert isinstance(credentials, ReclusterCredentials)
         if connection.state == ConnectionState.OPEN:
             return connection
-        if not credentials.method.in_process:
+        if not credentials.in_process:
             with redacted_errors():
                 opened: Connection = super().open(connection)
+            if credentials.method == ConnectionMethod.SESSION:
+                from dbt_recluster.adapter.connections.session import ConnectHandle
+
+                opened.handle = ConnectHandle(credentials)
             if credentials.catalog:
                 _run(opened, f"use {quote(credentials.catalog)}", fetch=False)
             return opened
@@ -90,7 +94,7 @@ class ReclusterConnectionManager(SparkConnectionManager):
         """Run this thread's jobs in ``spark`` so that cancelling the thread's connection cancels them."""
         connection = self.get_thread_connection()
         name, credentials = str(connection.name), connection.credentials
-        if isinstance(credentials, ReclusterCredentials) and credentials.method.in_process:
+        if isinstance(credentials, ReclusterCredentials) and credentials.in_process:
             jobs = connection.handle.jobs
         else:
             jobs = self._beside[name] = CancellableJobs(spark, f"dbt-recluster {name} {id(connection):x}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.spark.session import Connection, Cursor, SessionConnectionWrapper
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 def spark_session(credentials: ReclusterCredentials) -> SparkSession:
     """Return the session of a profile; the first call starts and configures it."""
     parameters = credentials.server_side_parameters
-    refuse_spark_connect("connect by `method: thrift` and add `recluster_session` to the profile")
+    refuse_spark_connect(
+        "add `recluster_submit` to the profile: the command that submits the job which reclusters, to a driver with a "
+        "JVM (docs/connections.md, Spark Connect)"
+    )
     archive = credentials.class_archive
     if credentials.method == ConnectionMethod.EMBEDDED:
         return embedded.start(str(credentials.path), parameters, credentials.spark_log_level, archive)
@@ -78,7 +82,18 @@ class SessionCursor(Cursor):
                 raise DbtRuntimeError(readable_message(e)) from e
 
 
-class SessionHandle(SessionConnectionWrapper):
+class _Handle(SessionConnectionWrapper):
+    @classmethod
+    def _fix_binding(cls, value: Any) -> str:
+        """Write a seed's value as a SQL literal.
+
+        dbt-spark writes NULL as the string 'None', fails at a quote, and converts integers and decimals to floats.
+        """
+        is_literal = value is None or isinstance(value, (int, float, Decimal))
+        return sql_literal(value if is_literal else str(value))
+
+
+class SessionHandle(_Handle):
     """A dbt connection; closing it keeps the session for the next one."""
 
     def __init__(self, credentials: ReclusterCredentials, name: str) -> None:
@@ -108,11 +123,34 @@ class SessionHandle(SessionConnectionWrapper):
         self.jobs.close()
         super().close()
 
-    @classmethod
-    def _fix_binding(cls, value: Any) -> str:
-        """Write a seed's value as a SQL literal.
 
-        dbt-spark writes NULL as the string 'None', fails at a quote, and converts integers and decimals to floats.
-        """
-        is_literal = value is None or isinstance(value, (int, float, Decimal))
-        return sql_literal(value if is_literal else str(value))
+class ConnectHandle(_Handle):
+    """A dbt connection by Spark Connect; `SPARK_REMOTE` says where to."""
+
+    def __init__(self, credentials: ReclusterCredentials) -> None:
+        super().__init__(_ConnectConnection(server_side_parameters=credentials.server_side_parameters))
+
+    def cancel(self) -> None:
+        """Interrupt what runs in the session; dbt cancels all connections on Ctrl-C."""
+        _connect_session(frozenset(self.handle.server_side_parameters.items())).interruptAll()
+
+
+class _ConnectConnection(Connection):
+    def cursor(self) -> Cursor:
+        return _ConnectCursor(server_side_parameters=self.server_side_parameters)
+
+
+class _ConnectCursor(Cursor):
+    def execute(self, sql: str, *parameters: Any) -> None:
+        session = _connect_session(frozenset(self.server_side_parameters.items()))
+        self._df = session.sql(sql % parameters if parameters else sql)
+
+
+@cache
+def _connect_session(settings: frozenset[tuple[str, str]]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in settings:
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

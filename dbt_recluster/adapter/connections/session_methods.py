@@ -46,7 +46,7 @@ class SessionMethods(SparkAdapter):
     def cannot_recluster(self) -> str | None:
         """Return why there is no Spark session in this process to look at tables with, or None if there is."""
         method = self.credentials.method
-        if method.in_process or self.credentials.recluster_session is not None:
+        if self.credentials.in_process or self.credentials.recluster_session is not None:
             return None
         if self.credentials.recluster_submit is not None:
             return (
@@ -90,7 +90,7 @@ class SessionMethods(SparkAdapter):
 
     def ask(self, sql: str) -> list[Any]:
         """Run a statement that takes a moment, and return its rows."""
-        if not self.credentials.method.in_process:
+        if not self.credentials.in_process:
             return self.connections.ask(sql)
         _, rows = self.execute(sql, fetch=True)
         return [tuple(row) for row in rows]

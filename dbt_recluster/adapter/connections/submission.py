@@ -23,6 +23,7 @@ from dbt_recluster.adapter.connections.credentials import ReclusterCredentials
 from dbt_recluster.adapter.dbt_errors import logger, message
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import SubmitError
+from dbt_recluster.iceberg.session.environment import SPARK_CONNECT
 from dbt_recluster.redaction import redact
 from dbt_recluster.report.recluster_text import recluster_line
 from dbt_recluster.text import count_noun
@@ -135,8 +136,11 @@ def run_job(
 
 def _run(words: Sequence[str], output: IO[str], errors: IO[str], timeout: float | None) -> int:
     """Run a command to its end and return its exit code; end it, and what it has started, at an exception."""
+    # dbt may have built over Spark Connect; the job needs a Spark with a JVM.
+    environment = {name: value for name, value in os.environ.items() if name not in SPARK_CONNECT}
+    null = subprocess.DEVNULL
     process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+        words, stdin=null, stdout=output, stderr=errors, env=environment, start_new_session=True
     )
     try:
         return process.wait(timeout)

@@ -180,9 +180,7 @@ class CatalogMethods(SessionMethods):
             return False
         if _ICEBERG_VIEW in (getattr(relation, "information", None) or ""):
             return True
-        return self.credentials.method.in_process and self.catalogs.is_iceberg_session_catalog(
-            relation.database
-        )
+        return self.credentials.in_process and self.catalogs.is_iceberg_session_catalog(relation.database)
 
     # --- catalogs.yml ---
 

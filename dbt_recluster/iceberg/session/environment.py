@@ -19,7 +19,7 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SESSION_CATALOG = "org.apache.iceberg.spark.SparkSessionCatalog"
 ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
-_SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
+SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 # The name of the runtime's jar has the versions of Spark and Scala.
 _RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 
@@ -57,7 +57,8 @@ def check_has_jvm(spark: SparkSession) -> None:
     """Raise a SparkEnvironmentError for what is no session, or one of Spark Connect."""
     if not hasattr(spark, "_jsparkSession"):
         raise SparkEnvironmentError(
-            f"spark must be a SparkSession of this process, and none of Spark Connect, not {spark!r:.60}"
+            f"spark must be a SparkSession of this process, not {spark!r:.60}. For Spark Connect, run the command "
+            "dbt-recluster on a driver with a JVM"
         )
 
 
@@ -70,6 +71,11 @@ def check_version(spark: SparkSession) -> None:
             f"Spark {version} is not supported: dbt-recluster runs on Spark 3.5, 4.0 and 4.1, and Iceberg 1.12 on none "
             "after 4.1. Nothing was changed"
         )
+
+
+def is_runtime(jar: str) -> bool:
+    """Whether the name of a jar is that of a runtime of Iceberg for Spark."""
+    return _RUNTIME.search(jar) is not None
 
 
 def wrong_runtime(jar: str, spark_version: str) -> str | None:
@@ -85,12 +91,17 @@ def wrong_runtime(jar: str, spark_version: str) -> str | None:
     )
 
 
+def connects_remotely() -> bool:
+    """Whether pyspark would connect to a Spark elsewhere, by Spark Connect, instead of starting one."""
+    return any(name in os.environ for name in SPARK_CONNECT)
+
+
 def refuse_spark_connect(otherwise: str, settings: Mapping[str, str] = os.environ) -> None:
     """Raise a SparkEnvironmentError where pyspark would connect to a Spark elsewhere instead of starting one.
 
     Users can turn Spark Connect off, or do ``otherwise``.
     """
-    for name in _SPARK_CONNECT:
+    for name in SPARK_CONNECT:
         if name in settings:
             # Without a user, a password, a path, or a token that follows.
             host = re.sub(r"([^/?;]*://)?(?:[^/?;]*@)?([^/?;]*).*", r"\1\2", settings[name], flags=re.DOTALL)

@@ -6,17 +6,22 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, is_runtime, wrong_runtime
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 # Of the jar in snowpark-connect-deps-iceberg 1.0.2. A test holds the installed file against it.
 ICEBERG_JAR_SHA256 = "c562d482dcd16b666e808b755469fbc4b2604284b41622c9d87e2c02b7cc6c5f"
+
+# The release of Iceberg that is tested most with each Spark.
+ICEBERG_RELEASES = {"3.5": "1.10.2", "4.0": "1.10.2", "4.1": "1.12.0"}
 
 # Spark's progress bars would be drawn over dbt's own lines, and over the progress of a merge.
 DEFAULTS = {"spark.app.name": "dbt-recluster", "spark.ui.showConsoleProgress": "false"}
@@ -26,7 +31,13 @@ _EXTENSIONS = "spark.sql.extensions"
 _LOG_LEVELS = ("ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN")
 _JAVA_OF_SPARK_3 = (8, 11, 17)
 _JAVA_OF_SPARK_4 = (17, 21)
-_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+_JARS, _PACKAGES, CLASS_PATH = "spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"
+# Where Maven and Ivy, that of Spark 3 and that of Spark 4, keep what they have fetched.
+_CACHES = (
+    ".m2/repository/org/apache/iceberg/{0}/*/{0}-*.jar",
+    ".ivy2*/jars/org.apache.iceberg_{0}-*.jar",
+    ".ivy2*/cache/org.apache.iceberg/{0}/jars/{0}-*.jar",
+)
 
 
 def local_settings() -> dict[str, str]:
@@ -66,35 +77,59 @@ def java_properties(properties: Mapping[str, object]) -> str:
     return " ".join(f'"-D{name}={value}"' for name, value in properties.items())
 
 
-def iceberg_settings(given: Mapping[str, str]) -> dict[str, str]:
+def iceberg_settings(given: Mapping[str, str], *, needs_jar: bool = False) -> dict[str, str]:
     """Return the settings that load Iceberg, as far as those ``given`` do not: its SQL extensions and its jar.
 
-    The jar is that of ``dbt-recluster[embedded]``, for the Spark that it fits. None is set where Spark has one, the
-    settings name one, or it is not installed.
+    No jar is set where Spark has one or the settings name one, nor where none is found, unless ``needs_jar``.
+
+    Raises:
+        SparkEnvironmentError: A jar is needed and not found.
     """
     settings: dict[str, str] = {}
     extensions = given.get(_EXTENSIONS, "")
     if EXTENSIONS not in extensions:
         settings[_EXTENSIONS] = ",".join(filter(None, (extensions, EXTENSIONS)))
-    jar = None if any("iceberg" in given.get(name, "") for name in _JARS) else _fitting_jar()
-    if jar is None:
+    try:
+        jar = None if _iceberg_jars(given) else iceberg_jar()
+    except (ImportError, SparkEnvironmentError):
+        if needs_jar:
+            raise
         return settings  # check_environment names what is missing
-    is_local = given.get("spark.master", "local").startswith("local")
-    name, separator = ("spark.driver.extraClassPath", ":") if is_local else ("spark.jars", ",")
-    settings[name] = separator.join(filter(None, (given.get(name), str(jar))))
+    if jar is not None:
+        is_local = given.get("spark.master", "local").startswith("local")
+        name, separator = (CLASS_PATH, os.pathsep) if is_local else (_JARS, ",")
+        settings[name] = separator.join(filter(None, (given.get(name), str(jar))))
     return settings
 
 
-def _fitting_jar() -> Path | None:
-    """Return the installed jar if the Spark of this environment is the one that it is for, and has none of its own."""
-    try:
-        import pyspark
+def check_jars(given: Mapping[str, str]) -> None:
+    """Refuse jars of Iceberg that the Spark of this environment cannot run with, before it starts.
 
-        jar = iceberg_jar()
-    except (ImportError, SparkEnvironmentError):
-        return None
-    is_for_it = f"runtime-{'.'.join(pyspark.__version__.split('.')[:2])}_" in jar.name
-    return jar if is_for_it and not any((spark_home() / "jars").glob("iceberg-*.jar")) else None
+    Raises:
+        SparkEnvironmentError: A jar is for another Spark, or there are two.
+    """
+    spark = _spark_and_scala()
+    runtimes = [name for name in _iceberg_jars(given) if is_runtime(name)]
+    for name in runtimes:
+        if spark is not None and (problem := wrong_runtime(name, spark[0])):
+            raise SparkEnvironmentError(problem)
+    if len(runtimes) > 1:
+        raise SparkEnvironmentError(
+            f"Spark would load {len(runtimes)} Iceberg runtimes, {' and '.join(runtimes)}. Leave one of them on "
+            f"{_JARS}, {_PACKAGES}, {CLASS_PATH} or in {spark_home() / 'jars'}"
+        )
+
+
+def _iceberg_jars(given: Mapping[str, str]) -> list[str]:
+    """Return the names of Iceberg's jars, other than its bundles for clouds, that Spark has or the settings name."""
+    on_path = os.pathsep.join([given.get(CLASS_PATH, ""), os.environ.get("SPARK_DIST_CLASSPATH", "")])
+    names = [jar.name for jar in (spark_home() / "jars").glob("iceberg-*.jar")]
+    for word in [*given.get(_JARS, "").split(","), *on_path.split(os.pathsep)]:
+        path = Path(word.strip())
+        names += [jar.name for jar in path.parent.glob("*.jar")] if path.name == "*" else [path.name]
+    coordinates = (package.strip().split(":") for package in given.get(_PACKAGES, "").split(","))
+    names += [f"{parts[1]}-{parts[2]}.jar" for parts in coordinates if len(parts) == 3]
+    return sorted({name for name in names if "iceberg" in name and "-bundle" not in name})
 
 
 def spark_home() -> Path:
@@ -104,15 +139,60 @@ def spark_home() -> Path:
     return Path(_find_spark_home())  # type: ignore[no-untyped-call]
 
 
+def _spark_and_scala() -> tuple[str, str] | None:
+    """Return the versions of the Spark that pyspark starts, such as ("3.5", "2.12"), or None if no jar tells."""
+    names = (jar.name for jar in (spark_home() / "jars").glob("spark-core_*.jar"))
+    matches = filter(None, (re.match(r"spark-core_([\d.]+)-(\d+\.\d+)", name) for name in names))
+    return next(((match[2], match[1]) for match in matches), None)
+
+
 def iceberg_jar() -> Path:
-    """Return the installed jar of Iceberg's runtime; a SparkEnvironmentError says that its package is missing."""
-    try:
-        from snowpark_connect_deps_iceberg import get_jar_path
-    except ImportError as e:
+    """Return a jar of Iceberg's runtime for the Spark of this environment.
+
+    It is that of the installed package, for the Spark that this is for, or one in Maven's local repository or Ivy's
+    cache: of the release that is tested most, or else of the newest.
+
+    Raises:
+        SparkEnvironmentError: There is none. The message says how to get one.
+    """
+    spark, scala = _spark_and_scala() or ("3.5", "2.12")
+    if f"-{spark}_{scala}-" in ICEBERG_JAR:
+        with suppress(ImportError):
+            from snowpark_connect_deps_iceberg import get_jar_path
+
+            return Path(get_jar_path(ICEBERG_JAR))
+    artifact, tested = f"iceberg-spark-runtime-{spark}_{scala}", ICEBERG_RELEASES.get(spark)
+    if tested is None:
+        *others, last = ICEBERG_RELEASES
         raise SparkEnvironmentError(
-            "`method: embedded` needs the Iceberg jars: pip install 'dbt-recluster[embedded]'"
-        ) from e
-    return Path(get_jar_path(ICEBERG_JAR))
+            f"Spark {spark} is not supported yet: Iceberg's runtimes were tried with Spark {', '.join(others)} and "
+            f"{last}. Install one of these versions of pyspark. Nothing was changed"
+        )
+    if found := _jars_in_caches(artifact):
+        return found.get(tested) or found[max(found, key=lambda release: tuple(map(int, release.split("."))))]
+    coordinates = f"org.apache.iceberg:{artifact}:{tested}"
+    by_pip = (
+        " or by pip install 'dbt-recluster[embedded]',"
+        if spark == "3.5" and sys.version_info < (3, 13)
+        else ""
+    )
+    raise SparkEnvironmentError(
+        f"Iceberg's runtime for Spark {spark} is missing: no setting names a jar, and neither ~/.m2 nor ~/.ivy2 has "
+        f"one. Get it by `mvn dependency:get -Dartifact={coordinates}`,{by_pip} or set {_PACKAGES} in the profile to "
+        f"{coordinates}"
+    )
+
+
+def _jars_in_caches(artifact: str) -> dict[str, Path]:
+    """Return the jars of an artifact in the local repository of Maven and the caches of Ivy, by their releases."""
+    found: dict[str, Path] = {}
+    with suppress(OSError, RuntimeError):  # the latter where there is no home
+        for pattern in _CACHES:
+            for jar in Path.home().glob(pattern.format(artifact)):
+                match = re.search(r"-(\d+(?:\.\d+)+)\.jar$", jar.name)
+                if match and zipfile.is_zipfile(jar):
+                    found.setdefault(match[1], jar)
+    return found
 
 
 def _driver_memory_mb() -> int:

@@ -22,7 +22,13 @@ from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
 from dbt_recluster.iceberg.session.java_errors import short_message
 from dbt_recluster.iceberg.session.jvm import is_stopped
-from dbt_recluster.iceberg.session.local_spark import find_java_home, java_version, spark_home
+from dbt_recluster.iceberg.session.local_spark import (
+    CLASS_PATH,
+    check_jars,
+    find_java_home,
+    java_version,
+    spark_home,
+)
 from dbt_recluster.redaction import hide, java_pattern, secrets_in
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ _EXTRA_OPTIONS = "spark.driver.extraJavaOptions"
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", _EXTRA_OPTIONS)
 # Options of spark-submit that are settings.
 _OPTIONS = {
-    "--driver-class-path": "spark.driver.extraClassPath",
+    "--driver-class-path": CLASS_PATH,
     "--jars": "spark.jars",
     "--master": "spark.master",
     "--name": "spark.app.name",
@@ -110,8 +116,8 @@ def start_spark(
 
     Raises:
         JavaNotFoundError: There is no Java that Spark runs on.
-        SparkEnvironmentError: pyspark is missing; Spark does not start, is of a version that is not supported, or runs
-            already and can read no file.
+        SparkEnvironmentError: pyspark is missing; a jar of Iceberg is for another Spark, or there are two; Spark does
+            not start, is of a version that is not supported, or runs already and can read no file.
     """
     is_running()
     try:
@@ -144,6 +150,7 @@ def _start_jvm(
         hide(secrets_in(given))
         redaction = _redaction(given)
         if starts:
+            check_jars(given)
             java_home = find_java_home()
             os.environ["JAVA_HOME"] = str(java_home)
             version = java_version(java_home)

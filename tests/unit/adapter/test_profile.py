@@ -75,6 +75,21 @@ def test_a_session_belongs_to_connections_that_lead_elsewhere() -> None:
     assert credentials(catalog="lake").database == "lake"
 
 
+def test_a_job_is_submitted_for_a_session_over_spark_connect_only() -> None:
+    for method in ("embedded", "session"):
+        path = "lake" if method == "embedded" else None
+        with pytest.raises(
+            DbtRuntimeError, match=r"`recluster_submit` belongs to .*; over Spark Connect, which"
+        ):
+            credentials(method=method, path=path, recluster_submit=["spark-submit"])
+    os.environ["SPARK_REMOTE"] = "sc://spark:15002"
+    made = credentials(method="session", path=None, recluster_submit=["spark-submit"])
+    assert made.method.in_process
+    assert not made.in_process
+    with pytest.raises(DbtRuntimeError, match="`recluster_session` belongs to methods that connect"):
+        credentials(method="session", path=None, recluster_session=LAKE)
+
+
 def test_the_catalog_of_the_session() -> None:
     assert default_catalog(LAKE, None) == "lake"
     assert default_catalog({**LAKE, "spark.sql.catalog.other": "x"}, "lake") == "lake"

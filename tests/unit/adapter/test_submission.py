@@ -125,6 +125,16 @@ def test_a_command_that_cannot_be_one() -> None:
         run_job(["a\0b"], ["t"], None)
 
 
+def test_the_job_starts_a_spark_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    monkeypatch.setenv("SPARK_CONF_DIR", "/conf")
+    names = "[name for name in os.environ if name.startswith('SPARK_CON') or name == 'SPARK_REMOTE']"
+    code = f"import json, os; print(json.dumps({{'error': str({names})}}))"
+    with pytest.raises(SubmitError, match=re.escape("['SPARK_CONF_DIR']")):
+        submission(code)
+
+
 def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
     code = "import subprocess; subprocess.run(['sleep', '60'])"
     began = time.monotonic()
