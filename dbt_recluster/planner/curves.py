@@ -39,6 +39,9 @@ class Boxes:
     lower: Sequence[IntArray]  # int64 (n,) for each column
     upper: Sequence[IntArray]  # likewise
     bits: int  # of each rank
+    rows: IntArray | None = (
+        None  # tells equal boxes apart, so that plans do not depend on the order of blocks
+    )
 
     @cached_property
     def places(self) -> tuple[IntArray, IntArray]:
@@ -72,7 +75,8 @@ class Boxes:
         Runs, int64 (n,), are positive where known.
         """
         first, last = (ends.copy() for ends in self.places)
-        order = np.lexsort([*self.lower, *self.upper, last, first, self.middles, run])
+        rows = [] if self.rows is None else [self.rows]
+        order = np.lexsort([*rows, *self.lower, *self.upper, last, first, self.middles, run])
         begin, end, middle, runs = first[order], last[order], self.middles[order], run[order]
         same = (runs[1:] == runs[:-1]) & (runs[1:] > 0)
         border = np.clip((middle[1:] + middle[:-1]) // 2, np.minimum(begin[1:], end[:-1]), end[:-1])
@@ -158,7 +162,7 @@ class CurveBlocks:
             np.where(unknown, last, np.maximum(low, high))
             for low, high, unknown in zip(lows, self.curve.ranks(upper), unbounded, strict=True)
         ]
-        return Boxes(lows, highs, self.curve.bits)
+        return Boxes(lows, highs, self.curve.bits, self.rows)
 
     @cached_property
     def rank(self) -> IntArray:
@@ -205,7 +209,7 @@ class CurveBlocks:
         if (is_one & is_load).any():
             load, _ = combined_ranks([dense_ranks(key), dense_ranks(added_by)])
             # Rows lie along the curve by the last part that their value fills.
-            of_rows = Boxes(list(self.rank.T), boxes.upper, boxes.bits)
+            of_rows = Boxes(list(self.rank.T), boxes.upper, boxes.bits, self.rows)
             run = np.where(of_rows.is_sorted(np.where(is_one & is_load, load + 1, 0)), added_by, run)
         thin = self._are_thin(group, lower, upper)
         settled = np.zeros(len(run), np.bool_) if settled is None else settled
