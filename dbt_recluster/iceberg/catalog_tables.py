@@ -25,6 +25,7 @@ Namespace = tuple[str, ...]
 
 # Iceberg's catalogs resolve these suffixes to a branch or an older snapshot of the table before them.
 _TIME_TRAVEL = re.compile(r"(branch|tag|snapshot_id|at_timestamp)_(.+)")
+_BY_ARGUMENT = "and a branch other than main by the argument branch"
 _HADOOP = "org.apache.iceberg.hadoop.HadoopCatalog"
 # How catalogs say that no table is without a namespace.
 _NO_ROOT = (
@@ -137,7 +138,7 @@ def has_catalog(spark: SparkSession, name: str) -> bool:
 def _load_error(spark: SparkSession, parts: Parts, message: str) -> str:
     *base, last = parts
     if base and _TIME_TRAVEL.fullmatch(last):
-        message += f". Only the main branch of a table can be reclustered: name {join_parts(base)}"
+        message += f". Name {join_parts(base)}, {_BY_ARGUMENT}"
     if len(base) > 1 and not has_catalog(spark, base[0]):
         message = f"{no_catalog(base[0])}; and in the current catalog: {message}"
     return f"{join_parts(parts)} cannot be loaded: {message}"
@@ -164,7 +165,7 @@ def _check_is_main_branch(spark: SparkSession, parts: Parts, loaded: Any) -> Non
     else:
         return
     raise NotAnIcebergTableError(
-        f"{name} is {what}, and only the main branch of a table can be reclustered: name {base}"
+        f"{name} is {what}, and only branches can be reclustered: name {base}, {_BY_ARGUMENT}"
     )
 
 

@@ -76,14 +76,14 @@ def test_the_name_to_use_instead_has_its_catalog(spark: Any, hadoop_catalog: str
     spark.sql(f"alter table {table} create tag t")
     with pytest.raises(NotAnIcebergTableError) as raised:
         IcebergTable.load(spark, f"{table}.{suffix}")
-    assert str(raised.value).endswith(f"only the main branch of a table can be reclustered: name {table}")
+    assert str(raised.value).endswith(f"name {table}, and a branch other than main by the argument branch")
 
 
 def test_a_branch_that_does_not_exist(spark: Any, hadoop_catalog: str) -> None:
     table = make_table(spark, f"{hadoop_catalog}.sales", files=0)
     with pytest.raises(NotAnIcebergTableError) as raised:
         IcebergTable.load(spark, f"{table}.branch_nowhere")
-    assert str(raised.value).endswith(f"Only the main branch of a table can be reclustered: name {table}")
+    assert str(raised.value).endswith(f"Name {table}, and a branch other than main by the argument branch")
 
 
 def test_part_of_a_name_is_no_name(spark: Any, schema: str) -> None:
