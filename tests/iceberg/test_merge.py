@@ -81,7 +81,7 @@ def check_blocks(spark: Any, name: str, order: str, sets: list[list[Any]], block
     for row in rows:
         inside.setdefault(row._file, []).append(row.r)
     sort_order = IcebergTable.load(spark, name).java.sortOrder().orderId()
-    labels = spark.sql(f"select distinct sort_order_id from {name}.files").collect()
+    labels = spark.sql(f"select distinct sort_order_id from {name}.data_files").collect()
     assert [label for (label,) in labels] == [sort_order] != [0]
     for files in sets:
         ranks = [inside[path] for path in paths(files)]
