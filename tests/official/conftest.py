@@ -1,11 +1,12 @@
-"""dbt's own tests run three times: in the embedded session catalog, and in two catalogs beside it.
+"""dbt's own tests run twice: in the embedded session catalog, and in a catalog beside it; at night in two beside it.
 
-``jdbc`` is Iceberg's JdbcCatalog on PostgreSQL, ``rest`` its REST catalog; the profile names them, so that relations
-there have three parts.
+``jdbc`` is Iceberg's JdbcCatalog on PostgreSQL, ``rest`` its REST catalog, for which NIGHTLY has to be set; the profile
+names them, so that relations there have three parts.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import rest_server
 import thrift_server
 
 SESSION_CATALOG = "spark_catalog"
+CATALOGS = [SESSION_CATALOG, "jdbc", *(["rest"] if os.environ.get("NIGHTLY") else [])]
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +33,7 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         yield server.settings("rest")
 
 
-@pytest.fixture(scope="class", params=[SESSION_CATALOG, "jdbc", "rest"])
+@pytest.fixture(scope="class", params=CATALOGS)
 def catalog(request: pytest.FixtureRequest) -> str:
     """The catalog that a class runs in."""
     return str(request.param)
