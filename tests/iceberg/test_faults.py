@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from tables import (
-    append,
     checksum,
     data_files,
     local_path,
@@ -89,19 +88,18 @@ def test_a_full_disk(spark: Any, schema: str, tmp_path: Path) -> None:
 
 
 def test_an_error_tells_of_the_rounds_before_it(spark: Any, schema: str) -> None:
-    name = make_table(spark, schema, files=3)
+    name = make_table(spark, schema, files=5)
 
-    def load_and_break(progress: Progress) -> None:
-        if progress.round == 1 and progress.merged == 1:
-            append(spark, name, 50_000, 1000)  # so that there is a second round
+    def break_second(progress: Progress) -> None:
         if progress.round == 2 and progress.merged is None and not progress.failed:
             for file in data_files(spark, name) - orphans(spark, name):
                 file.unlink()
 
+    options = {"depth": 1, "block_rows": 1000, "max_merge_blocks": 2}  # so that there is a second round
     with pytest.raises(
         MergeFailedError, match=r"changed nothing\..* 1 round before it was committed\."
     ) as raised:
-        recluster(spark, name, "k", depth=1, block_rows=1000, final=True, listener=load_and_break)
+        recluster(spark, name, "k", final=True, listener=break_second, **options)
     assert raised.value.bytes_rewritten > 0
 
 

@@ -185,15 +185,15 @@ def test_a_key_that_is_refused_changes_nothing(
 @pytest.mark.parametrize(
     ("suffix", "message"),
     [
-        ("branch_b1", "is branch b1 of a table, .*: name {}$"),
-        ("tag_x", "is tag x of a table, .*: name {}$"),
-        ("snapshot_id_{id}", "is an older snapshot of a table, .*: name {}$"),
-        ("snapshot_id_1", "name {}$"),
-        ("at_timestamp_{at}", "is an older snapshot of a table, .*: name {}$"),
-        ("at_timestamp_1", "name {}$"),
-        ("files", "is the metadata table files of a table, .*: name {}$"),
-        ("changes", "is the change log of a table, .*: name {}$"),
-        ("branch_nope", "name {}$"),
+        ("branch_b1", "is branch b1 of a table, .*: name {}, and"),
+        ("tag_x", "is tag x of a table, .*: name {}, and"),
+        ("snapshot_id_{id}", "is an older snapshot of a table, .*: name {}, and"),
+        ("snapshot_id_1", "ame {}, and a branch"),
+        ("at_timestamp_{at}", "is an older snapshot of a table, .*: name {}, and"),
+        ("at_timestamp_1", "ame {}, and a branch"),
+        ("files", "is the metadata table files of a table, .*: name {}, and"),
+        ("changes", "is the change log of a table, .*: name {}, and"),
+        ("branch_nope", "ame {}, and a branch"),
     ],
 )
 def test_only_the_main_branch_is_reclustered(spark: Any, schema: str, suffix: str, message: str) -> None:

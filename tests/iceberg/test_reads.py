@@ -13,8 +13,8 @@ from tables import checksum
 
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.iceberg import predicates
 from dbt_recluster.iceberg.predicates import MOST_RANGES, Ranges
+from dbt_recluster.iceberg.session.spark_module import SparkModule
 from dbt_recluster.maintenance import ClusteredTable, clustering_information, recluster
 
 JAN, FEB = date(2026, 1, 1), date(2026, 2, 1)
@@ -226,7 +226,7 @@ def test_a_read_in_a_subquery_is_a_read(spark: Any, schema: str, wide: str) -> N
 def test_what_iceberg_does_not_tell_is_not_taken_for_no_read(
     spark: Any, wide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predicates, "_FILTERS", "renamed")
+    monkeypatch.setattr(type(SparkModule.of(spark)), "_FILTERS", "renamed")
     (left_out,) = ClusteredTable(spark, wide, "d").reads.follow(
         ReclusterOptions(reads=[f"select d from {wide}"]).reads
     )
