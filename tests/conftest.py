@@ -19,6 +19,7 @@ from typing import Any
 import postgres
 import pytest
 from runtime import JAVA_OPTIONS, iceberg_jar
+from tables import add_catalog
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
 
@@ -59,9 +60,7 @@ def schema(spark: Any) -> Iterator[str]:
 def hadoop_catalog(spark: Any, tmp_path: Path) -> str:
     """A catalog beside the session's, on a directory: it keeps names as they are, where Hive's are lower case."""
     name = f"c_{uuid.uuid4().hex[:12]}"
-    spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
-    spark.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
-    spark.conf.set(f"spark.sql.catalog.{name}.warehouse", tmp_path.as_uri())
+    add_catalog(spark, name, type="hadoop", warehouse=tmp_path.as_uri())
     return name
 
 

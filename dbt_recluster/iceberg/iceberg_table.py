@@ -159,10 +159,10 @@ class IcebergTable:
             )
         return heads[self.branch]
 
-    def other_heads(self) -> set[int]:
-        """Return the current snapshots of the other branches."""
-        heads = branch_heads(self.java)
-        return {head for branch, head in heads.items() if branch != (self.branch or MAIN)}
+    @property
+    def has_other_branches(self) -> bool:
+        """Whether there are branches besides this one."""
+        return any(branch != (self.branch or MAIN) for branch in branch_heads(self.java))
 
     def current_snapshot(self) -> Snapshot | None:
         """Return the current snapshot, or None for a table that was never written."""

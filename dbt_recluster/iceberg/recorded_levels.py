@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.exceptions import ClusterKeyError
-from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray, read_blocks
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG, whole_number
@@ -159,7 +159,7 @@ class LevelChanges:
 
     Attributes:
         planned: What was recorded when the commit was planned.
-        live: What was recorded for each snapshot that had blocks then, in any branch, by its number.
+        live: What was recorded for each snapshot that may have had blocks then, by its number.
         obsolete: Numbers of those that have none once all block sets are replaced.
     """
 
@@ -177,19 +177,12 @@ class LevelChanges:
             replaced: Which of them the block sets have, bool (n,).
         """
         planned = RecordedLevels.of(table.properties)
-        stays: frozenset[int] = frozenset()
-        live: dict[int, int] = {}
-        others = [
-            read_blocks(table, ClusterKey(()), head) for head in table.other_heads() if planned.by_number
-        ]
-        for of_branch, kept in (
-            (blocks, ~replaced),
-            *((other, np.ones(len(other), np.bool_)) for other in others),
-        ):
-            number, level = _of_blocks(RecordedLevels(planned.by_number), table, of_branch)
-            live |= dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
-            stays |= frozenset(number[kept].tolist())
-        return cls(planned, live, frozenset(live) - stays)
+        number, level = _of_blocks(RecordedLevels(planned.by_number), table, blocks)
+        live = dict(zip(number[level >= 0].tolist(), level[level >= 0].tolist(), strict=True))
+        if table.has_other_branches:
+            # They may have blocks of any snapshot that is recorded. What is kept has a bound all the same.
+            return cls(planned, {**planned.by_number, **live}, frozenset())
+        return cls(planned, live, frozenset(live) - frozenset(number[~replaced].tolist()))
 
     def properties(
         self, table: IcebergTable, added: Mapping[int, int], *, all_replaced: bool

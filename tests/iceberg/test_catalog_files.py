@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tables import append, checksum, local_path, make_table
+from tables import add_catalog, append, checksum, local_path, make_table
 
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.exceptions import MaintenanceError
@@ -131,12 +131,7 @@ def test_a_table_of_another_catalog_is_seen_by_its_metadata(spark: Any, catalog:
     table = make_table(spark, f"{catalog}.sales", files=1, rows=10)
     make_table(spark, f"{catalog}.sales", name="other", files=1, rows=10)
     data = location(spark, table) / "data"
-    for setting, value in {
-        "": "org.apache.iceberg.spark.SparkCatalog",
-        ".type": "hadoop",
-        ".warehouse": data,
-    }.items():
-        spark.conf.set(f"spark.sql.catalog.elsewhere_{catalog}{setting}", str(value))
+    add_catalog(spark, f"elsewhere_{catalog}", type="hadoop", warehouse=data)
     foreign = make_table(spark, f"elsewhere_{catalog}.sales", files=1, rows=10)
     before = checksum(spark, foreign)
     with pytest.raises(
@@ -230,13 +225,8 @@ def test_what_lies_at_the_root_of_a_catalog_is_listed(spark: Any, catalog: str, 
 
 
 def test_a_catalog_that_lists_all_tables_at_its_root(spark: Any, tmp_path: Path) -> None:
-    settings = {
-        "": "org.apache.iceberg.spark.SparkCatalog",
-        ".catalog-impl": "org.apache.iceberg.inmemory.InMemoryCatalog",
-        ".warehouse": tmp_path.as_uri(),
-    }
-    for name, value in settings.items():
-        spark.conf.set(f"spark.sql.catalog.in_memory{name}", value)
+    in_memory = "org.apache.iceberg.inmemory.InMemoryCatalog"
+    add_catalog(spark, "in_memory", catalog_impl=in_memory, warehouse=tmp_path.as_uri())
     names = ["in_memory.a.b.t", "in_memory.a.t"]
     for namespace in ("in_memory.a", "in_memory.a.b"):
         spark.sql(f"create namespace {namespace}")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tables import (
     Meanwhile,
+    add_catalog,
     append,
     checksum,
     delete_by_equality,
@@ -196,13 +197,7 @@ def test_a_writer_elsewhere_that_changes_the_columns(
 ) -> None:
     """Our catalog keeps the table with its columns of before: whether or not that is a conflict, no row is wrong."""
     elsewhere = f"{hadoop_catalog}_elsewhere"
-    settings = {
-        "": "org.apache.iceberg.spark.SparkCatalog",
-        ".type": "hadoop",
-        ".warehouse": tmp_path.as_uri(),
-    }
-    for setting, value in settings.items():
-        spark.conf.set(f"spark.sql.catalog.{elsewhere}{setting}", value)
+    add_catalog(spark, elsewhere, type="hadoop", warehouse=tmp_path.as_uri())
     name = make_table(spark, f"{hadoop_catalog}.db", files=4, rows=200)
     TableChange(parse_cluster_key("k")).commit(IcebergTable.load(spark, name))
     rows = f"select id, k from {elsewhere}.db.t order by id"

@@ -25,6 +25,14 @@ from dbt_recluster.iceberg.sort_order import table_cluster_key
 MERGE_METHODS = ("ranges", "shuffle")
 
 
+def add_catalog(spark: Any, name: str, **settings: object) -> None:
+    """Give Spark a catalog of Iceberg; ``_`` stands for a hyphen in the names of settings."""
+    prefix = f"spark.sql.catalog.{name}"
+    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    for setting, value in settings.items():
+        spark.conf.set(f"{prefix}.{setting.replace('_', '-')}", str(value))
+
+
 # The ends of what types hold, as SQL; of text and binary, what is awkward to write.
 EXTREMES = {
     "boolean": "true, false, null",
