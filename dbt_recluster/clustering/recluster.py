@@ -158,6 +158,8 @@ class Recluster:
         added_by = self._added_by if result.rounds else None
         blocks = self._table.current_blocks(where, added_by)
         snapshot_id = blocks.metadata.snapshot_id
+        field_ids = sort_order.key_field_ids(self._table.iceberg, self._table.key)
+        self._change = replace(self._change, field_ids=field_ids)
         if boundaries := draw_curve(self._table, blocks.planned_metadata):
             self._boundaries = boundaries
             blocks = self._table.blocks(where, snapshot_id, added_by)

@@ -157,21 +157,23 @@ class RoundCommit:
                 if conflict.is_of_blocks:
                     self._leave_out_changed(current)
                 if not self._remaining or self._conflicts == MAX_ATTEMPTS * (1 + retries):
-                    self._give_up(conflict)
+                    self._give_up(conflict.cause)
                 back_off(self._conflicts)
 
-    def _give_up(self, conflict: _ConflictError) -> NoReturn:
+    def _give_up(self, cause: BaseException) -> NoReturn:
         self._orphans += delete_files(self.table, _paths(self._remaining))
         raise ConcurrentChangeError(
             f"Another writer changed blocks of {self.table.name} while they were merged: "
-            f"{short_message(conflict.cause)}",
+            f"{short_message(cause)}",
             orphans=self._orphans,
-        ) from conflict.cause
+        ) from cause
 
     def _send(self) -> IcebergTable:
         """Make one attempt; return the table as it was committed."""
         try:
             transaction, added = self._transaction()
+        except ConcurrentChangeError as e:
+            self._give_up(e)
         except Exception as e:
             if is_caused_by(e, f"{_EXCEPTIONS}ValidationException"):
                 raise _ConflictError(e, is_of_blocks=True) from e

@@ -36,7 +36,7 @@ from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArr
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG, whole_number
-from dbt_recluster.iceberg.sort_order import is_cluster_key, table_cluster_key
+from dbt_recluster.iceberg.sort_order import is_cluster_key, key_field_ids, table_cluster_key
 
 if TYPE_CHECKING:
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
@@ -317,6 +317,6 @@ def _curve_digest(table: IcebergTable, key: ClusterKey) -> str:
     """Return a digest of a key that has a curve, by the field ids of its columns; else an empty text."""
     if not key.curve:
         return ""
-    ids = {path.lower(): field_id for path, field_id in table.field_ids.items()}
-    items = [field.transform.text(str(ids.get(field.column.lower()))) for field in key.fields]
+    ids = key_field_ids(table, key)
+    items = [field.transform.text(str(one)) for field, one in zip(key.fields, ids, strict=True)]
     return hashlib.sha256(repr((items, key.curve)).encode()).hexdigest()[:_DIGEST]

@@ -20,6 +20,7 @@ from dbt_recluster.cluster_key import ClusterKey, KeyField, parse_cluster_key
 from dbt_recluster.exceptions import (
     ClusterKeyError,
     CommitFailedError,
+    ConcurrentChangeError,
     ReclusterError,
     UnsupportedTableError,
 )
@@ -72,6 +73,12 @@ def is_cluster_key(table: IcebergTable, key: ClusterKey) -> bool:
         return False
 
 
+def key_field_ids(table: IcebergTable, key: ClusterKey) -> tuple[int | None, ...]:
+    """Return the field id of the column of each item of a key, None for a column that is gone."""
+    ids = {path.lower(): field_id for path, field_id in table.field_ids.items()}
+    return tuple(ids.get(item.column.lower()) for item in key.fields)
+
+
 @dataclass(frozen=True)
 class TableChange:
     """What a recluster changes of a table besides its blocks.
@@ -82,11 +89,14 @@ class TableChange:
         properties: Further properties to set, or to remove if they are None.
         replaces: The id of the sort order that the key may take the place of; None is any. Another one was set by
             somebody else meanwhile, and raises a CommitFailedError.
+        field_ids: The field ids of the key's columns when the change was planned; None are any. Where others have
+            these names since, rows are sorted by other columns than the key's: a ConcurrentChangeError.
     """
 
     key: ClusterKey | None = None
     properties: Changes = field(default_factory=dict)
     replaces: int | None = None
+    field_ids: tuple[int | None, ...] | None = None
 
     def pending(self, table: IcebergTable) -> IcebergTable:
         """Return the table as it will be once this is committed. Iceberg may refuse the change."""
@@ -111,6 +121,10 @@ class TableChange:
     def add_to(self, transaction: Transaction) -> None:
         """Add what differs to a transaction."""
         table = transaction.table
+        if self.key and self.field_ids not in (None, key_field_ids(table, self.key)):
+            raise ConcurrentChangeError(
+                f"The columns of the cluster key {self.key} of {table.name} were renamed."
+            )
         if self.key is not None and not is_cluster_key(table, self.key):
             if self.replaces not in (None, table.sort_order_id):
                 raise CommitFailedError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
@@ -167,6 +168,26 @@ def test_a_writer_that_changes_the_columns_before_they_are_read(
     assert (len(result.rounds), result.conflicts) == (1, 1)
     assert checksum(spark, name) == change.checksum
     assert result.depth_after <= 2
+    assert orphans(spark, name) == set()
+
+
+@pytest.mark.parametrize("step", ["merge", "commit"])
+def test_a_key_whose_columns_swap_names(spark: Any, schema: str, step: str) -> None:
+    """Rows that were sorted by the former column of the name must not bear the label of the new one."""
+    name = f"{schema}.t"
+    spark.sql(f"create table {name} (k int, a int) using iceberg")
+    for number in range(4):
+        spark.range(500).selectExpr(
+            f"cast(id * 4 + {number} as int) k", f"cast(-id * 4 - {number} as int) a"
+        ).coalesce(1).writeTo(name).append()
+    swap = [f"alter table {name} rename column {names}" for names in ("k to c", "a to k", "c to a")]
+    meanwhile = Meanwhile(step, lambda: [spark.sql(statement) for statement in swap])
+    result = recluster(spark, name, "k", depth=1, block_rows=500, listener=meanwhile)
+    assert (len(result.rounds), result.conflicts) == (1, 1)
+    rows = spark.sql(f"select _file, k, a from {name} order by _file, _pos").collect()
+    for row, following in itertools.pairwise(rows):
+        assert row._file != following._file or row.k <= following.k
+    assert all(row.k == -row.a for row in rows)
     assert orphans(spark, name) == set()
 
 
