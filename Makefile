@@ -56,7 +56,7 @@ spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt
 	@mkdir -p build && rm -f build/tests.txt
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-more: $(READY) $(CLASSES) ## All other tests: dbt's own in two catalogs (NIGHTLY=1: three), what starts processes or kills them, more cases
+more: $(READY) $(CLASSES) ## All other tests: dbt's own (NIGHTLY=1: in three catalogs), what starts processes or kills them, more cases
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "(official or exhaustive or processes) and not network" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)

@@ -1,7 +1,7 @@
-"""dbt's own tests run twice: in the embedded session catalog, and in a catalog beside it; at night in two beside it.
+"""dbt's own tests run in the embedded session catalog; at night, with NIGHTLY set, in two catalogs beside it as well.
 
-``jdbc`` is Iceberg's JdbcCatalog on PostgreSQL, ``rest`` its REST catalog, for which NIGHTLY has to be set; the profile
-names them, so that relations there have three parts.
+``jdbc`` is Iceberg's JdbcCatalog on PostgreSQL, ``rest`` its REST catalog; the profile names them, so that relations
+there have three parts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import rest_server
 import thrift_server
 
 SESSION_CATALOG = "spark_catalog"
-CATALOGS = [SESSION_CATALOG, "jdbc", *(["rest"] if os.environ.get("NIGHTLY") else [])]
+CATALOGS = [SESSION_CATALOG, *(["jdbc", "rest"] if os.environ.get("NIGHTLY") else [])]
 
 
 @pytest.fixture(scope="session")

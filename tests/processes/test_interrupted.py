@@ -91,6 +91,45 @@ def test_a_script(merged: float, after: float, spark: Any, hadoop_catalog: str, 
     assert checksum(spark, table) == before
 
 
+STARTING = """
+import os, signal, sys, threading, time
+from pyspark import SparkContext
+from dbt_recluster.adapter.connections import embedded
+from dbt_recluster.iceberg.session.interruption import Interruptible
+
+def press():
+    while getattr(SparkContext._active_spark_context, "_temp_dir", None) is None:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=press, daemon=True).start()
+try:
+    with Interruptible():
+        embedded.start(sys.argv[1])
+except KeyboardInterrupt as e:
+    print(type(e).__name__, e)
+print("answers", embedded.start(sys.argv[1]).sql("select 1").count())
+"""
+
+
+def test_while_the_session_starts(tmp_path: Path) -> None:
+    """pyspark has a handler of its own by then, which calls Java; the start failed with whatever Java was asked."""
+    process = subprocess.run(
+        [sys.executable, "-c", STARTING, str(tmp_path / "lake")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in process.stderr
+    *_, interrupted, answers = process.stdout.splitlines()
+    assert interrupted == "Interrupted interrupted; a round that was not committed changed nothing"
+    assert answers == "answers 1"
+
+
 def environment() -> dict[str, str]:
     import os
 
@@ -134,7 +173,7 @@ def test_an_operation(tmp_path: Path) -> None:
             before = len(lines)  # a line of progress, where the machine is slow
             process.send_signal(signal.SIGINT)
             reader.join(timeout=120)
-            assert process.wait(timeout=120) == 130
+            assert process.wait(timeout=120) == 130, "".join(lines)
             assert process.stderr is not None
             assert process.stderr.read() == ""
             (line,) = lines[before:]

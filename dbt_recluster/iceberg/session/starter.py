@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -177,13 +177,17 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    # pyspark's own handler of Ctrl-C would call Java in the middle of another call to Java.
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        return builder.getOrCreate()
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+    # pyspark sets its own handler of Ctrl-C in the main thread only; it would call Java in the middle of another call.
+    started: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            started.set_result(builder.getOrCreate())
+        except BaseException as e:
+            started.set_exception(e)
+
+    threading.Thread(target=start, name="recluster-start", daemon=True).start()
+    return started.result()
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
