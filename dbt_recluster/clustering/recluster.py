@@ -38,7 +38,6 @@ from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
 from dbt_recluster.planner import Plan, Policy, clustering_information
-from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import simulate
 
 # No sort order has this id.
@@ -197,8 +196,7 @@ class Recluster:
     @property
     def _policy(self) -> Policy:
         """The planner's policy for this table."""
-        tolerance = CURVE_TOLERANCE if self._table.key.curve else 1.0
-        return replace(self._options.policy, block_bytes=self._table.block_bytes, tolerance=tolerance)
+        return self._table.policy(self._options.policy)
 
     def _plan(self) -> PlannedRound:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,8 @@ from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
-from dbt_recluster.planner import Blocks, ClusteringInformation, Reads, clustering_information
+from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
+from dbt_recluster.planner.curves import CURVE_TOLERANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -243,6 +244,11 @@ class ClusteredTable:
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]
+
+    def policy(self, policy: Policy) -> Policy:
+        """Return a policy with what this table adds: its full block, and the tolerance of a curve."""
+        tolerance = CURVE_TOLERANCE if self.key.curve else 1.0
+        return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance)
 
     @property
     def key_reads(self) -> Reads | None:

@@ -6,9 +6,17 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dbt_recluster.clustering.overview import TableOverview
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
+_OVERVIEW = (
+    *("table", "verdict", "depth", "of", "blocks for a full one", "loaded 1 d", "7 d"),
+    *("rewritten 1 d", "7 d", "last recluster", "conflicts", "gain for a GB"),
+)
+_OVERVIEW_BYTES = ("loaded_bytes_day", "loaded_bytes_week", "rewritten_bytes_day", "rewritten_bytes_week")
+# Verdicts whose figures say why.
+_SELF_EVIDENT = ("deep", "well clustered")
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
 _MOST_KEYS_BY_QUERY = 3
@@ -70,6 +78,34 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
         for column, now in curve["point_blocks"].items()
     ]
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
+
+
+def overview(tables: Sequence[TableOverview], totals: Mapping[str, Any]) -> str:
+    """Write one line for each table, the totals, and the reason of each verdict that needs one."""
+    verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in totals["verdicts"].items())
+    sums = [size(totals[name]) for name in _OVERVIEW_BYTES]
+    last = ("total", "", "", "", "", *sums, "", f"{totals['conflicts']:,}", "")
+    lines = table(_OVERVIEW, [*map(_overview_row, tables), last])
+    notes = [f"  {t.table}: {t.verdict}, {t.reason}" for t in tables if t.verdict not in _SELF_EVIDENT]
+    notes += ["~: expected by the planner at the last recluster; nothing has changed since."] * any(
+        t.is_expected for t in tables
+    )
+    return "\n".join([lines, f"{count_noun(len(tables), 'table')}: {verdicts}", *notes])
+
+
+def _overview_row(values: TableOverview) -> tuple[str, ...]:
+    def number(value: float | None, about: str = "") -> str:
+        return "-" if value is None else f"{about}{value:.1f}"
+
+    about = "~" if values.is_expected else ""
+    depth = number(values.depth, about) + (" read" if values.read_depth is not None else "")
+    sizes = ["-" if (count := getattr(values, name)) is None else size(count) for name in _OVERVIEW_BYTES]
+    conflicts = "-" if values.conflicts is None else f"{values.conflicts:,}"
+    last = "never" if values.last_recluster is None else moment(values.last_recluster)[:16]
+    gain = number(values.gain_per_gigabyte)
+    threshold = "-" if values.threshold is None else f"{values.threshold:g}"
+    full = number(values.fragmentation, about)
+    return values.table, values.verdict, depth, threshold, full, *sizes, last, conflicts, gain
 
 
 def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
