@@ -118,6 +118,7 @@ def round_summary(**figures: Any) -> dict[str, str]:
         cluster_by: The key.
         depth_before: Average depth when the round was planned.
         depth_expected: Average depth after the round, expected by the planner.
+        read_depth_expected, fragmentation_expected: Likewise, only if nothing was then left to do.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         where: The predicate that restricted the recluster, if any.

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from dbt_recluster.clustering.checkpoint import Checkpoint
-from dbt_recluster.clustering.costs.cost_model import CostModel, with_depth
-from dbt_recluster.clustering.history import history_entries
+from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth, with_depth
+from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import AUTO, parse_number
 from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
 from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
 
@@ -154,10 +155,15 @@ def _from_blocks(table: ClusteredTable, options: ReclusterOptions, overview: Tab
     if options.where is not None:
         table.predicate(options.where)
     table.reads.follow(options.reads)
-    options, _ = with_depth(table, options)
+    recorded = recorded_depth(table) if options.depth == AUTO else None
+    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
     policy = replace(table.policy(options.policy), max_bytes=None)
+    checkpoint = Checkpoint(table, policy, options.where)
+    threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
+    if left := _left_by_last_round(table, checkpoint):
+        return replace(overview, verdict=WELL_CLUSTERED, threshold=threshold, **left)
     blocks = table.current_blocks(options.where)
-    planned = PlannedRound(table, Checkpoint(table, policy, options.where), blocks, None).plan
+    planned = PlannedRound(table, checkpoint, blocks, None).plan
     measured = table.measure(blocks.blocks, policy.block_rows)
     overview = replace(
         overview,
@@ -165,7 +171,7 @@ def _from_blocks(table: ClusteredTable, options: ReclusterOptions, overview: Tab
         reason=planned.reason,
         average_depth=measured.average_depth,
         read_depth=measured.read_depth,
-        threshold=policy.depth * policy.tolerance if policy.depth >= 1 else planned.threshold,
+        threshold=threshold or planned.threshold,
         blocks=len(blocks.metadata),
         bytes=int(blocks.metadata.bytes.sum()),
         fragmentation=measured.fragmentation,
@@ -177,3 +183,27 @@ def _from_blocks(table: ClusteredTable, options: ReclusterOptions, overview: Tab
     estimate = CostModel(table, options.policy).recluster(options.where)
     gain = round(estimate.gain_per_byte * 2**30, 4)
     return replace(overview, recluster_bytes=estimate.bytes, gain_per_gigabyte=gain)
+
+
+def _left_by_last_round(table: ClusteredTable, checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """Return the figures that the current snapshot records, if it is of a round that left nothing to do; else None."""
+    last = table.snapshots()[-1:]
+    if (
+        not last
+        or f"{PREFIX}fragmentation_expected" not in last[0].summary
+        or not checkpoint.is_of(last[0].id)
+    ):
+        return None
+    depth, read_depth, fragmentation = (
+        parse_number(last[0].summary.get(f"{PREFIX}{name}_expected"))
+        for name in ("depth", "read_depth", "fragmentation")
+    )
+    return {
+        "reason": "nothing has changed since the last recluster",
+        "is_expected": True,
+        "average_depth": depth,
+        "read_depth": read_depth,
+        "fragmentation": fragmentation,
+        "recluster_bytes": 0,
+        "gain_per_gigabyte": 0.0,
+    }

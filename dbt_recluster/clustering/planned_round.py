@@ -70,6 +70,16 @@ class PlannedRound:
         """Positions in all blocks of the members of each set: int64 (k,) each."""
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
 
+    def figures_left(self) -> dict[str, float | None]:
+        """Return the figures that the planner expects the merges to leave; empty if there is then more to do."""
+        policy = self.checkpoint.policy
+        after = simulate(self.blocks.blocks, self.plan, policy)
+        # What a merge along a curve leaves is known once it is done.
+        if self.table.key.curve or (rest := plan(after, policy)).block_sets or rest.limited:
+            return {}
+        left = self.table.measure(after, policy.block_rows)
+        return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
+
     def describe(self, policy: Policy) -> RewritePlan:
         """Describe the plan for a dry run; ``policy`` is the one that it was made with."""
         blocks, plan, sets = self.blocks, self.plan, self.plan.block_sets

@@ -262,6 +262,7 @@ class Recluster:
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
         leaves_nothing = not blocks.late and planned.checkpoint.leaves_nothing(planned.candidates, plan)
+        left = planned.figures_left() if leaves_nothing else {}
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
@@ -278,6 +279,7 @@ class Recluster:
                 depth_expected=clustering_information(after).average_depth,
                 seconds=round(time.monotonic() - started, 3),
                 conflicts=conflicts,
+                **(left if len(kept) == len(merged) else {}),
             )
 
         commit = RoundCommit(
