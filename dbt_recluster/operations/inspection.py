@@ -30,6 +30,7 @@ from dbt_recluster.operations.declaration import (
     operation,
 )
 from dbt_recluster.report import operation_text, recluster_text
+from dbt_recluster.report.metrics import check_metrics_file, write_metrics
 
 DEFAULT_REPORT = "target/clustering_report.html"
 
@@ -136,6 +137,8 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
         verdict: [table.table for table in tables if table.verdict == verdict]
         for verdict in arguments["fail_on"] or ()
     }
+    if arguments["metrics"] is not None:
+        write_metrics(tables, arguments["metrics"])
     error = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in found.items() if names)
     sums = totals(tables)
     values = {"tables": [table.as_dict() for table in tables], "totals": sums}
@@ -150,6 +153,13 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
         "Fail if a table has one of these verdicts, such as deep,failing, and name it; all tables are shown first.",
         otherwise="none",
         metavar="VERDICTS",
+    ),
+    Argument(
+        "metrics",
+        lambda _, value: check_metrics_file(Path(str(value))),
+        "A file to write the figures to as well, in Prometheus' text format (dbt-recluster[metrics]).",
+        otherwise="none",
+        metavar="FILE",
     ),
     short="overview",
     shows_failures=True,

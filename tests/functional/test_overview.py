@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,4 +73,16 @@ class TestOverview(Operations):
         operate("clustering_overview", f"{{table: [{tables}], fail_on: [failing]}}")
         log = operate("clustering_overview", "{fail_on: 'deep, shallow'}", passes=False)
         assert "fail_on must be verdicts, separated by commas, of failing, deep, " in log
+        assert names["deep"] not in log
+
+    def test_metrics(self, names: dict[str, str], tmp_path: Path) -> None:
+        """The file of Prometheus' has what the overview shows, also where the gate fails."""
+        file = tmp_path / "recluster.prom"
+        choice = f"table: [{names['deep']}, {names['suspended']}], metrics: {file}"
+        operate("clustering_overview", f"{{{choice}, fail_on: deep}}", passes=False)
+        lines = file.read_text().splitlines()
+        assert f'dbt_recluster_table_depth{{table="{names["deep"]}"}} 6.0' in lines
+        assert f'dbt_recluster_table_verdict{{table="{names["suspended"]}",verdict="suspended"}} 1.0' in lines
+        log = operate("clustering_overview", f"{{metrics: {tmp_path}}}", passes=False)
+        assert "must be a file in a directory that exists" in log
         assert names["deep"] not in log
