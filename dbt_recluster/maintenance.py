@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
@@ -46,10 +46,12 @@ from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import (
     Depth,
     parse_branch,
+    parse_end,
     parse_event_log,
     parse_logged_as,
     parse_moment,
     parse_queries_by_name,
+    parse_reason,
 )
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
@@ -330,10 +332,17 @@ def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
         return opened.reads.forget()
 
 
-def suspend_recluster(spark: SparkSession, table: str | ClusteredTable) -> str:
-    """Keep everybody from reclustering a table until it is resumed; return since when it is suspended."""
+def suspend_recluster(
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    *,
+    reason: str | None = None,
+    until: str | date | None = None,
+) -> str:
+    """Keep everybody from reclustering a table until it is resumed, or a time; return since when it is suspended."""
     with _opened(spark, table) as opened:
-        return opened.suspend()
+        why = None if reason is None else parse_reason("reason", reason)
+        return opened.suspend(why, None if until is None else parse_end("until", until)).since
 
 
 def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:

@@ -97,7 +97,9 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         if name == "clustering_information":
             answers[name] = information
         elif name in metrics:
-            shown = [f"`{each}`" for each in ("table", "cluster_key", "suspended", metrics[name])]
+            shown = [
+                f"`{each}`" for each in ("table", "cluster_key", "suspended", "suspension", metrics[name])
+            ]
             answers[name] = [row for row in information if row[0] in shown]
         elif not operation.finish:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.run, "Returns")

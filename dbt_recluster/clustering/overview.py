@@ -119,7 +119,7 @@ def table_overview(
         return replace(overview, verdict=NOT_CLUSTERABLE, reason=str(e))
     overview = _from_blocks(table, options, replace(overview, cluster_key=str(key)))
     if overview.suspended is not None:
-        overview = replace(overview, verdict=SUSPENDED, reason=f"since {overview.suspended}")
+        overview = replace(overview, verdict=SUSPENDED, reason=f"since {table.suspension}")
     return overview
 
 

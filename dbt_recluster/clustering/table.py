@@ -17,6 +17,7 @@ from dbt_recluster.box_tree import Points
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
+from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_predicate
 from dbt_recluster.columns import Columns
@@ -211,24 +212,33 @@ class ClusteredTable:
     @property
     def suspended(self) -> str | None:
         """Since when reclustering is suspended, or None."""
-        return self.iceberg.properties.get(SUSPENDED_PROPERTY)
+        return None if (suspension := self.suspension) is None else suspension.since
 
-    def suspend(self) -> str:
-        """Keep everybody from reclustering the table until :meth:`resume`; return since when it is suspended.
+    @property
+    def suspension(self) -> Suspension | None:
+        """The suspension of reclustering that has not ended, or None."""
+        return Suspension.of_table(self.iceberg.properties)
 
-        A running recluster stops before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays
-        suspended.
+    def suspend(self, reason: str | None = None, until: datetime | None = None) -> Suspension:
+        """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
+
+        One that there is keeps its beginning, and its reason or end unless that is given. A running recluster stops
+        before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays suspended.
         """
-        since = self.suspended
-        if since is None:
-            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            self.iceberg.set_property(SUSPENDED_PROPERTY, since)
-        return since
+        current, end = self.suspension, None if until is None else until.astimezone(timezone.utc)
+        if current is not None and reason is None and end is None:
+            return current
+        by = str(self.iceberg.spark.sparkContext.sparkUser())
+        suspension = current or Suspension(datetime.now(timezone.utc).isoformat(timespec="seconds"))
+        ends = suspension.until if end is None else end.isoformat(timespec="seconds")
+        suspension = replace(suspension, by=by, until=ends, reason=reason or suspension.reason)
+        self.iceberg.set_property(SUSPENDED_PROPERTY, suspension.as_property())
+        return suspension
 
     def resume(self) -> str | None:
         """Allow reclustering again; return since when it was suspended, or None if it was not."""
         since = self.suspended
-        if since is not None:
+        if SUSPENDED_PROPERTY in self.iceberg.properties:
             self.iceberg.set_property(SUSPENDED_PROPERTY, None)
         return since
 

@@ -62,7 +62,7 @@ def _metric(name: str, short: str, meaning: str) -> Operation:
 
     def run(call: Call) -> dict[str, Any]:
         information = _information(call)
-        return {key: information[key] for key in ("table", "cluster_key", "suspended", name)}
+        return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", name)}
 
     return Operation(
         f"clustering_{short}",

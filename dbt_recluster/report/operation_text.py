@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dbt_recluster.clustering.overview import TableOverview
+from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
@@ -119,7 +120,7 @@ def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _suspended_text(values: Mapping[str, Any]) -> str:
-    return f", suspended since {values['suspended']}" if values["suspended"] else ""
+    return f", suspended since {Suspension(**values['suspension'])}" if values["suspension"] else ""
 
 
 def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
@@ -140,7 +141,7 @@ def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
 def suspended(values: Mapping[str, Any], resume: str) -> str:
     """Write that a table is suspended, and the command that resumes it, with ``%s`` for the table's name."""
     command = resume % values["table"]
-    return f"{values['table']}: suspended since {values['suspended']}; to resume: {command}"
+    return f"{values['table']}: suspended since {Suspension(**values['suspension'])}; to resume: {command}"
 
 
 def resumed(values: Mapping[str, Any]) -> str:
