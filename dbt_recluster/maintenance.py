@@ -46,12 +46,10 @@ from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import (
     Depth,
     parse_branch,
-    parse_end,
     parse_event_log,
     parse_logged_as,
     parse_moment,
     parse_queries_by_name,
-    parse_reason,
 )
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.iceberg.session.environment import check_has_jvm
@@ -335,14 +333,12 @@ def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
 def suspend_recluster(
     spark: SparkSession,
     table: str | ClusteredTable,
-    *,
     reason: str | None = None,
     until: str | date | None = None,
 ) -> str:
     """Keep everybody from reclustering a table until it is resumed, or a time; return since when it is suspended."""
     with _opened(spark, table) as opened:
-        why = None if reason is None else parse_reason("reason", reason)
-        return opened.suspend(why, None if until is None else parse_end("until", until)).since
+        return opened.suspend(reason, until).since
 
 
 def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:

@@ -76,7 +76,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.costs.suggest import KeyCandidate
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
-    from dbt_recluster.clustering.overview import TableOverview
+    from dbt_recluster.clustering.overview import Overview
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
@@ -84,7 +84,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     parts = {
         "recluster": {"its plan": RewritePlan, "each of the plan's sets": PlannedSet},
         "clustering_information": {"its curve": CurveInformation},
-        "clustering_overview": {"each of its tables": TableOverview},
+        "clustering_overview": {"each of its tables": Overview},
         "clustering_history": {"each of its entries": HistoryEntry},
         "suggest_cluster_by": {"each of its candidates": KeyCandidate},
         "clustering_reads": {"each of its reads": ReadInformation},

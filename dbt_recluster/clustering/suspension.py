@@ -13,18 +13,11 @@ from dbt_recluster.clustering.values import parse_iso_time
 
 @dataclass(frozen=True)
 class Suspension:
-    """A suspension that has not ended.
-
-    Attributes:
-        since: When it began, ISO 8601 in UTC.
-        by: The user of the Spark session, or None if that is not recorded.
-        until: When it ends by itself, ISO 8601 in UTC, or None.
-        reason: Why, or None.
-    """
+    """A suspension that has not ended. Its times are ISO 8601 in UTC."""
 
     since: str
-    by: str | None = None
-    until: str | None = None
+    by: str | None = None  # the user of the Spark session; None if that is not recorded
+    until: str | None = None  # when it ends by itself, or None
     reason: str | None = None
 
     @classmethod
@@ -45,11 +38,9 @@ class Suspension:
 
     def as_property(self) -> str:
         """Return the value of the property."""
-        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+        return json.dumps(asdict(self))
 
     def __str__(self) -> str:
         """Return it as it stands behind "suspended since"."""
-        by, until = (
-            f" {word} {value}" if value else "" for word, value in (("by", self.by), ("until", self.until))
-        )
-        return f"{self.since}{by}{until}{f': {self.reason}' if self.reason else ''}"
+        facts = {" by ": self.by, " until ": self.until, ": ": self.reason}
+        return self.since + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)

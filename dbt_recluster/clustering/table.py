@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks,
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
-from dbt_recluster.clustering.values import parse_predicate
+from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
 from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
@@ -47,8 +47,6 @@ ClusterBy = str | Sequence[str] | ClusterKey
 # Iceberg's defaults.
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
 _DEFAULT_ROW_GROUP_BYTES = 128 * 1024 * 1024
-
-SUSPENDED_PROPERTY = table_properties.SUSPENDED
 
 # Where the snapshot's manifests are listed, the snapshot, the schema that bounds are read by, and the key. Not the
 # table's uuid: a copy at another place has the same one, and the same snapshots. The schema as a whole and not its id:
@@ -219,27 +217,30 @@ class ClusteredTable:
         """The suspension of reclustering that has not ended, or None."""
         return Suspension.of_table(self.iceberg.properties)
 
-    def suspend(self, reason: str | None = None, until: datetime | None = None) -> Suspension:
+    def suspend(self, reason: str | None = None, until: str | date | None = None) -> Suspension:
         """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
 
         One that there is keeps its beginning, and its reason or end unless that is given. A running recluster stops
         before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays suspended.
         """
-        current, end = self.suspension, None if until is None else until.astimezone(timezone.utc)
-        if current is not None and reason is None and end is None:
+        current, given = self.suspension, {}
+        if reason is not None:
+            given["reason"] = parse_reason("reason", reason)
+        if until is not None:
+            given["until"] = parse_end("until", until).astimezone(timezone.utc).isoformat(timespec="seconds")
+        if current is not None and not given:
             return current
-        by = str(self.iceberg.spark.sparkContext.sparkUser())
-        suspension = current or Suspension(datetime.now(timezone.utc).isoformat(timespec="seconds"))
-        ends = suspension.until if end is None else end.isoformat(timespec="seconds")
-        suspension = replace(suspension, by=by, until=ends, reason=reason or suspension.reason)
-        self.iceberg.set_property(SUSPENDED_PROPERTY, suspension.as_property())
+        given["by"] = str(self.iceberg.spark.sparkContext.sparkUser())
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        suspension = replace(current or Suspension(now), **given)
+        self.iceberg.set_property(table_properties.SUSPENDED, suspension.as_property())
         return suspension
 
     def resume(self) -> str | None:
         """Allow reclustering again; return since when it was suspended, or None if it was not."""
         since = self.suspended
-        if SUSPENDED_PROPERTY in self.iceberg.properties:
-            self.iceberg.set_property(SUSPENDED_PROPERTY, None)
+        if table_properties.SUSPENDED in self.iceberg.properties:
+            self.iceberg.set_property(table_properties.SUSPENDED, None)
         return since
 
     def snapshots(self) -> list[Snapshot]:

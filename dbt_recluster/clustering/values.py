@@ -129,18 +129,6 @@ def moment(value: Any, now: datetime | None = None) -> datetime:
     return parse_iso_time(text)
 
 
-def _end(value: Any) -> datetime | None:
-    now = datetime.now(timezone.utc)
-    end = moment(value, now)
-    end = now + (now - end) if _AGO.fullmatch(str(value).strip()) else end
-    return end if end > now else None
-
-
-def _reason(value: Any) -> str | None:
-    text = " ".join(str(value).split())
-    return text if 0 < len(text) <= 200 else None
-
-
 def _queries(value: Any) -> Queries | None:
     if isinstance(value, Mapping):
         return _queries_by_name(value)
@@ -168,8 +156,14 @@ parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
-parse_end = parser("a time to come: a date such as 2026-12-04, a time, or a period such as '7 days'", _end)
-parse_reason = parser("a text of at most 200 characters", _reason)
+parse_end = parser(
+    "a date such as 2026-12-04, or a time, that is to come",
+    lambda value: end if (end := moment(value)) > datetime.now(timezone.utc) else None,
+)
+parse_reason = parser(
+    "a line of at most 200 characters",
+    lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
+)
 parse_branch = parser("the name of a branch", _text)
 parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)
 parse_logged_as = parser(

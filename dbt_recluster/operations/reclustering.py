@@ -128,19 +128,9 @@ def recluster(call: Call) -> ReclusterResult:
 
 @operation(
     lambda values, call: operation_text.suspended(values, call.context.resume),
+    Argument("reason", parse_reason, "Why, in at most 200 characters.", otherwise="none", metavar="TEXT"),
     Argument(
-        "reason",
-        parse_reason,
-        "Why, at most 200 characters, shown with it.",
-        otherwise="none",
-        metavar="TEXT",
-    ),
-    Argument(
-        "until",
-        parse_end,
-        "When the table resumes by itself: a date, a time (UTC unless it has a zone) or a period such as '7 days'.",
-        otherwise="never",
-        metavar="TIME",
+        "until", parse_end, "When it ends: a date, or a time, in UTC.", otherwise="never", metavar="TIME"
     ),
     short="suspend",
     needs_choice=True,

@@ -10,7 +10,7 @@ from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
 from dbt_recluster.clustering.suspension import Suspension
-from dbt_recluster.clustering.table import SUSPENDED_PROPERTY, ClusteredTable
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.maintenance import (
     clustering_depth,
     import_reads,
@@ -18,6 +18,7 @@ from dbt_recluster.maintenance import (
     resume_recluster,
     suspend_recluster,
 )
+from dbt_recluster.table_properties import SUSPENDED
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
 
@@ -80,7 +81,7 @@ class TestSuspension(Operations):
             "resume_recluster", "{table: events}"
         )
         assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
-        assert SUSPENDED_PROPERTY not in dict(map(tuple, sql("show tblproperties {schema}.events")))
+        assert SUSPENDED not in dict(map(tuple, sql("show tblproperties {schema}.events")))
         load_once(6)
         assert clustering_depth(spark, table) < depth
 
@@ -94,26 +95,28 @@ class TestSuspension(Operations):
         assert shown in operate("recluster", "{table: events}")
         assert shown in operate("clustering_depth", "{table: events}")
         assert shown in operate("clustering_overview", "{table: events}")
-        found = operate_json("suspend_recluster", "{table: events, until: 7 days, format: json}")
-        assert found["suspension"]["since"] == found["suspended"] < found["suspension"]["until"]
-        assert found["suspension"]["until"] < "2999"
+        found = operate_json(
+            "suspend_recluster", "{table: events, until: 2998-12-04T10:00:00+02:00, format: json}"
+        )
+        assert found["suspension"]["since"] == found["suspended"]
+        assert found["suspension"]["until"] == "2998-12-04T08:00:00+00:00"
         assert found["suspension"]["reason"] == reason
         past = Suspension("2026-01-01T00:00:00+00:00", until="2026-01-02T00:00:00+00:00")
-        ClusteredTable(spark, table).iceberg.set_property(SUSPENDED_PROPERTY, past.as_property())
+        ClusteredTable(spark, table).iceberg.set_property(SUSPENDED, past.as_property())
         assert ClusteredTable(spark, table).suspended is None
         assert "suspended" not in operate("recluster", "{table: events, depth: 1}")
         assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
-        assert SUSPENDED_PROPERTY not in ClusteredTable(spark, table).iceberg.properties
+        assert SUSPENDED not in ClusteredTable(spark, table).iceberg.properties
 
     @pytest.mark.parametrize(
         ("argument", "message"),
         [
             (
                 "until: 2020-01-01",
-                "until must be a time to come: a date such as 2026-12-04, a time, or a period",
+                "until must be a date such as 2026-12-04, or a time, that is to come",
             ),
-            ("until: someday", "until must be a time to come"),
-            (f"reason: {'x' * 201}", "reason must be a text of at most 200 characters"),
+            ("until: someday", "until must be a date such as "),
+            (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
         ],
     )
     def test_an_end_that_is_past(
@@ -125,7 +128,7 @@ class TestSuspension(Operations):
     def test_a_replaced_table_stays_suspended(self, project: Any, sql: Any) -> None:
         operate("suspend_recluster", "{table: plain}")
         run_dbt(["run", "--select", "plain"])
-        assert SUSPENDED_PROPERTY in dict(map(tuple, sql("show tblproperties {schema}.plain")))
+        assert SUSPENDED in dict(map(tuple, sql("show tblproperties {schema}.plain")))
 
     @pytest.mark.parametrize("name", ["suspend_recluster", "resume_recluster"])
     @pytest.mark.parametrize(
