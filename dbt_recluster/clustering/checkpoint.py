@@ -82,10 +82,8 @@ class Checkpoint:
 
     def is_of(self, snapshot_id: int) -> bool:
         """Whether a snapshot is of the commit that recorded the checkpoint, directly on what that had planned."""
-        recorded = self._recorded()
-        if recorded is None or recorded[1][-1] != snapshot_id:
-            return False
-        return self._follow_one_another([recorded[0], *recorded[1]])
+        planned, committed, _ = self._recorded() or (0, [0], None)
+        return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
 
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""

@@ -216,7 +216,7 @@ class Recluster:
         if options.where is not None and not len(planned.blocks.blocks):
             result.reason = "no block can hold a row that the predicate admits"
         if result.suspended is not None and not options.dry_run:
-            result.reason = f"suspended since {result.suspended}"
+            result.reason = f"suspended since {self._table.suspension or result.suspended}"
             return True
         if len(result.rounds) == MAX_ROUNDS and plan.block_sets:
             result.reason = f"stopped after {MAX_ROUNDS} rounds"

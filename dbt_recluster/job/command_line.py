@@ -218,7 +218,7 @@ class _Job:
             tables = count_noun(others, "table")
             _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
         wrong = [target.error for target in targets if target.error is not None]
-        if wrong and not self._operation.shows_failures:
+        if wrong and self._operation.finish is None:
             raise OptionError("\n".join(wrong))
         self._check_tables(targets)
         return targets
@@ -275,8 +275,7 @@ class _Job:
             tables = [] if self._operation.finish else [answer.values for answer in self._answers]
             printed = answer_of(self._request.command, code, error, tables)
             if self._operation.finish:
-                values = self._ending.values
-                printed |= values if isinstance(values, Mapping) else {"files": values}
+                printed |= {"files": v} if isinstance(v := self._ending.values, list) else v
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             print(json.dumps(printed, ensure_ascii=not is_utf8), flush=True)
         return code

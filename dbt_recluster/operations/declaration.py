@@ -203,7 +203,6 @@ class Operation:
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
         order: Sorts its calls before they are run.
-        shows_failures: Whether what is wrong with a model is part of its answer, and does not stop all others.
         finish: Makes one answer of those of all tables, printed in place of a text for each.
     """
 
@@ -218,7 +217,6 @@ class Operation:
     needs_choice: bool = False
     is_rewrite: bool = False
     order: Callable[[list[Call]], list[Call]] = list
-    shows_failures: bool = False
     finish: Callable[[list[Answer], Mapping[str, Any]], Ending] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:

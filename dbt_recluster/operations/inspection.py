@@ -10,7 +10,7 @@ from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
-from dbt_recluster.clustering.overview import FAILING, VERDICTS, TableOverview, table_overview, totals
+from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
@@ -63,7 +63,7 @@ def _metric(name: str, short: str, meaning: str) -> Operation:
 
     def run(call: Call) -> dict[str, Any]:
         information = _information(call)
-        return {key: information[key] for key in ("table", "cluster_key", "suspended", name)}
+        return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", name)}
 
     return Operation(
         f"clustering_{short}",
@@ -119,9 +119,7 @@ def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending
 
 def _verdicts(value: Any) -> tuple[str, ...] | None:
     words = value.split(",") if isinstance(value, str) else value
-    verdicts = tuple(
-        " ".join(str(word).lower().replace("-", " ").replace("_", " ").split()) for word in words
-    )
+    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
     return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
 
 
@@ -129,20 +127,14 @@ parse_verdicts = parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)
 
 
 def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
-    tables = sorted(
-        (answer.result or TableOverview(answer.table, FAILING, answer.error or "") for answer in answers),
-        key=lambda table: table.rank,
-    )
-    found = {
-        verdict: [table.table for table in tables if table.verdict == verdict]
-        for verdict in arguments["fail_on"] or ()
-    }
+    rows = [answer.result or Overview(answer.table, "failing", answer.error or "") for answer in answers]
+    rows.sort(key=lambda row: row.rank)
     if arguments["metrics"] is not None:
-        write_metrics(tables, arguments["metrics"])
-    error = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in found.items() if names)
-    sums = totals(tables)
-    values = {"tables": [table.as_dict() for table in tables], "totals": sums}
-    return Ending(operation_text.overview(tables, sums), values, error or None)
+        write_metrics(rows, arguments["metrics"])
+    found = [row for row in rows if row.verdict in (arguments["fail_on"] or ())]
+    values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
+    error = ", ".join(f"{row.table} is {row.verdict}" for row in found)
+    return Ending(operation_text.overview(rows, values["totals"]), values, error or None)
 
 
 @operation(
@@ -150,7 +142,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     Argument(
         "fail_on",
         parse_verdicts,
-        "Fail if a table has one of these verdicts, such as deep,failing, and name it; all tables are shown first.",
+        "Fail, after showing all, if a table has one of these verdicts, such as deep,failing, and name it.",
         otherwise="none",
         metavar="VERDICTS",
     ),
@@ -162,13 +154,12 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
         metavar="FILE",
     ),
     short="overview",
-    shows_failures=True,
     finish=_overview,
 )
-def clustering_overview(call: Call) -> TableOverview:
-    """Print one line for each table, the worst first, and totals: its verdict, depth and threshold, blocks for each
-    full one, bytes loaded and rewritten in the past day and week, last recluster, conflicts, and what reclustering
-    it would gain for each GB. Fails, after showing all, if a table cannot be read. Changes nothing.
+def clustering_overview(call: Call) -> Overview:
+    """Print one line for each table, the worst first, and totals: verdict, depth, blocks for each full one, bytes of
+    the past day and week, last recluster, conflicts, and what a recluster gains for each GB. Fails, after showing
+    all, if a table cannot be read. Changes nothing.
     """
     return table_overview(call.table, call.options())
 

@@ -92,11 +92,6 @@ class Plan:
     threshold: float = 1.0
 
     @property
-    def is_deep(self) -> bool:
-        """Whether there are sets, or would be without a limit, because a partition is deeper than allowed."""
-        return (bool(self.block_sets) or self.limited) and self.reducible_depth > self.threshold
-
-    @property
     def members(self) -> BlockSets:
         """Positions in the planned blocks of the members of the sets, of which there is at least one."""
         size = np.array([len(block_set.blocks) for block_set in self.block_sets])

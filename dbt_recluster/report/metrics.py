@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dbt_recluster.clustering.overview import VERDICTS, TableOverview
+from dbt_recluster.clustering.overview import VERDICTS, Overview
 from dbt_recluster.exceptions import OptionError
 
 # The figures of a table: a metric's name without its prefix, its labels, and what the overview calls the figure.
@@ -44,7 +44,7 @@ def check_metrics_file(path: Path) -> Path:
     return path
 
 
-def write_metrics(tables: Sequence[TableOverview], path: Path) -> None:
+def write_metrics(tables: Sequence[Overview], path: Path) -> None:
     """Write the figures of tables to a file, by renaming: nobody reads half of it.
 
     Raises:
@@ -63,7 +63,7 @@ def write_metrics(tables: Sequence[TableOverview], path: Path) -> None:
 class _Tables:
     """What prometheus_client asks for the metrics of tables."""
 
-    def __init__(self, tables: Sequence[TableOverview]) -> None:
+    def __init__(self, tables: Sequence[Overview]) -> None:
         self._tables = tables
 
     def collect(self) -> Iterator[Any]:

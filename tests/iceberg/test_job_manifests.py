@@ -444,7 +444,7 @@ def test_an_overview_shows_what_is_wrong_beside_the_rest(spark: Any, project: Pr
     assert verdicts == ["failing", "failing", "deep", "well clustered"]
     assert answer["totals"]["verdicts"] == {"failing": 2, "deep": 1, "well clustered": 1}
     assert "models/flat.sql is wrong: recluster_depth must be a number" in answer["tables"][0]["reason"]
-    assert answer["error"] == f"deep: {project.catalog}.sales.orders"
+    assert answer["error"] == f"{project.catalog}.sales.orders is deep"
     assert "2 of 4 tables failed" in err
     code, answer, _ = run(
         "overview", "--namespace", f"{project.catalog}.sales", "--fail-on", "failing,well-clustered"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tables import Meanwhile
 
-from dbt_recluster.clustering import overview as module
 from dbt_recluster.clustering import table
+from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.overview import TableOverview, table_overview
+from dbt_recluster.clustering.overview import Overview, table_overview
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
 
@@ -40,7 +40,7 @@ def reclustered(spark: Any, name: str) -> Any:
     return Recluster(ClusteredTable(spark, name, "k"), OPTIONS).run()
 
 
-def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any) -> TableOverview:
+def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any) -> Overview:
     return table_overview(ClusteredTable(spark, name, "k"), options, **more)
 
 
@@ -52,7 +52,7 @@ def test_it_says_what_the_blocks_say(
     assert seen(spark, name, options).verdict == "deep"
     Recluster(ClusteredTable(spark, name, "k"), options).run()
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_left_by_last_round", lambda *_: None)
+        patched.setattr(Checkpoint, "is_of", lambda *_: False)
         measured = seen(spark, name, options)
     with monkeypatch.context() as patched:
         patched.setattr(table, "read_blocks", None)  # whoever calls it fails

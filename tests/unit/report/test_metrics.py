@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbt_recluster.clustering.overview import TableOverview
+from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report.metrics import check_metrics_file, write_metrics
 
 ODD = 'lake.sales."odd\\name"\n'
 TABLES = [
-    TableOverview(
+    Overview(
         "lake.sales.events",
         "deep",
         average_depth=6.5,
@@ -32,7 +32,7 @@ TABLES = [
         conflicts=2,
         recluster_bytes=900,
     ),
-    TableOverview(ODD, "failing", "there is no table"),
+    Overview(ODD, "failing", "there is no table"),
 ]
 
 
