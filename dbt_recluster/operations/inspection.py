@@ -128,10 +128,10 @@ parse_verdicts = parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)
 def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     rows = [answer.result or Overview(answer.table, "failing", answer.error or "") for answer in answers]
     rows.sort(key=lambda row: row.rank)
-    found = [row for row in rows if row.verdict in (arguments["fail_on"] or ())]
+    fail_on = arguments["fail_on"] or ()
+    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
     values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
-    error = ", ".join(f"{row.table} is {row.verdict}" for row in found)
-    return Ending(operation_text.overview(rows, values["totals"]), values, error or None)
+    return Ending(operation_text.overview(rows, values["totals"]), values, ", ".join(failed) or None)
 
 
 @operation(
