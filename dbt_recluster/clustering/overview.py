@@ -103,12 +103,8 @@ def table_overview(table: ClusteredTable, options: ReclusterOptions, now: dateti
         check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
     except (KeyTypeError, UnsupportedTableError) as e:
         return Overview(table.name, "not clusterable", str(e), **recorded)
-    measured = {
-        "verdict": "well clustered",
-        **recorded,
-        "cluster_key": str(key),
-        **_from_blocks(table, options),
-    }
+    measured = {"verdict": "well clustered", "cluster_key": str(key), **recorded}
+    measured |= _from_blocks(table, options)
     if table.suspension is not None:
         measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
     return Overview(table.name, **measured)

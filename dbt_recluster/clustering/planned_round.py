@@ -71,10 +71,9 @@ class PlannedRound:
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
 
     def figures_left(self) -> dict[str, float | None]:
-        """Return the figures that the planner expects the merges to leave; empty if there is then more to do."""
+        """Return the figures expected after the merges; none if more is to do then, or on a curve, which is unknown."""
         policy = self.checkpoint.policy
         after = simulate(self.blocks.blocks, self.plan, policy)
-        # What a merge along a curve leaves is known once it is done.
         if self.table.key.curve or (rest := plan(after, policy)).block_sets or rest.limited:
             return {}
         left = self.table.measure(after, policy.block_rows)

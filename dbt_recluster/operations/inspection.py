@@ -131,10 +131,10 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     rows.sort(key=lambda row: row.rank)
     if arguments["metrics"] is not None:
         write_metrics(rows, arguments["metrics"])
-    found = [row for row in rows if row.verdict in (arguments["fail_on"] or ())]
+    fail_on = arguments["fail_on"] or ()
+    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
     values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
-    error = ", ".join(f"{row.table} is {row.verdict}" for row in found)
-    return Ending(operation_text.overview(rows, values["totals"]), values, error or None)
+    return Ending(operation_text.overview(rows, values["totals"]), values, ", ".join(failed) or None)
 
 
 @operation(
