@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel, ReclusterEstimate
@@ -330,10 +330,15 @@ def forget_reads(spark: SparkSession, table: str | ClusteredTable) -> int:
         return opened.reads.forget()
 
 
-def suspend_recluster(spark: SparkSession, table: str | ClusteredTable) -> str:
-    """Keep everybody from reclustering a table until it is resumed; return since when it is suspended."""
+def suspend_recluster(
+    spark: SparkSession,
+    table: str | ClusteredTable,
+    reason: str | None = None,
+    until: str | date | None = None,
+) -> str:
+    """Keep everybody from reclustering a table until it is resumed, or a time; return since when it is suspended."""
     with _opened(spark, table) as opened:
-        return opened.suspend()
+        return opened.suspend(reason, until).since
 
 
 def resume_recluster(spark: SparkSession, table: str | ClusteredTable) -> str | None:

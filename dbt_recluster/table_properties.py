@@ -64,7 +64,7 @@ AUTO_DEPTH: Final = _declare(
 )
 SUSPENDED: Final = _declare(
     "recluster.suspended",
-    "Since when the table is suspended.",
+    "Since when the table is suspended, by whom, until when and why.",
     "The table is reclustered again.",
 )
 METRICS_PREFIX: Final = _declare(

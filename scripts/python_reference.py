@@ -76,6 +76,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     from dbt_recluster.clustering.costs.suggest import KeyCandidate
     from dbt_recluster.clustering.history import HistoryEntry
     from dbt_recluster.clustering.information import ReadInformation, table_information
+    from dbt_recluster.clustering.overview import Overview
     from dbt_recluster.clustering.result import PlannedSet, RewritePlan
     from dbt_recluster.operations.runner import OPERATIONS
     from dbt_recluster.planner import ClusteringInformation, CurveInformation
@@ -83,6 +84,7 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
     parts = {
         "recluster": {"its plan": RewritePlan, "each of the plan's sets": PlannedSet},
         "clustering_information": {"its curve": CurveInformation},
+        "clustering_overview": {"each of its tables": Overview},
         "clustering_history": {"each of its entries": HistoryEntry},
         "suggest_cluster_by": {"each of its candidates": KeyCandidate},
         "clustering_reads": {"each of its reads": ReadInformation},
@@ -95,7 +97,9 @@ def _answers() -> dict[str, list[tuple[str, str]]]:
         if name == "clustering_information":
             answers[name] = information
         elif name in metrics:
-            shown = [f"`{each}`" for each in ("table", "cluster_key", "suspended", metrics[name])]
+            shown = [
+                f"`{each}`" for each in ("table", "cluster_key", "suspended", "suspension", metrics[name])
+            ]
             answers[name] = [row for row in information if row[0] in shown]
         elif not operation.finish:
             answers[name] = entries(kind) if is_dataclass(kind) else entries(operation.run, "Returns")

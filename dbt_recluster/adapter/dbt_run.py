@@ -19,10 +19,9 @@ from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import BudgetSpentError
-from dbt_recluster.operations.declaration import Call, RunBudget
+from dbt_recluster.operations.declaration import Answer, Call, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster
-from dbt_recluster.operations.runner import Answer
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.report.operation_text import maintained as maintained_text
 from dbt_recluster.report.recluster_text import few_blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.declaration import FORMAT, TABLE, Operation, RunBudget
-from dbt_recluster.operations.runner import Answer, failure_line, operation_named, run_operation
+from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
+from dbt_recluster.operations.runner import failure_line, operation_named, run_operation
 from dbt_recluster.operations.tables import Node, Target, choose, project_queries
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 
@@ -103,26 +103,25 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             macros["exceptions"]["warn"](f"{answer.table}: {warning}")
-    if text := _end(operation, answers, arguments):
-        macros["print"](text)
+    ending = _end(operation, answers, arguments)
+    if ending.text:
+        macros["print"](ending.text)
     failed = [answer for answer in answers if answer.error is not None]
     if failed and operation.is_rewrite:
         names = ", ".join(answer.table for answer in failed)
         what = f"{len(failed)} of {len(answers)} tables" if len(answers) > 1 else "the table"
         raise ConfigurationError(f"{what} failed: {names}")
-    if failed:
-        raise ConfigurationError("\n".join(map(failure_line, failed)))
+    if failed or ending.error:
+        raise ConfigurationError("\n".join(filter(None, [*map(failure_line, failed), ending.error])))
 
 
-def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, Any]) -> str:
+def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     """Return what is printed after all tables had their turn."""
-    if operation.finish is not None:
-        results = [answer.result for answer in answers if answer.error is None]
-        if results:
-            written = operation.finish(results, arguments)
-            return json.dumps(written) if arguments["format"] == "json" else "\n".join(written)
-    elif arguments["format"] == "json":
-        values = [answer.values for answer in answers]
-        is_single = isinstance(arguments["table"], str) and len(values) == 1
-        return json.dumps(values[0] if is_single else values, indent=2, ensure_ascii=False)
-    return "" if answers else "No table of this project is built yet."
+    text = "" if answers else "No table of this project is built yet."
+    values: Any = [answer.values for answer in answers]
+    ending = Ending(text, values[0] if isinstance(arguments["table"], str) and len(values) == 1 else values)
+    if operation.finish is not None and answers:
+        ending = operation.finish(answers, arguments)
+    if arguments["format"] == "json":
+        return replace(ending, text=json.dumps(ending.values, indent=2, ensure_ascii=False))
+    return ending

@@ -80,6 +80,11 @@ class Checkpoint:
                 return changed
         return None
 
+    def is_of(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is of the commit that recorded the checkpoint, directly on what that had planned."""
+        planned, committed, _ = self._recorded() or (0, [0], None)
+        return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
+
     def remember(self, snapshot_id: int | None) -> None:
         """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
         is_of_main = self._table.iceberg.branch is None
@@ -121,29 +126,34 @@ class Checkpoint:
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
-        rules = digest(self._rules)
         known_rules, remembered = _REMEMBERED.get(self._table.iceberg.uuid, ("", 0))
-        if known_rules == rules:
+        if known_rules == digest(self._rules):
             yield remembered, ()
+        if (recorded := self._recorded()) is None:
+            return
+        planned, committed, partitions = recorded
+        # A rollback takes the work of the commit back, and not the property.
+        if not self._table.iceberg.is_ancestor(committed[-1], of=snapshot_id):
+            return
+        if partitions is not None and self._follow_one_another([planned, *committed]):
+            yield committed[-1], partitions
+        yield planned, ()
+
+    def _recorded(self) -> tuple[int, list[int], list[PartitionText] | None] | None:
+        """Return the snapshot planned, those committed and the partitions of the property; None of other rules."""
+        properties = self._table.iceberg.properties
         try:
-            properties = self._table.iceberg.properties
             recorded = json.loads(properties.get(PROPERTY) or properties.get(_OLD_PROPERTY, "{}"))
-            if recorded["rules"] != rules:
-                return
+            if recorded["rules"] != digest(self._rules):
+                return None
             planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
             given = recorded.get("partitions")
             partitions = [(int(spec_id), json.dumps(values)) for spec_id, values in given or ()]
-            last = committed[-1]
-            if max(planned, *committed) > GREATEST_LONG:
-                return
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-            return
-        # A rollback takes the work of the commit back, and not the property.
-        if not self._table.iceberg.is_ancestor(last, of=snapshot_id):
-            return
-        if given is not None and self._follow_one_another([planned, *committed]):
-            yield last, partitions
-        yield planned, ()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+        if not committed or max(planned, *committed) > GREATEST_LONG:
+            return None
+        return planned, committed, None if given is None else partitions
 
     def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
         """Whether each snapshot but the first is in the table, and the one before is its parent."""

@@ -118,6 +118,7 @@ def round_summary(**figures: Any) -> dict[str, str]:
         cluster_by: The key.
         depth_before: Average depth when the round was planned.
         depth_expected: Average depth after the round, expected by the planner.
+        read_depth_expected, fragmentation_expected: Likewise, only if nothing was then left to do.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         where: The predicate that restricted the recluster, if any.
@@ -150,7 +151,7 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
     undone = {rewrite.snapshot.id: rewrite.rows for rewrite in foreign_rewrites(table)}
     start = None if since is None else parse_moment("since", since)
     rewritten, loaded = 0, rows_before(snapshots)
-    entries = _entries(snapshots)
+    entries = history_entries(snapshots)
     result = []
     for entry, following in zip(entries, [*entries[1:], None], strict=False):
         rewritten += entry.rows_in if entry.is_recluster else 0
@@ -168,7 +169,7 @@ def table_history(table: ClusteredTable, since: datetime | None = None) -> list[
 
 def rewrite_speed(table: ClusteredTable) -> float | None:
     """Return the speed of the table's rounds in bytes read per second, or None if there was no round."""
-    rounds = [entry for entry in _entries(table.snapshots()) if entry.is_recluster and entry.seconds]
+    rounds = [entry for entry in history_entries(table.snapshots()) if entry.is_recluster and entry.seconds]
     seconds = sum(entry.seconds or 0.0 for entry in rounds)
     return sum(entry.bytes_in for entry in rounds) / seconds if seconds else None
 
@@ -178,7 +179,7 @@ def is_of_round(snapshot: Snapshot) -> bool:
     return f"{PREFIX}sets" in snapshot.summary
 
 
-def _entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
+def history_entries(snapshots: Sequence[Snapshot]) -> list[HistoryEntry]:
     """Return one entry for each round and one for every other commit."""
     groups = groupby(snapshots, key=lambda snapshot: snapshot.summary.get(f"{PREFIX}round", snapshot.id))
     members = ((round_id, list(group)) for round_id, group in groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ def table_information(
         cluster_key: The key that it is measured by, as users write it.
         where: The predicate, or None.
         suspended: Since when reclustering is suspended, or None.
+        suspension: Since when, by whom, until when and the reason, as far as recorded; or None.
         rows_undone: Rows of blocks that reclustering had written, and that other writers' rewrites merged, as far back
             as snapshots are kept.
         snapshot_id: The snapshot that is measured; None for a table that was never written.
@@ -63,6 +64,7 @@ def table_information(
         "cluster_key": str(table.key),
         "where": where,
         "suspended": table.suspended,
+        "suspension": table.suspension and asdict(table.suspension),
         "rows_undone": sum(rewrite.rows for rewrite in foreign_rewrites(table)),
         "snapshot_id": snapshot.id if snapshot else None,
         "snapshot_at": snapshot.at.isoformat() if snapshot else None,

@@ -70,6 +70,15 @@ class PlannedRound:
         """Positions in all blocks of the members of each set: int64 (k,) each."""
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
 
+    def figures_left(self) -> dict[str, float | None]:
+        """Return the figures expected after the merges; none if more is to do then, or on a curve, which is unknown."""
+        policy = self.checkpoint.policy
+        after = simulate(self.blocks.blocks, self.plan, policy)
+        if self.table.key.curve or (rest := plan(after, policy)).block_sets or rest.limited:
+            return {}
+        left = self.table.measure(after, policy.block_rows)
+        return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}
+
     def describe(self, policy: Policy) -> RewritePlan:
         """Describe the plan for a dry run; ``policy`` is the one that it was made with."""
         blocks, plan, sets = self.blocks, self.plan, self.plan.block_sets

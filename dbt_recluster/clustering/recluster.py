@@ -38,7 +38,6 @@ from dbt_recluster.iceberg.rewrite.writing import check_location
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import MergeProgress, job_description
 from dbt_recluster.planner import Plan, Policy, clustering_information
-from dbt_recluster.planner.curves import CURVE_TOLERANCE
 from dbt_recluster.planner.merges import simulate
 
 # No sort order has this id.
@@ -197,8 +196,7 @@ class Recluster:
     @property
     def _policy(self) -> Policy:
         """The planner's policy for this table."""
-        tolerance = CURVE_TOLERANCE if self._table.key.curve else 1.0
-        return replace(self._options.policy, block_bytes=self._table.block_bytes, tolerance=tolerance)
+        return self._table.policy(self._options.policy)
 
     def _plan(self) -> PlannedRound:
         checkpoint = Checkpoint(self._table, self._policy, self._options.where)
@@ -218,7 +216,7 @@ class Recluster:
         if options.where is not None and not len(planned.blocks.blocks):
             result.reason = "no block can hold a row that the predicate admits"
         if result.suspended is not None and not options.dry_run:
-            result.reason = f"suspended since {result.suspended}"
+            result.reason = f"suspended since {self._table.suspension or result.suspended}"
             return True
         if len(result.rounds) == MAX_ROUNDS and plan.block_sets:
             result.reason = f"stopped after {MAX_ROUNDS} rounds"
@@ -264,6 +262,7 @@ class Recluster:
         # Before the merge: properties that others set during it belong to blocks that were not read.
         levels = planned.level_changes()
         leaves_nothing = not blocks.late and planned.checkpoint.leaves_nothing(planned.candidates, plan)
+        left = planned.figures_left() if leaves_nothing else {}
         merged = self._merge(planned, progress)
         conflicts = self._conflicts_in_a_row
 
@@ -280,6 +279,7 @@ class Recluster:
                 depth_expected=clustering_information(after).average_depth,
                 seconds=round(time.monotonic() - started, 3),
                 conflicts=conflicts,
+                **(left if len(kept) == len(merged) else {}),
             )
 
         commit = RoundCommit(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timezone
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from dbt_recluster.box_tree import Points
 from dbt_recluster.cluster_key import ClusterKey, parse_cluster_key
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
+from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
-from dbt_recluster.clustering.values import parse_predicate
+from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
 from dbt_recluster.columns import Columns
 from dbt_recluster.curve import Curve
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
@@ -35,7 +36,8 @@ from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
-from dbt_recluster.planner import Blocks, ClusteringInformation, Reads, clustering_information
+from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
+from dbt_recluster.planner.curves import CURVE_TOLERANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +47,6 @@ ClusterBy = str | Sequence[str] | ClusterKey
 # Iceberg's defaults.
 _DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
 _DEFAULT_ROW_GROUP_BYTES = 128 * 1024 * 1024
-
-SUSPENDED_PROPERTY = table_properties.SUSPENDED
 
 # Where the snapshot's manifests are listed, the snapshot, the schema that bounds are read by, and the key. Not the
 # table's uuid: a copy at another place has the same one, and the same snapshots. The schema as a whole and not its id:
@@ -210,25 +210,37 @@ class ClusteredTable:
     @property
     def suspended(self) -> str | None:
         """Since when reclustering is suspended, or None."""
-        return self.iceberg.properties.get(SUSPENDED_PROPERTY)
+        return None if (suspension := self.suspension) is None else suspension.since
 
-    def suspend(self) -> str:
-        """Keep everybody from reclustering the table until :meth:`resume`; return since when it is suspended.
+    @property
+    def suspension(self) -> Suspension | None:
+        """The suspension of reclustering that has not ended, or None."""
+        return Suspension.of_table(self.iceberg.properties)
 
-        A running recluster stops before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays
-        suspended.
+    def suspend(self, reason: str | None = None, until: str | date | None = None) -> Suspension:
+        """Keep everybody from reclustering the table until :meth:`resume` or a time; return the suspension.
+
+        One that there is keeps its beginning, and its reason or end unless that is given. A running recluster stops
+        before its next round. A table that dbt makes anew, as with ``--full-refresh``, stays suspended.
         """
-        since = self.suspended
-        if since is None:
-            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            self.iceberg.set_property(SUSPENDED_PROPERTY, since)
-        return since
+        current, given = self.suspension, {}
+        if reason is not None:
+            given["reason"] = parse_reason("reason", reason)
+        if until is not None:
+            given["until"] = parse_end("until", until).astimezone(timezone.utc).isoformat(timespec="seconds")
+        if current is not None and not given:
+            return current
+        given["by"] = str(self.iceberg.spark.sparkContext.sparkUser())
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        suspension = replace(current or Suspension(now), **given)
+        self.iceberg.set_property(table_properties.SUSPENDED, suspension.as_property())
+        return suspension
 
     def resume(self) -> str | None:
         """Allow reclustering again; return since when it was suspended, or None if it was not."""
         since = self.suspended
-        if since is not None:
-            self.iceberg.set_property(SUSPENDED_PROPERTY, None)
+        if table_properties.SUSPENDED in self.iceberg.properties:
+            self.iceberg.set_property(table_properties.SUSPENDED, None)
         return since
 
     def snapshots(self) -> list[Snapshot]:
@@ -243,6 +255,11 @@ class ClusteredTable:
         if where not in self._predicates:
             self._predicates[where] = Predicate.parse(self.iceberg, where)
         return self._predicates[where]
+
+    def policy(self, policy: Policy) -> Policy:
+        """Return a policy with what this table adds: its full block, and the tolerance of a curve."""
+        tolerance = CURVE_TOLERANCE if self.key.curve else 1.0
+        return replace(policy, block_bytes=self.block_bytes, tolerance=tolerance)
 
     @property
     def key_reads(self) -> Reads | None:

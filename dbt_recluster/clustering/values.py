@@ -156,6 +156,14 @@ parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
 parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
+parse_end = parser(
+    "a date such as 2026-12-04, or a time, that is to come",
+    lambda value: end if (end := moment(value)) > datetime.now(timezone.utc) else None,
+)
+parse_reason = parser(
+    "a line of at most 200 characters",
+    lambda text: text if text.isprintable() and 0 < len(text) <= 200 else None,
+)
 parse_branch = parser("the name of a branch", _text)
 parse_event_log = parser("a directory of Spark's event logs, such as s3://bucket/spark-events", _text)
 parse_logged_as = parser(

@@ -35,9 +35,9 @@ from dbt_recluster.iceberg.session.starter import GATEWAY, is_running, outside_s
 from dbt_recluster.iceberg.sort_order import TableChange, table_cluster_key
 from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
-from dbt_recluster.operations.declaration import Call, Operation, RunBudget
+from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation, RunBudget
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
-from dbt_recluster.operations.runner import Answer, failure_line, run_operation
+from dbt_recluster.operations.runner import failure_line, run_operation
 from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
@@ -86,7 +86,7 @@ class _Job:
         self._operation = operation
         self._request = request
         self._answers: list[Answer] = []
-        self._files: list[str] = []
+        self._ending = Ending("", [])
         self._left_out = 0
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
@@ -114,10 +114,10 @@ class _Job:
         for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
-        results = [answer.result for answer in self._answers if answer.error is None]
-        if operation.finish is not None and results:
-            self._files = operation.finish(results, request.arguments)
-            self._print("\n".join(self._files))
+        if operation.finish is not None and self._answers:
+            self._ending = operation.finish(self._answers, request.arguments)
+            if self._ending.text:
+                self._print(self._ending.text)
         place = request.manifest or request.namespace or request.catalog
         if self._left_out:
             tables_text = count_noun(self._left_out, "table")
@@ -127,7 +127,9 @@ class _Job:
         failed = sum(answer.error is not None for answer in self._answers)
         if len(self._answers) > 1 and failed:
             _note(f"{failed} of {len(self._answers)} tables failed")
-        return self._end(Exit.FAILED if failed else Exit.DONE)
+        if self._ending.error:
+            _note(self._ending.error)
+        return self._end(Exit.FAILED if failed or self._ending.error else Exit.DONE, self._ending.error)
 
     def stop(self, error: str, code: int) -> int:
         """End before all tables had their turn, unless they had: a signal may come later."""
@@ -155,7 +157,7 @@ class _Job:
                 raise
             _note(f"{target.relation} is passed over: {e}")
             return False
-        if options is None and recorded_key(iceberg.properties) is None:
+        if options is None and target.error is None and recorded_key(iceberg.properties) is None:
             try:
                 if table_cluster_key(iceberg) is None:
                     return False
@@ -215,7 +217,8 @@ class _Job:
         if self._selected is not None and (others := sum(map(has_table, nodes)) - len(targets)):
             tables = count_noun(others, "table")
             _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
-        if wrong := [target.error for target in targets if target.error is not None]:
+        wrong = [target.error for target in targets if target.error is not None]
+        if wrong and self._operation.finish is None:
             raise OptionError("\n".join(wrong))
         self._check_tables(targets)
         return targets
@@ -272,7 +275,7 @@ class _Job:
             tables = [] if self._operation.finish else [answer.values for answer in self._answers]
             printed = answer_of(self._request.command, code, error, tables)
             if self._operation.finish:
-                printed["files"] = self._files
+                printed |= {"files": v} if isinstance(v := self._ending.values, list) else v
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             print(json.dumps(printed, ensure_ascii=not is_utf8), flush=True)
         return code

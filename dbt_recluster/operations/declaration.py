@@ -159,6 +159,35 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What an operation answers for one table.
+
+    Attributes:
+        values: For programs.
+        text: For people, with ``detail`` below it; empty if it failed.
+        result: What the operation's function has returned, or None.
+        warnings: What the user should know although it did not fail.
+    """
+
+    table: str
+    values: Mapping[str, Any]
+    text: str = ""
+    detail: str = ""
+    result: Any = None
+    warnings: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What an operation answers for all tables together: for people, for programs, and why it failed."""
+
+    text: str
+    values: Any
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Operation:
     """An operation on tables, one after the other.
 
@@ -174,7 +203,7 @@ class Operation:
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
         order: Sorts its calls before they are run.
-        finish: Writes files of all results, in place of a text for each, and returns their paths.
+        finish: Makes one answer of those of all tables, printed in place of a text for each.
     """
 
     name: str
@@ -188,7 +217,7 @@ class Operation:
     needs_choice: bool = False
     is_rewrite: bool = False
     order: Callable[[list[Call]], list[Call]] = list
-    finish: Callable[[list[Any], Mapping[str, Any]], list[str]] | None = None
+    finish: Callable[[list[Answer], Mapping[str, Any]], Ending] | None = None
 
     def read(self, arguments: Iterable[Argument], given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of some arguments and of the operation's own, checked."""

@@ -10,6 +10,7 @@ from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
+from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
@@ -20,13 +21,16 @@ from dbt_recluster.operations.declaration import (
     PLANNING,
     SINCE,
     WHERE,
+    Answer,
     Argument,
     Call,
+    Ending,
     Operation,
     key_argument,
     operation,
 )
 from dbt_recluster.report import operation_text, recluster_text
+from dbt_recluster.report.metrics import check_metrics_file, write_metrics
 
 DEFAULT_REPORT = "target/clustering_report.html"
 
@@ -59,7 +63,7 @@ def _metric(name: str, short: str, meaning: str) -> Operation:
 
     def run(call: Call) -> dict[str, Any]:
         information = _information(call)
-        return {key: information[key] for key in ("table", "cluster_key", "suspended", name)}
+        return {key: information[key] for key in ("table", "cluster_key", "suspended", "suspension", name)}
 
     return Operation(
         f"clustering_{short}",
@@ -103,10 +107,61 @@ def clustering_history(call: Call) -> dict[str, Any]:
     }
 
 
-def _write_report(results: list[ReportData], arguments: Mapping[str, Any]) -> list[str]:
+def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
+    results: list[ReportData] = [answer.result for answer in answers if answer.error is None]
+    if not results:
+        return Ending("", [])
     from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
-    return [str(path) for path in write_report(results, arguments["path"])]
+    files = [str(path) for path in write_report(results, arguments["path"])]
+    return Ending("\n".join(files), files)
+
+
+def _verdicts(value: Any) -> tuple[str, ...] | None:
+    words = value.split(",") if isinstance(value, str) else value
+    verdicts = tuple(str(word).strip().lower().replace("-", " ") for word in words)
+    return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
+
+
+parse_verdicts = parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts)
+
+
+def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
+    rows = [answer.result or Overview(answer.table, "failing", answer.error or "") for answer in answers]
+    rows.sort(key=lambda row: row.rank)
+    if arguments["metrics"] is not None:
+        write_metrics(rows, arguments["metrics"])
+    fail_on = arguments["fail_on"] or ()
+    failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
+    values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
+    return Ending(operation_text.overview(rows, values["totals"]), values, ", ".join(failed) or None)
+
+
+@operation(
+    lambda *_: "",
+    Argument(
+        "fail_on",
+        parse_verdicts,
+        "Fail, after showing all, if a table has one of these verdicts, such as deep,failing, and name it.",
+        otherwise="none",
+        metavar="VERDICTS",
+    ),
+    Argument(
+        "metrics",
+        lambda _, value: check_metrics_file(Path(str(value))),
+        "A file to write the figures to as well, in Prometheus' text format (dbt-recluster[metrics]).",
+        otherwise="none",
+        metavar="FILE",
+    ),
+    short="overview",
+    finish=_overview,
+)
+def clustering_overview(call: Call) -> Overview:
+    """Print one line for each table, the worst first, and totals: verdict, depth, blocks for each full one, bytes of
+    the past day and week, last recluster, conflicts, and what a recluster gains for each GB. Fails, after showing
+    all, if a table cannot be read. Changes nothing.
+    """
+    return table_overview(call.table, call.options())
 
 
 @operation(

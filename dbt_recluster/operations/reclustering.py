@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from dbt_recluster.clustering.costs.cost_model import CostModel
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.clustering.result import ReclusterResult
+from dbt_recluster.clustering.values import parse_end, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.operations.declaration import (
     BRANCH,
     OPTIONS,
+    Argument,
     Call,
     flag,
     key_argument,
@@ -126,19 +128,25 @@ def recluster(call: Call) -> ReclusterResult:
 
 @operation(
     lambda values, call: operation_text.suspended(values, call.context.resume),
+    Argument("reason", parse_reason, "Why, in at most 200 characters.", otherwise="none", metavar="TEXT"),
+    Argument(
+        "until", parse_end, "When it ends: a date, or a time, in UTC.", otherwise="never", metavar="TIME"
+    ),
     short="suspend",
     needs_choice=True,
 )
 def suspend_recluster(call: Call) -> dict[str, Any]:
-    """Keep everybody from reclustering tables, after a run or by hand, until resume_recluster. It is a property of the
-    table (recluster.suspended), so every process honours it; a recluster that is running stops before its next
-    round.
+    """Keep everybody from reclustering tables, after a run or by hand, until resume_recluster or a time. It is a
+    property of the table (recluster.suspended), so every process honours it; a recluster that is running stops
+    before its next round.
 
     Returns:
         table: The table.
         suspended: Since when it is suspended, ISO 8601 in UTC.
+        suspension: Since when, by whom, until when and the reason.
     """
-    return {"table": call.target.relation, "suspended": call.opened.suspend()}
+    suspension = call.opened.suspend(call.arguments["reason"], call.arguments["until"])
+    return {"table": call.target.relation, "suspended": suspension.since, "suspension": asdict(suspension)}
 
 
 @operation(lambda values, _: operation_text.resumed(values), short="resume", needs_choice=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
-from dbt_recluster.operations.declaration import Call, Context, Operation
+from dbt_recluster.operations.declaration import Answer, Call, Context, Operation
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.text import did_you_mean
 
@@ -27,26 +27,6 @@ def operation_named(name: str) -> Operation:
     if name in OPERATIONS:
         return OPERATIONS[name]
     raise OptionError(f"there is no operation {name}; {did_you_mean(name, OPERATIONS, 'there are')}")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What an operation answers for one table.
-
-    Attributes:
-        values: For programs.
-        text: For people, with ``detail`` below it; empty if it failed.
-        result: What the operation's function has returned, or None.
-        warnings: What the user should know although it did not fail.
-    """
-
-    table: str
-    values: Mapping[str, Any]
-    text: str = ""
-    detail: str = ""
-    result: Any = None
-    warnings: list[str] = field(default_factory=list)
-    error: str | None = None
 
 
 def run_operation(

@@ -77,6 +77,7 @@ class Plan:
         reducible_depth: The depth that was compared with `Policy.depth`, in the worst partition: the average depth as
             far as merges can reduce it. 0 if no block can be narrowed.
         by_reads: Whether the read depth was compared instead.
+        threshold: What it was compared with: the greatest depth allowed in that partition.
         needed: If ``limited``, the least budget of bytes, to a sixteenth, for which there is a plan.
     """
 
@@ -88,6 +89,7 @@ class Plan:
     reducible_depth: float = 0.0
     by_reads: bool = False
     needed: int | None = None
+    threshold: float = 1.0
 
     @property
     def members(self) -> BlockSets:

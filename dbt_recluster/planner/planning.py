@@ -74,6 +74,7 @@ def plan(blocks: Blocks, policy: Policy) -> Plan:
         selection.worst.depth,
         selection.worst.by_reads,
         needed,
+        selection.worst.limit,
     )
 
 

@@ -6,9 +6,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dbt_recluster.clustering.overview import Overview
+from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
+_OVERVIEW = "table|verdict|depth|of|blocks for a full one|loaded 1 d|7 d|rewritten 1 d|7 d|last recluster"
+_OVERVIEW += "|conflicts|gain for a GB"
+_OVERVIEW_BYTES = ("loaded_bytes_day", "loaded_bytes_week", "rewritten_bytes_day", "rewritten_bytes_week")
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
 _MOST_KEYS_BY_QUERY = 3
@@ -72,6 +77,30 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
+def overview(tables: Sequence[Overview], totals: Mapping[str, Any]) -> str:
+    """Write one line for each table, the totals, and the reason of each verdict that its figures do not explain."""
+    verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in totals["verdicts"].items())
+    sums = [size(totals[name]) for name in _OVERVIEW_BYTES]
+    last = ("total", "", "", "", "", *sums, "", f"{totals['conflicts']:,}", "")
+    rows = [*map(_overview_row, tables), last]
+    lines = [table(_OVERVIEW.split("|"), rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
+    lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
+    if any(t.is_expected for t in tables):
+        lines.append("~: expected by the planner at the last recluster; nothing has changed since.")
+    return "\n".join(lines)
+
+
+def _overview_row(of: Overview) -> tuple[str, ...]:
+    about, kind = "~" if of.is_expected else "", "" if of.read_depth is None else " read"
+    depth = "-" if of.depth is None else f"{about}{of.depth:.1f}{kind}"
+    threshold = "-" if of.threshold is None else f"{of.threshold:g}"
+    full = "-" if of.fragmentation is None else f"{about}{of.fragmentation:.1f}"
+    sizes = ["-" if (count := getattr(of, name)) is None else size(count) for name in _OVERVIEW_BYTES]
+    last = "-" if of.last_recluster is None else moment(of.last_recluster)[:16]
+    gain = "-" if of.gain_per_gigabyte is None else f"{of.gain_per_gigabyte:.1f}"
+    return of.table, of.verdict, depth, threshold, full, *sizes, last, f"{of.conflicts or 0:,}", gain
+
+
 def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if curve is None:
         return []
@@ -83,7 +112,7 @@ def _curve_figures(curve: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _suspended_text(values: Mapping[str, Any]) -> str:
-    return f", suspended since {values['suspended']}" if values["suspended"] else ""
+    return f", suspended since {Suspension(**values['suspension'])}" if values["suspension"] else ""
 
 
 def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
@@ -104,7 +133,7 @@ def _bars(title: str, counts: Mapping[str, int]) -> list[str]:
 def suspended(values: Mapping[str, Any], resume: str) -> str:
     """Write that a table is suspended, and the command that resumes it, with ``%s`` for the table's name."""
     command = resume % values["table"]
-    return f"{values['table']}: suspended since {values['suspended']}; to resume: {command}"
+    return f"{values['table']}: suspended since {Suspension(**values['suspension'])}; to resume: {command}"
 
 
 def resumed(values: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@
 {% macro clustering_depth(table=none) %}{%- do adapter.operate('clustering_depth', dict(kwargs, table=table), context) -%}{% endmacro %}
 {% macro clustering_ratio(table=none) %}{%- do adapter.operate('clustering_ratio', dict(kwargs, table=table), context) -%}{% endmacro %}
 {% macro clustering_history(table=none) %}{%- do adapter.operate('clustering_history', dict(kwargs, table=table), context) -%}{% endmacro %}
+{% macro clustering_overview(table=none) %}{%- do adapter.operate('clustering_overview', dict(kwargs, table=table), context) -%}{% endmacro %}
 {% macro clustering_report(table=none) %}{%- do adapter.operate('clustering_report', dict(kwargs, table=table), context) -%}{% endmacro %}
 {% macro estimate_clustering_cost(table=none) %}{%- do adapter.operate('estimate_clustering_cost', dict(kwargs, table=table), context) -%}{% endmacro %}
 {% macro suggest_cluster_by(table=none) %}{%- do adapter.operate('suggest_cluster_by', dict(kwargs, table=table), context) -%}{% endmacro %}

@@ -51,6 +51,7 @@ class TestInformation(Operations):
             "table": table,
             "cluster_key": "k",
             "suspended": None,
+            "suspension": None,
             "average_depth": 4.0,
         }
 

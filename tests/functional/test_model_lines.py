@@ -33,12 +33,15 @@ class TestSuspended(Operations):
 
     def test_a_suspended_table(self, project: Any, table: str) -> None:
         operate("suspend_recluster", "{table: events}")
-        since = operate_json("clustering_information", "{table: events, format: json}")["suspended"]
+        suspension = operate_json("clustering_information", "{table: events, format: json}")["suspension"]
+        since, user = suspension["since"], suspension["by"]
         results, log = run(1)
-        assert f"(not reclustered: suspended since {since}, average depth 2.0)" in line_of(log, "events")
+        assert f"(not reclustered: suspended since {since} by {user}, average depth 2.0)" in line_of(
+            log, "events"
+        )
         assert results[0].adapter_response["recluster_suspended"] == since
-        assert f"{table} by k, suspended since {since}\n" in operate("clustering_information")
-        assert f"{table} by k: 2, suspended since {since}\n" in operate("clustering_depth")
+        assert f"{table} by k, suspended since {since} by {user}\n" in operate("clustering_information")
+        assert f"{table} by k: 2, suspended since {since} by {user}\n" in operate("clustering_depth")
 
 
 class TestKeys(Operations):

@@ -9,7 +9,8 @@ import pytest
 from dbt.tests.util import run_dbt, run_dbt_and_capture
 from operations import EVENTS, PLAIN, Operations, load_once, operate, operate_json
 
-from dbt_recluster.clustering.table import SUSPENDED_PROPERTY, ClusteredTable
+from dbt_recluster.clustering.suspension import Suspension
+from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.maintenance import (
     clustering_depth,
     import_reads,
@@ -17,6 +18,7 @@ from dbt_recluster.maintenance import (
     resume_recluster,
     suspend_recluster,
 )
+from dbt_recluster.table_properties import SUSPENDED
 
 AUTOMATIC = EVENTS.replace(", automatic_clustering=false", ", recluster_depth=1")
 
@@ -67,6 +69,7 @@ class TestSuspension(Operations):
         log = operate("recluster", "{table: events, final: true}")
         assert f"{table}: not reclustered: suspended since {since}" in log
         assert f"to resume: dbt run-operation resume_recluster --args '{{table: {table}}}'" in log
+        assert f"suspended since {since} by " in log
         report = recluster(spark, table, ["id"], depth=1)
         assert (report.rounds, report.suspended) == ([], since)
         assert files(sql, "events") == before
@@ -78,14 +81,54 @@ class TestSuspension(Operations):
             "resume_recluster", "{table: events}"
         )
         assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
-        assert SUSPENDED_PROPERTY not in dict(map(tuple, sql("show tblproperties {schema}.events")))
+        assert SUSPENDED not in dict(map(tuple, sql("show tblproperties {schema}.events")))
         load_once(6)
         assert clustering_depth(spark, table) < depth
+
+    def test_who_why_and_until_when(self, project: Any, table: str, spark: Any) -> None:
+        reason = 'it\'s a "backfill", until Friday'
+        more = f"reason: {json.dumps(reason)}, until: 2999-12-04"
+        log = operate("suspend_recluster", f"{{table: events, {more}}}")
+        user = spark.sparkContext.sparkUser()
+        shown = f" by {user} until 2999-12-04T00:00:00+00:00: {reason}"
+        assert f"{shown}; to resume: " in log
+        assert shown in operate("recluster", "{table: events}")
+        assert shown in operate("clustering_depth", "{table: events}")
+        assert shown in operate("clustering_overview", "{table: events}")
+        found = operate_json(
+            "suspend_recluster", "{table: events, until: 2998-12-04T10:00:00+02:00, format: json}"
+        )
+        assert found["suspension"]["since"] == found["suspended"]
+        assert found["suspension"]["until"] == "2998-12-04T08:00:00+00:00"
+        assert found["suspension"]["reason"] == reason
+        past = Suspension("2026-01-01T00:00:00+00:00", until="2026-01-02T00:00:00+00:00")
+        ClusteredTable(spark, table).iceberg.set_property(SUSPENDED, past.as_property())
+        assert ClusteredTable(spark, table).suspended is None
+        assert "suspended" not in operate("recluster", "{table: events, depth: 1}")
+        assert f"{table}: was not suspended" in operate("resume_recluster", "{table: events}")
+        assert SUSPENDED not in ClusteredTable(spark, table).iceberg.properties
+
+    @pytest.mark.parametrize(
+        ("argument", "message"),
+        [
+            (
+                "until: 2020-01-01",
+                "until must be a date such as 2026-12-04, or a time, that is to come",
+            ),
+            ("until: someday", "until must be a date such as "),
+            (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
+        ],
+    )
+    def test_an_end_that_is_past(
+        self, project: Any, table: str, spark: Any, argument: str, message: str
+    ) -> None:
+        assert message in operate("suspend_recluster", f"{{table: events, {argument}}}", passes=False)
+        assert ClusteredTable(spark, table).suspended is None
 
     def test_a_replaced_table_stays_suspended(self, project: Any, sql: Any) -> None:
         operate("suspend_recluster", "{table: plain}")
         run_dbt(["run", "--select", "plain"])
-        assert SUSPENDED_PROPERTY in dict(map(tuple, sql("show tblproperties {schema}.plain")))
+        assert SUSPENDED in dict(map(tuple, sql("show tblproperties {schema}.plain")))
 
     @pytest.mark.parametrize("name", ["suspend_recluster", "resume_recluster"])
     @pytest.mark.parametrize(
@@ -230,21 +273,21 @@ class TestTablesThatAreMadeAnew(Operations):
         tables = [f"{project.test_schema}.{name}" for name in ("events", "unkeyed", "sown")]
         for _ in range(2):
             run_dbt(["build"])
-        carried = {}
+        carried, since = {}, {}
         for table in tables:
             # Spark shows neither the property of reads of such a column, nor its own.
             import_reads(spark, table, queries={"q": f"select * from {table} where url = 'v1' and k < 2"})
             recorded = self.properties(spark, table)["recluster.reads"]
-            carried[table] = {
-                "recluster.suspended": suspend_recluster(spark, table),
-                "recluster.reads": recorded,
-            }
+            since[table] = suspend_recluster(
+                spark, table, reason='the token\'s "password"', until="2999-01-01"
+            )
+            kept = self.properties(spark, table)["recluster.suspended"]
+            carried[table] = {"recluster.suspended": kept, "recluster.reads": recorded}
         events = tables[0]
         assert {"recluster.changes", "recluster.option.depth"} <= self.properties(spark, events).keys()
 
         _, log = run_dbt_and_capture(["build", "--full-refresh", "--vars", "{depth: 3}"])
-        since = carried[events]["recluster.suspended"]
-        assert log.count(f"(not reclustered: suspended since {since}") == 1
+        assert log.count(f"(not reclustered: suspended since {since[events]} by ") == 1
         of_model = {"recluster.cluster_by": "k", "recluster.option.depth": "3"}
         assert [self.properties(spark, table) for table in tables] == [
             {**carried[events], **of_model},
@@ -260,6 +303,7 @@ class TestTablesThatAreMadeAnew(Operations):
     def test_another_seed_drops_its_table_too(self, project: Any, spark: Any) -> None:
         table = f"{project.test_schema}.sown"
         run_dbt(["seed"])
-        since = suspend_recluster(spark, table)
+        suspend_recluster(spark, table)
+        recorded = self.properties(spark, table)["recluster.suspended"]
         run_dbt(["seed"])
-        assert self.properties(spark, table)["recluster.suspended"] == since
+        assert self.properties(spark, table)["recluster.suspended"] == recorded

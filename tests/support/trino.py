@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -19,10 +18,10 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from environments import CACHE, call_or_skip, program
 from ports import HOST, free_port
 
 VERSION = "476"
-CACHE = Path.home() / ".cache" / "dbt-recluster-tests"
 DBT = ("dbt-trino==1.11.0", "dbt-core<1.12")
 _JAVA = 24
 _ARTIFACT = f"io.trino:trino-server:{VERSION}:tar.gz"
@@ -137,14 +136,7 @@ def server(directory: Path, catalog: str, url: str, warehouse: Path) -> Iterator
 
 def dbt() -> Path:
     """Return the program ``dbt`` of an environment with dbt-trino; skip where it cannot be installed."""
-    home = CACHE / "dbt-trino"
-    if not (home / "complete").exists():
-        shutil.rmtree(home, ignore_errors=True)
-        _call([sys.executable, "-m", "venv", str(home)], "a venv for dbt-trino cannot be made")
-        pip = [str(home / "bin" / "pip"), "install", "--quiet", "--retries", "1", *DBT]
-        _call(pip, "dbt-trino cannot be installed")
-        (home / "complete").touch()
-    return home / "bin" / "dbt"
+    return program("dbt", "dbt-trino", *DBT)
 
 
 def _home() -> Path:
@@ -157,7 +149,7 @@ def _home() -> Path:
         if shutil.which("mvn") is None:
             pytest.skip(f"Trino {VERSION} comes by Maven, and there is no mvn")
         get = ["mvn", "-q", "-B", "dependency:get", f"-Dartifact={_ARTIFACT}", "-Dtransitive=false"]
-        _call(get, f"Trino {VERSION} cannot be fetched")
+        call_or_skip(get, f"Trino {VERSION} cannot be fetched")
     unpacked = CACHE / f"trino-{VERSION}.{os.getpid()}"
     with tarfile.open(archive) as tar:  # jars of plugins are links to each other's
         tar.extractall(unpacked, filter="tar") if hasattr(tarfile, "tar_filter") else tar.extractall(unpacked)
@@ -183,9 +175,3 @@ def _java() -> Path:
         if version and int(version[1]) >= _JAVA:
             return home
     pytest.skip(f"Trino {VERSION} needs Java {_JAVA} or later, and there is none in /usr/lib/jvm")
-
-
-def _call(command: list[str], failure: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
-    if done.returncode:
-        pytest.skip(f"{failure} here: {(done.stderr or done.stdout).strip()[-300:]}")

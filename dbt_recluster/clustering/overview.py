@@ -1,0 +1,157 @@
+"""The overview: how well each of many tables is clustered, in one line for each. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from dbt_recluster.clustering.checkpoint import Checkpoint
+from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth, with_depth
+from dbt_recluster.clustering.history import PREFIX, history_entries
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.planned_round import PlannedRound
+from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.table import ClusteredTable
+from dbt_recluster.clustering.values import AUTO, parse_number
+from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
+from dbt_recluster.iceberg.sort_order import TableChange, check_bounds_are_recorded, table_cluster_key
+
+# The worst first.
+VERDICTS = ("failing", "deep", "not clusterable", "suspended", "unclustered", "well clustered")
+# And as a round's summary has them, before "_expected".
+_MEASURES = {"average_depth": "depth", "read_depth": "read_depth", "fragmentation": "fragmentation"}
+
+
+@dataclass(frozen=True)
+class Overview(Figures):
+    """A table in the overview. Figures that are not known are None.
+
+    Attributes:
+        table, cluster_key: The table, and its key.
+        verdict: ``well clustered``; ``deep``: a recluster would merge blocks, since it is above the threshold;
+            ``suspended``; ``unclustered``: it has no cluster key; ``not clusterable``: its key's type has no order, or
+            its files record no bounds of it; ``failing``: it cannot be read, or its options or its key are refused.
+        reason: Why.
+        average_depth, read_depth: Its average depth, and its read depth where reads are known.
+        fragmentation: Blocks for each full one.
+        is_expected: Whether these are what the last round expected to leave: nothing has changed since, and no
+            manifest was read.
+        threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition.
+        blocks, bytes: Its blocks, and their bytes.
+        loaded_bytes_day, loaded_bytes_week: Bytes of new rows in the past 24 hours and seven days, as far back as
+            snapshots are kept.
+        rewritten_bytes_day, rewritten_bytes_week: Bytes that reclustering has read in that time.
+        last_recluster: When the last round was committed, ISO 8601 in UTC.
+        conflicts: How often rounds of the past seven days started again because another writer was faster.
+        recluster_bytes: Bytes that reclustering it to the end would read.
+        gain_per_gigabyte: Blocks fewer that a query for one key opens then, for each GB of them: the order in which a
+            budget is spent.
+        suspended: Since when it is suspended, or None.
+    """
+
+    table: str
+    verdict: str
+    reason: str = ""
+    cluster_key: str | None = None
+    average_depth: float | None = None
+    read_depth: float | None = None
+    is_expected: bool = False
+    threshold: float | None = None
+    blocks: int | None = None
+    bytes: int | None = None
+    fragmentation: float | None = None
+    loaded_bytes_day: int | None = None
+    loaded_bytes_week: int | None = None
+    rewritten_bytes_day: int | None = None
+    rewritten_bytes_week: int | None = None
+    last_recluster: str | None = None
+    conflicts: int | None = None
+    recluster_bytes: int | None = None
+    gain_per_gigabyte: float | None = None
+    suspended: str | None = None
+
+    @property
+    def depth(self) -> float | None:
+        """The depth that decides: the read depth where reads are known, otherwise the average depth."""
+        return self.average_depth if self.read_depth is None else self.read_depth
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Sorts tables: the worst verdict first, then the most gain for a byte, then the deepest by its threshold."""
+        depth = (self.depth or 0.0) / (self.threshold or 1.0)
+        return VERDICTS.index(self.verdict), -(self.gain_per_gigabyte or 0.0), -depth, self.table
+
+
+def totals(tables: Sequence[Overview]) -> dict[str, Any]:
+    """Return the number of tables, of those with each verdict, and the sums of their figures."""
+    summed = [f.name for f in fields(Overview) if f.type == "int | None"]
+    sums = {name: sum(getattr(table, name) or 0 for table in tables) for name in summed}
+    verdicts = [table.verdict for table in tables]
+    counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    return {"tables": len(tables), "verdicts": counts, **sums}
+
+
+def table_overview(table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> Overview:
+    """Return the line of a table that is reclustered with some options."""
+    recorded = _from_snapshots(table, now or datetime.now(timezone.utc))
+    if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
+        return Overview(table.name, "unclustered", "it has no cluster key", **recorded)
+    try:
+        key = table.key
+        check_bounds_are_recorded(TableChange(key).pending(table.iceberg), key)
+    except (KeyTypeError, UnsupportedTableError) as e:
+        return Overview(table.name, "not clusterable", str(e), **recorded)
+    measured = {"verdict": "well clustered", "cluster_key": str(key), **recorded}
+    measured |= _from_blocks(table, options)
+    if table.suspension is not None:
+        measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
+    return Overview(table.name, **measured)
+
+
+def _from_snapshots(table: ClusteredTable, now: datetime) -> dict[str, Any]:
+    """Return the figures that the snapshots of a table record."""
+    snapshots = table.snapshots()
+    entries = history_entries(snapshots)
+    rounds = [entry for entry in entries if entry.is_recluster]
+    figures: dict[str, Any] = {
+        "blocks": snapshots[-1].count("total-data-files") if snapshots else 0,
+        "bytes": snapshots[-1].count("total-files-size") if snapshots else 0,
+        "last_recluster": rounds[-1].at.isoformat() if rounds else None,
+        "suspended": table.suspended,
+    }
+    for period, days in (("day", 1), ("week", 7)):
+        recent = [entry for entry in entries if now - entry.at <= timedelta(days=days)]
+        figures[f"loaded_bytes_{period}"] = sum(entry.bytes_loaded for entry in recent if entry.is_change)
+        figures[f"rewritten_bytes_{period}"] = sum(entry.bytes_in for entry in recent if entry.is_recluster)
+        figures["conflicts"] = sum(entry.conflicts or 0 for entry in recent)
+    return figures
+
+
+def _from_blocks(table: ClusteredTable, options: ReclusterOptions) -> dict[str, Any]:
+    """Return what a plan of all that is to do says, or the last round, if that left nothing to do."""
+    table.reads.follow(options.reads)
+    recorded = recorded_depth(table) if options.depth == AUTO else None
+    options = replace(options, depth=recorded.depth) if recorded else with_depth(table, options)[0]
+    policy = replace(table.policy(options.policy), max_bytes=None)
+    checkpoint = Checkpoint(table, policy, options.where)
+    threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
+    figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
+    last = table.snapshots()[-1:]
+    if last and f"{PREFIX}fragmentation_expected" in last[0].summary and checkpoint.is_of(last[0].id):
+        for name, figure in _MEASURES.items():
+            figures[name] = parse_number(last[0].summary.get(f"{PREFIX}{figure}_expected"))
+        return {**figures, "reason": "unchanged since its last recluster", "is_expected": True}
+    blocks = table.current_blocks(options.where)
+    planned = PlannedRound(table, checkpoint, blocks, None).plan
+    measured = table.measure(blocks.blocks, policy.block_rows)
+    figures |= {name: getattr(measured, name) for name in _MEASURES}
+    figures |= {"reason": planned.reason, "threshold": threshold or planned.threshold}
+    if planned.block_sets or planned.limited:
+        estimate = CostModel(table, options.policy).recluster(options.where)
+        figures["recluster_bytes"] = estimate.bytes
+        figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
+        if planned.reducible_depth > planned.threshold:
+            figures["verdict"] = "deep"
+    return figures

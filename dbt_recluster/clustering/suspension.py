@@ -1,0 +1,46 @@
+"""A suspension: who keeps everybody from reclustering a table, why and until when, as a property of the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+
+from dbt_recluster import table_properties
+from dbt_recluster.clustering.values import parse_iso_time
+
+
+@dataclass(frozen=True)
+class Suspension:
+    """A suspension that has not ended. Its times are ISO 8601 in UTC."""
+
+    since: str
+    by: str | None = None  # the user of the Spark session; None if that is not recorded
+    until: str | None = None  # when it ends by itself, or None
+    reason: str | None = None
+
+    @classmethod
+    def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
+        """Return the suspension that a table records; None if there is none, or it has ended.
+
+        A text that is no such record, as earlier versions wrote it, is the time since when, without an end.
+        """
+        text = properties.get(table_properties.SUSPENDED)
+        if text is None:
+            return None
+        try:
+            recorded = cls(**json.loads(text))
+            until = recorded.until and parse_iso_time(recorded.until)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return cls(text)
+        return None if until and until <= datetime.now(timezone.utc) else recorded
+
+    def as_property(self) -> str:
+        """Return the value of the property."""
+        return json.dumps(asdict(self))
+
+    def __str__(self) -> str:
+        """Return it as it stands behind "suspended since"."""
+        facts = {" by ": self.by, " until ": self.until, ": ": self.reason}
+        return self.since + "".join(f"{word}{fact}" for word, fact in facts.items() if fact)

@@ -1,0 +1,99 @@
+"""A table that has not changed since its last recluster answers from its snapshots, as its blocks would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from tables import Meanwhile
+
+from dbt_recluster.clustering import table
+from dbt_recluster.clustering.checkpoint import Checkpoint
+from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.overview import Overview, table_overview
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
+
+OPTIONS = ReclusterOptions(depth=2, block_rows=100)
+
+
+@pytest.fixture
+def name(spark: Any, schema: str) -> str:
+    name = f"{schema}.t"
+    spark.sql(
+        f"create table {name} (k bigint, p int) using iceberg partitioned by (p) "
+        "tblproperties ('write.distribution-mode' = 'none')"
+    )
+    for _ in range(4):
+        load(spark, name, 0)
+        load(spark, name, 1)
+    return name
+
+
+def load(spark: Any, name: str, partition: int) -> None:
+    spark.range(0, 400, 1, 2).selectExpr("(id * 37) % 400 as k", f"{partition} as p").writeTo(name).append()
+
+
+def reclustered(spark: Any, name: str) -> Any:
+    return Recluster(ClusteredTable(spark, name, "k"), OPTIONS).run()
+
+
+def seen(spark: Any, name: str, options: ReclusterOptions = OPTIONS, **more: Any) -> Overview:
+    return table_overview(ClusteredTable(spark, name, "k"), options, **more)
+
+
+@pytest.mark.parametrize("reads", [None, "k between 100 and 110"])
+def test_it_says_what_the_blocks_say(
+    spark: Any, name: str, reads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ReclusterOptions(depth=2, block_rows=100, reads=reads)
+    assert seen(spark, name, options).verdict == "deep"
+    Recluster(ClusteredTable(spark, name, "k"), options).run()
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "is_of", lambda *_: False)
+        measured = seen(spark, name, options)
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "read_blocks", None)  # whoever calls it fails
+        expected = seen(spark, name, options)
+        assert (expected.is_expected, measured.is_expected) == (True, False)
+        for figure in (
+            "verdict",
+            "depth",
+            "threshold",
+            "fragmentation",
+            "blocks",
+            "bytes",
+            "recluster_bytes",
+        ):
+            assert getattr(expected, figure) == getattr(measured, figure), figure
+        assert (expected.read_depth is None) == (reads is None)
+        suspend_recluster(spark, name)
+        assert (seen(spark, name, options).verdict, seen(spark, name, options).is_expected) == (
+            "suspended",
+            True,
+        )
+
+
+def test_whatever_changes_has_the_blocks_read(spark: Any, name: str) -> None:
+    reclustered(spark, name)
+    assert seen(spark, name).is_expected
+    assert not seen(spark, name, ReclusterOptions(depth=1, block_rows=100)).is_expected
+    week = datetime.now(timezone.utc) + timedelta(days=8)
+    assert (seen(spark, name).rewritten_bytes_week or 0) > 0
+    assert (
+        seen(spark, name, now=week).rewritten_bytes_week,
+        seen(spark, name, now=week).loaded_bytes_week,
+    ) == (0, 0)
+    for _ in range(4):
+        load(spark, name, 1)
+    assert (seen(spark, name).verdict, seen(spark, name).is_expected) == ("deep", False)
+
+
+def test_a_load_during_the_merge(spark: Any, name: str) -> None:
+    meanwhile = Meanwhile("commit", lambda: load(spark, name, 1))
+    options = replace(OPTIONS, progress=meanwhile)
+    assert Recluster(ClusteredTable(spark, name, "k"), options).run().rounds
+    assert meanwhile.errors == []
+    assert not seen(spark, name).is_expected

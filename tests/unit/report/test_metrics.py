@@ -1,0 +1,83 @@
+"""The overview's file for Prometheus, read back by its own parser and, where it is installed, by promtool."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dbt_recluster.clustering.overview import Overview
+from dbt_recluster.exceptions import OptionError
+from dbt_recluster.report.metrics import check_metrics_file, write_metrics
+
+ODD = 'lake.sales."odd\\name"\n'
+TABLES = [
+    Overview(
+        "lake.sales.events",
+        "deep",
+        average_depth=6.5,
+        read_depth=5.25,
+        threshold=4,
+        blocks=12,
+        bytes=1000,
+        fragmentation=1.5,
+        loaded_bytes_day=10,
+        loaded_bytes_week=70,
+        rewritten_bytes_day=0,
+        rewritten_bytes_week=30,
+        last_recluster="2026-11-20T10:00:00+00:00",
+        conflicts=2,
+        recluster_bytes=900,
+    ),
+    Overview(ODD, "failing", "there is no table"),
+]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    write_metrics(TABLES, tmp_path / "recluster.prom")
+    assert [path.name for path in tmp_path.iterdir()] == ["recluster.prom"]
+    return (tmp_path / "recluster.prom").read_text()
+
+
+def test_what_is_written(text: str) -> None:
+    """What is not known of a table is left out; the depth is the one that decides."""
+    found = {
+        (
+            sample.name.removeprefix("dbt_recluster_table_"),
+            *(sample.labels[name] for name in sorted(sample.labels, reverse=True)),
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["depth", "lake.sales.events"] == 5.25
+    assert found["depth_threshold", "lake.sales.events"] == 4
+    assert found["verdict", "deep", "lake.sales.events"] == 1
+    assert found["verdict", "failing", "lake.sales.events"] == 0
+    assert found["verdict", "failing", ODD] == 1
+    assert found["loaded_bytes", "lake.sales.events", "7d"] == 70
+    assert found["rewritten_bytes", "lake.sales.events", "1d"] == 0
+    assert found["last_recluster_timestamp_seconds", "lake.sales.events"] == 1795168800
+    assert {name[0] for name in found if ODD in name} == {"verdict"}
+
+
+def test_promtool(text: str) -> None:
+    """Names, units and help are as Prometheus wants them."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus)")
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing" / "recluster.prom"):
+        with pytest.raises(OptionError, match="must be a file in a directory that exists"):
+            check_metrics_file(path)
+    (tmp_path / "file").touch()
+    with pytest.raises(OptionError, match="cannot be written"):
+        write_metrics(TABLES, tmp_path / "file" / "recluster.prom")
