@@ -3,8 +3,8 @@
 Each load brings a day, and 3 % of its rows are of days before; users are skewed. One recluster follows each load.
 Prints means over the second half of the loads: rows rewritten for each row loaded; blocks that a day, a user, and a box
 of 1 % of the users and one day open; the first two multiplied; and the most rows rewritten after one load. Beside it:
-the table cut at once after each load, into boxes or evenly along a curve of ranks, and Iceberg's z-order of values after
-every fifth load.
+the table cut at once after each load, into boxes or evenly along a curve of ranks, and Iceberg's z-order after every
+fifth load.
 
 Usage: events.py [--loads 20] [--depths 8,4,3,2] [--sorted] [--seeds 1]
 """
