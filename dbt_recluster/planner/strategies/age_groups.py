@@ -7,7 +7,8 @@ measure of US patent 10,817,540, "Incremental clustering maintenance of a table"
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -106,10 +107,9 @@ class AgeGroups:
             loads = estimate_loads(intervals, width[group], by_age)
         del level
         prices = candidates.prices(intervals, member, by_reads)
-        younger = younger_loads(Prices.even(intervals), loads, by_age)
-        covered = younger > 0
+        covered = meets_younger(intervals, by_age)
+        younger = np.maximum(younger_loads(prices, loads, by_age), 0) * covered
         if prices.weight is not None:
-            younger = np.maximum(younger_loads(prices, loads, by_age), 0) * covered
             rate = prices.length / intervals.length
             total = (total * rate).astype(np.float32)
             group = split_by_price(group, rate)
@@ -118,18 +118,24 @@ class AgeGroups:
         ratio = benefit / np.maximum(cost, 1.0)
         return cls(candidates, member, part, intervals, prices, rows, group, by_age, covered, ratio)
 
+    @cached_property
+    def last_begun(self) -> IntArray:
+        """The last block, in the order of begins, that begins before each block ends: int32 (n,)."""
+        return np.searchsorted(self.intervals.begin, self.intervals.end).astype(np.int32) - 1
+
     def with_younger(self, merged: BoolArray) -> BoolArray:
         """Add the blocks of the same age or younger over the merged ones: bool (n,)."""
-        result = np.zeros(len(self), np.bool_)
-        # For each unit, the last unit reached by the merged blocks that begin there or before, of all ages so far.
-        reach = np.zeros(2 * len(self), np.int32)
+        result: BoolArray = merged.copy()
+        # For each block, the end of the merged blocks up to it in the order of begins, of all ages so far.
+        reach, begin, end = np.zeros(len(self), np.int32), self.intervals.begin, self.intervals.end
         for blocks in reversed(self.by_age):
-            oldest = blocks[merged[blocks]]
+            is_merged = merged[blocks]
+            oldest, others = blocks[is_merged], blocks[~is_merged]
             if len(oldest):
-                np.maximum.at(reach, self.intervals.begin[oldest], self.intervals.end[oldest])
+                reach[oldest] = np.maximum(reach[oldest], end[oldest])
                 np.maximum.accumulate(reach, out=reach)
             if reach[-1]:
-                result[blocks] = reach[self.intervals.end[blocks] - 1] > self.intervals.begin[blocks]
+                result[others] = reach[self.last_begun[others]] > begin[others]
         if self.prices.weight is not None:
             result &= merged | (self.prices.length >= _LEAST_PRICE * self.intervals.length)
         return result
@@ -201,15 +207,35 @@ def order_by_age(component: IntArray, width: FloatArray, group: IntArray) -> lis
     return np.split(blocks, np.cumsum(np.bincount(age_of_block))[:-1])
 
 
+def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
+    """Whether each block, in the order of begins, overlaps another of its age or younger: bool (n,)."""
+    result, meets, so_far = (np.zeros(len(intervals), np.bool_) for _ in range(3))
+    for blocks in by_age:
+        so_far[blocks] = True
+        place = np.flatnonzero(so_far)
+        begin, end = intervals.begin[place], intervals.end[place]
+        of_place = np.append(False, begin[1:] < np.maximum.accumulate(end)[:-1])
+        of_place[:-1] |= begin[1:] < end[:-1]
+        meets[place] = of_place
+        result[blocks] = meets[blocks]
+    return result
+
+
 def younger_loads(prices: Prices, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Mean over each block, by price, of the loads in other blocks of its age or younger: float32 (n,)."""
-    younger = np.zeros(len(loads), np.float32)
+    younger, weight = np.zeros(len(loads), np.float32), prices.weight
+    if weight is not None:
+        # Steps without a price add nothing to any sum.
+        number = np.append(np.int32(0), np.cumsum(weight != 0, dtype=np.int32))
+        priced = Intervals(number[prices.steps.begin], number[prices.steps.end], int(number[-1]))
+        prices, weight = replace(prices, steps=priced), weight[weight != 0]
+        del number
     steps = np.zeros(prices.steps.size + 1)
     for blocks in by_age:
         pieces = np.array_split(blocks, -(-len(blocks) // _PIECE))
         for piece in pieces:
             _add(steps, prices.steps.take(piece), loads[piece])
-        before = _total_before(steps, prices.weight)
+        before = _total_before(steps, weight)
         for piece in pieces:
             own = prices.take(piece)
             # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.
