@@ -29,9 +29,6 @@ from dbt_recluster.planner.arrays import (
 from dbt_recluster.planner.blocks import Blocks, FullBlock
 from dbt_recluster.planner.reads import Prices
 
-# `Candidates.units` counts the ends of blocks in a table of their cells up to this many cells for each end.
-_CELLS_PER_END = 8
-
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
@@ -115,7 +112,7 @@ class Candidates:
         least, ends = first[:1].sum(), 2 * len(first)
         cells = int(last.max(initial=least)) - int(least) + 1
         both = np.concatenate([first, last])
-        if cells > _CELLS_PER_END * ends:
+        if cells > 8 * ends:  # a table of the cells is mostly empty
             both.sort()
             begin, end = np.searchsorted(both, first), np.searchsorted(both, last, side="right")
             return Intervals(begin.astype(np.int32), end.astype(np.int32), ends)
@@ -173,14 +170,13 @@ def _order(blocks: Blocks, position: IntArray, first: IntArray, last: IntArray) 
     """Order blocks, given by position, by their cells, and where these are equal by everything else: int64 (c,)."""
     key = first * np.int64(2 * blocks.points) + last
     order = np.argsort(key)
-    key = key[order]
-    equal = key[1:] == key[:-1]
+    equal = np.diff(key[order]) == 0
     place = np.flatnonzero(np.append(False, equal) | np.append(equal, False))
     if len(place):
         tied = order[place]
-        others = [blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level]
-        values = [values[position[tied]] for values in others if values is not None]
-        order[place] = tied[np.lexsort([tied, *values, key[place]])]
+        others = (blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level)
+        values = (values[position[tied]] for values in others if values is not None)
+        order[place] = tied[np.lexsort([tied, *values, key[tied]])]
     return order
 
 

@@ -231,10 +231,8 @@ class Prices:
                 the same.
         """
         steps = Intervals(2 * units.begin, 2 * units.end - 1, 2 * units.size)
-        ends: FloatArray = np.empty(2 * len(cells))
-        ends[0::2], ends[1::2] = reads.below_cells(cells), reads.below_cells(cells + 1)
-        np.subtract(ends[1:], ends[:-1], out=ends[:-1])
-        np.maximum(ends, 0.0, out=ends)
+        ends = reads.below_cells(np.column_stack([cells, cells + 1]).ravel())
+        ends[:-1] = np.maximum(np.diff(ends), 0.0)
         ends[-1] = 0.0
         ends[2::2][cells[1:] == cells[:-1]] = 0.0
         reach = np.maximum.accumulate(units.end)[:-1]
@@ -323,7 +321,6 @@ def smooth(count: FloatArray, units: IntArray) -> FloatArray:
 def _halves(rate: FloatArray, total: FloatArray, count: FloatArray, length: FloatArray) -> FloatArray:
     """Rates of the halves of stretches: their own where they differ, else that of the whole: float64 (2s,)."""
     halves: FloatArray = np.repeat(rate, 2)
-    # Without ends, both halves have none.
     some = np.flatnonzero(total[: len(rate)])
     count, length = count[: len(halves)].reshape(-1, 2)[some], length[: len(halves)].reshape(-1, 2)[some]
     whole = np.maximum(total[some, None], _LEAST)

@@ -7,7 +7,7 @@ measure of US patent 10,817,540, "Incremental clustering maintenance of a table"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -129,8 +129,7 @@ class AgeGroups:
         # For each block, the end of the merged blocks up to it in the order of begins, of all ages so far.
         reach, begin, end = np.zeros(len(self), np.int32), self.intervals.begin, self.intervals.end
         for blocks in reversed(self.by_age):
-            is_merged = merged[blocks]
-            oldest, others = blocks[is_merged], blocks[~is_merged]
+            oldest, others = blocks[merged[blocks]], blocks[~merged[blocks]]
             if len(oldest):
                 reach[oldest] = np.maximum(reach[oldest], end[oldest])
                 np.maximum.accumulate(reach, out=reach)
@@ -223,19 +222,13 @@ def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
 
 def younger_loads(prices: Prices, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
     """Mean over each block, by price, of the loads in other blocks of its age or younger: float32 (n,)."""
-    younger, weight = np.zeros(len(loads), np.float32), prices.weight
-    if weight is not None:
-        # Steps without a price add nothing to any sum.
-        number = np.append(np.int32(0), np.cumsum(weight != 0, dtype=np.int32))
-        priced = Intervals(number[prices.steps.begin], number[prices.steps.end], int(number[-1]))
-        prices, weight = replace(prices, steps=priced), weight[weight != 0]
-        del number
+    younger = np.zeros(len(loads), np.float32)
     steps = np.zeros(prices.steps.size + 1)
     for blocks in by_age:
         pieces = np.array_split(blocks, -(-len(blocks) // _PIECE))
         for piece in pieces:
             _add(steps, prices.steps.take(piece), loads[piece])
-        before = _total_before(steps, weight)
+        before = _total_before(steps, prices.weight)
         for piece in pieces:
             own = prices.take(piece)
             # Loads are whole numbers, so at even prices the difference is exactly 0 where nothing else is.

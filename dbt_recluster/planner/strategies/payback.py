@@ -103,10 +103,8 @@ def read_depths(candidates: Candidates, part: IntArray, parts: int) -> FloatArra
     """Mean depth at the ends of reads in each part, 1 if no read ends there: float64 (parts,)."""
     reads = candidates.blocks.reads
     assert reads is not None
-    first, last = candidates.first, candidates.last
-    if (part[1:] < part[:-1]).any():
-        order = np.argsort(part, kind="stable")
-        first, last, part = first[order], last[order], part[order]
+    order = np.argsort(part, kind="stable")
+    first, last, part = candidates.first[order], candidates.last[order], part[order]
     low = reads.below_cells(first)
     high = reads.below_cells(last + 1)
     weight = np.bincount(part, high - low, parts)
