@@ -2,6 +2,7 @@
 
     python benchmarks/many_files.py
     python benchmarks/many_files.py --files 10000
+    python benchmarks/many_files.py --files 1000000 --partitions 100 --memory 6g
 
 The files are entries of Iceberg's metadata only, sorted and disjoint; nothing reads their rows. Printed are the time,
 the Spark jobs, and what a file costs of memory: in Python the highest the process stood above its start, in the JVM
@@ -26,10 +27,12 @@ def main() -> None:
     """Make the table, read it, recluster it, print what it took."""
     parser = command.parser(__doc__)
     parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--partitions", type=int, default=0, help="0 for a table without")
+    parser.add_argument("--memory", default="1g", help="of the driver")
     options = parser.parse_args()
     with command.own_directory("files") as directory:
-        spark = open_session(directory, of_directory(), {"spark.driver.memory": "1g"})
-        figures = run(spark, options.files)
+        spark = open_session(directory, of_directory(), {"spark.driver.memory": options.memory})
+        figures = run(spark, options.files, options.partitions)
         spark.stop()
     print(
         f"{figures['files']} files: read in {figures['read_seconds']} s by {figures['jobs']} Spark jobs, nothing to "
@@ -39,19 +42,21 @@ def main() -> None:
     command.save(options, figures)
 
 
-def run(spark: Any, files: int) -> dict[str, Any]:
+def run(spark: Any, files: int, partitions: int = 0) -> dict[str, Any]:
     """Return the figures."""
     from dbt_recluster.cluster_key import parse_cluster_key
     from dbt_recluster.iceberg.iceberg_table import IcebergTable
     from dbt_recluster.iceberg.metadata.block_metadata import read_blocks
     from dbt_recluster.maintenance import recluster
 
-    spark.sql(f"create table {TABLE} (k bigint, v string) using iceberg")
+    partitioned = "partitioned by (d)" if partitions else ""
+    spark.sql(f"create table {TABLE} (k bigint, v string, d int) using iceberg {partitioned}")
     recluster(spark, TABLE, "k")
-    spark.sql(f"insert into {TABLE} values (-1, 'a row')")
+    spark.sql(f"insert into {TABLE} values (-1, 'a row', 0)")
     table, generated = IcebergTable.load(spark, TABLE), GeneratedFiles(spark)
-    for first in range(0, files - 1, FILES_A_COMMIT):
-        generated.append(table.java, 0, first, min(files - 1, first + FILES_A_COMMIT))
+    step = -(-files // partitions) if partitions else FILES_A_COMMIT
+    for number, first in enumerate(range(0, files - 1, step)):
+        generated.append(table.java, number, first, min(files - 1, first + step))
         table.refresh()
     table = IcebergTable.load(spark, TABLE)
     key = parse_cluster_key("k")

@@ -60,8 +60,7 @@ class Candidates:
         eligible &= ~blocks.fixed & (blocks.level < max_level)
         position = narrow(np.flatnonzero(eligible))
         first, last = map(narrow, cells_of(blocks, position))
-        others = [blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level]
-        order = np.lexsort([*(values[position] for values in others if values is not None), last, first])
+        order = _order(blocks, position, first, last)
         position = position[order]
         return cls(
             blocks,
@@ -110,12 +109,16 @@ class Candidates:
         number of blocks over a unit is the mean depth at the ends of blocks.
         """
         first, last = self.first[member], self.last[member]
-        lasts = np.sort(last)
-        begin = np.searchsorted(first, first).astype(np.int32)
-        begin += np.searchsorted(lasts, first).astype(np.int32)
-        end = np.searchsorted(first, last, side="right").astype(np.int32)
-        end += np.searchsorted(lasts, last, side="right").astype(np.int32)
-        return Intervals(begin, end, 2 * len(first))
+        least, ends = first[:1].sum(), 2 * len(first)
+        cells = int(last.max(initial=least)) - int(least) + 1
+        both = np.concatenate([first, last])
+        if cells > 8 * ends:  # a table of the cells is mostly empty
+            both.sort()
+            begin, end = np.searchsorted(both, first), np.searchsorted(both, last, side="right")
+            return Intervals(begin.astype(np.int32), end.astype(np.int32), ends)
+        before = np.zeros(cells + 1, np.int32)
+        np.cumsum(np.bincount(both - least, minlength=cells), out=before[1:])
+        return Intervals(before[first - least], before[last - least + 1], ends)
 
     def prices(
         self, units: Intervals, member: IntArray | slice = slice(None), by_reads: BoolArray | None = None
@@ -161,6 +164,20 @@ def cells_of(blocks: Blocks, position: IntArray | slice) -> tuple[IntArray, IntA
     lower, upper = blocks.extents.lower[position], blocks.extents.upper[position]
     wide = lower < upper
     return 2 * lower + wide, 2 * upper - wide
+
+
+def _order(blocks: Blocks, position: IntArray, first: IntArray, last: IntArray) -> IntArray:
+    """Order blocks, given by position, by their cells, and where these are equal by everything else: int64 (c,)."""
+    key = first * np.int64(2 * blocks.points) + last
+    order = np.argsort(key)
+    equal = np.diff(key[order]) == 0
+    place = np.flatnonzero(np.append(False, equal) | np.append(equal, False))
+    if len(place):
+        tied = order[place]
+        others = (blocks.deleted, blocks.run, blocks.bytes, blocks.rows, blocks.level)
+        values = (values[position[tied]] for values in others if values is not None)
+        order[place] = tied[np.lexsort([tied, *values, key[tied]])]
+    return order
 
 
 def _finished(blocks: Blocks, full_block: FullBlock) -> BoolArray:

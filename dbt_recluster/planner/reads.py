@@ -223,7 +223,7 @@ class Prices:
         Steps are the units and, after each, the gap up to the next one. Gaps that no block covers are free.
 
         Args:
-            units: Intervals of n blocks.
+            units: Intervals of n blocks, in the order of their begins.
             cells: The cell of each unit, (2n,), ascending (see `candidates`).
             reads: Where reads end.
             partition: Partitions of the blocks, (n,), ascending.
@@ -235,9 +235,10 @@ class Prices:
         ends[:-1] = np.maximum(np.diff(ends), 0.0)
         ends[-1] = 0.0
         ends[2::2][cells[1:] == cells[:-1]] = 0.0
-        ends[steps.depth() == 0] = 0.0
+        reach = np.maximum.accumulate(units.end)[:-1]
+        ends[2 * reach[units.begin[1:] >= reach] - 1] = 0.0
         ends = ends.reshape(-1, 2)
-        count, units_of = ends.sum(axis=1), 2 * np.bincount(partition)
+        count, units_of = ends[:, 0] + ends[:, 1], 2 * np.bincount(partition)
         of_unit = np.repeat(np.arange(len(units_of)), units_of)
         total = np.bincount(of_unit, count, len(units_of))
         scale = np.divide(units_of, total, out=np.zeros(len(units_of)), where=total > 0)
@@ -245,7 +246,8 @@ class Prices:
         # The share of the ends in the unit and in the gap after it. Without ends, all of it is the unit's.
         even = np.array([1.0, 0.0])
         weight = np.tile(even, (len(count), 1))
-        np.divide(ends, count[:, None], out=weight, where=count[:, None] > 0)
+        some = np.flatnonzero(count)
+        weight[some] = ends[some] / count[some, None]
         del ends
         weight *= rate[:, None]
         if priced is not None:
@@ -263,7 +265,7 @@ class Prices:
         """The power (see `price_powers`) of the dearest unit that each block covers: (n,)."""
         if self.weight is None:
             return np.zeros(len(self.steps), np.int64)
-        of_unit = price_powers(self.weight.reshape(-1, 2).sum(axis=1)).astype(np.int32)
+        of_unit = price_powers(self.weight[0::2] + self.weight[1::2]).astype(np.int32)
         return range_max(of_unit, self.steps.begin // 2, self.steps.end // 2)
 
     def take(self, blocks: IntArray) -> Prices:
@@ -311,17 +313,19 @@ def smooth(count: FloatArray, units: IntArray) -> FloatArray:
     for level in reversed(range(len(counts))):
         rate = np.append(rate, mean[order][size[order] == 1 << level])
         if level:
-            rate = _halves(rate, counts[level - 1], lengths[level - 1])
+            rate = _halves(rate, counts[level], counts[level - 1], lengths[level - 1])
     smoothed: FloatArray = rate[place]
     return smoothed
 
 
-def _halves(rate: FloatArray, count: FloatArray, length: FloatArray) -> FloatArray:
+def _halves(rate: FloatArray, total: FloatArray, count: FloatArray, length: FloatArray) -> FloatArray:
     """Rates of the halves of stretches: their own where they differ, else that of the whole: float64 (2s,)."""
-    count, length = count[: 2 * len(rate)].reshape(-1, 2), length[: 2 * len(rate)].reshape(-1, 2)
-    whole = np.maximum(count.sum(axis=1, keepdims=True), _LEAST)
+    halves: FloatArray = np.repeat(rate, 2)
+    some = np.flatnonzero(total[: len(rate)])
+    count, length = count[: len(halves)].reshape(-1, 2)[some], length[: len(halves)].reshape(-1, 2)[some]
+    whole = np.maximum(total[some, None], _LEAST)
     share = length / np.maximum(length.sum(axis=1, keepdims=True), _LEAST)
     differ = (count - whole * share) ** 2 > _SIGMAS**2 * whole * share[:, ::-1] * share
     own = count / whole / np.maximum(share, _LEAST)
-    halves: FloatArray = (rate[:, None] * np.where(differ, own, 1.0)).ravel()
+    halves.reshape(-1, 2)[some] *= np.where(differ, own, 1.0)
     return halves

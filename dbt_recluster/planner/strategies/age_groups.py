@@ -8,6 +8,7 @@ measure of US patent 10,817,540, "Incremental clustering maintenance of a table"
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -106,10 +107,9 @@ class AgeGroups:
             loads = estimate_loads(intervals, width[group], by_age)
         del level
         prices = candidates.prices(intervals, member, by_reads)
-        younger = younger_loads(Prices.even(intervals), loads, by_age)
-        covered = younger > 0
+        covered = meets_younger(intervals, by_age)
+        younger = np.maximum(younger_loads(prices, loads, by_age), 0) * covered
         if prices.weight is not None:
-            younger = np.maximum(younger_loads(prices, loads, by_age), 0) * covered
             rate = prices.length / intervals.length
             total = (total * rate).astype(np.float32)
             group = split_by_price(group, rate)
@@ -118,18 +118,23 @@ class AgeGroups:
         ratio = benefit / np.maximum(cost, 1.0)
         return cls(candidates, member, part, intervals, prices, rows, group, by_age, covered, ratio)
 
+    @cached_property
+    def last_begun(self) -> IntArray:
+        """The last block, in the order of begins, that begins before each block ends: int32 (n,)."""
+        return np.searchsorted(self.intervals.begin, self.intervals.end).astype(np.int32) - 1
+
     def with_younger(self, merged: BoolArray) -> BoolArray:
         """Add the blocks of the same age or younger over the merged ones: bool (n,)."""
-        result = np.zeros(len(self), np.bool_)
-        # For each unit, the last unit reached by the merged blocks that begin there or before, of all ages so far.
-        reach = np.zeros(2 * len(self), np.int32)
+        result: BoolArray = merged.copy()
+        # For each block, the end of the merged blocks up to it in the order of begins, of all ages so far.
+        reach, begin, end = np.zeros(len(self), np.int32), self.intervals.begin, self.intervals.end
         for blocks in reversed(self.by_age):
-            oldest = blocks[merged[blocks]]
+            oldest, others = blocks[merged[blocks]], blocks[~merged[blocks]]
             if len(oldest):
-                np.maximum.at(reach, self.intervals.begin[oldest], self.intervals.end[oldest])
+                reach[oldest] = np.maximum(reach[oldest], end[oldest])
                 np.maximum.accumulate(reach, out=reach)
             if reach[-1]:
-                result[blocks] = reach[self.intervals.end[blocks] - 1] > self.intervals.begin[blocks]
+                result[others] = reach[self.last_begun[others]] > begin[others]
         if self.prices.weight is not None:
             result &= merged | (self.prices.length >= _LEAST_PRICE * self.intervals.length)
         return result
@@ -199,6 +204,20 @@ def order_by_age(component: IntArray, width: FloatArray, group: IntArray) -> lis
     age_of_block = np.minimum(age, _MOST_AGES - 1).astype(np.int8)[group]
     blocks = np.argsort(age_of_block, kind="stable").astype(np.int32)
     return np.split(blocks, np.cumsum(np.bincount(age_of_block))[:-1])
+
+
+def meets_younger(intervals: Intervals, by_age: list[IntArray]) -> BoolArray:
+    """Whether each block, in the order of begins, overlaps another of its age or younger: bool (n,)."""
+    result, meets, so_far = (np.zeros(len(intervals), np.bool_) for _ in range(3))
+    for blocks in by_age:
+        so_far[blocks] = True
+        place = np.flatnonzero(so_far)
+        begin, end = intervals.begin[place], intervals.end[place]
+        of_place = np.append(False, begin[1:] < np.maximum.accumulate(end)[:-1])
+        of_place[:-1] |= begin[1:] < end[:-1]
+        meets[place] = of_place
+        result[blocks] = meets[blocks]
+    return result
 
 
 def younger_loads(prices: Prices, loads: FloatArray, by_age: list[IntArray]) -> FloatArray:
