@@ -57,6 +57,11 @@ class HistoryEntry:
         depth_before: Average depth when the round was planned.
         depth_after: Average depth after the round.
         depth_after_is: ``measured``, or ``expected`` by the planner if another commit came before a measurement.
+        benefit_cost: What decides which blocks are merged: the younger loads over them, times the rows within their
+            keys, for each row to rewrite. Of the blocks that a round merges it is the least. None if it did not decide,
+            as for compactions, or was not recorded yet.
+        benefit_cost_left: The greatest of the blocks that were left in their partition, which is less; None if all
+            were merged.
         write_amplification: Rows rewritten by reclustering for each row loaded, up to here, as far back as snapshots
             are kept. The rows of the oldest snapshot count as loaded.
     """
@@ -82,6 +87,8 @@ class HistoryEntry:
     depth_before: float | None = None
     depth_after: float | None = None
     depth_after_is: str | None = None
+    benefit_cost: float | None = None
+    benefit_cost_left: float | None = None
     write_amplification: float = 0.0
 
     @property
@@ -119,6 +126,7 @@ def round_summary(**figures: Any) -> dict[str, str]:
         depth_before: Average depth when the round was planned.
         depth_expected: Average depth after the round, expected by the planner.
         read_depth_expected, fragmentation_expected: Likewise, only if nothing was then left to do.
+        benefit_cost, benefit_cost_left: Why the blocks were merged, as in ``clustering_history``.
         seconds: Time that reading, sorting and writing took.
         conflicts: How often the round started again because another writer was faster.
         where: The predicate that restricted the recluster, if any.
@@ -194,9 +202,9 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
     counts: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
     texts = {name: last.summary.get(f"{PREFIX}{name}") for name in ("trigger", "cluster_by", "where")}
-    depth_before, expected, seconds = (
-        parse_number(last.summary.get(f"{PREFIX}{name}"))
-        for name in ("depth_before", "depth_expected", "seconds")
+    numbers = ("depth_before", "depth_expected", "seconds", "benefit_cost", "benefit_cost_left")
+    depth_before, expected, seconds, ratio, ratio_left = (
+        parse_number(last.summary.get(f"{PREFIX}{name}")) for name in numbers
     )
     rows = last.count(f"{PREFIX}rows") or 0
     return HistoryEntry(
@@ -213,6 +221,8 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
         depth_before=depth_before,
         depth_after=expected,
         depth_after_is=None if expected is None else "expected",
+        benefit_cost=ratio,
+        benefit_cost_left=ratio_left,
         **counts,
     )
 

@@ -95,6 +95,8 @@ class PlannedRound:
                 upper=greatest,
                 depth=block_set.depth,
                 expected_depth=block_set.expected_depth,
+                benefit_cost=block_set.benefit_cost,
+                benefit_cost_left=block_set.benefit_cost_left,
             )
             for block_set, least, greatest in zip(sets, lower, upper, strict=True)
         )

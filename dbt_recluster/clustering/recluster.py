@@ -269,7 +269,8 @@ class Recluster:
         def summary(groups: Sequence[RewrittenGroup]) -> dict[str, str]:
             committed = set(map(id, groups))
             kept = [s for s, group in zip(plan.block_sets, merged, strict=True) if id(group) in committed]
-            after = simulate(blocks.blocks, replace(plan, block_sets=tuple(kept)), self._policy)
+            done = replace(plan, block_sets=tuple(kept))
+            after = simulate(blocks.blocks, done, self._policy)
             return history.round_summary(
                 **_figures(groups),
                 trigger=self._options.trigger,
@@ -279,6 +280,7 @@ class Recluster:
                 depth_expected=clustering_information(after).average_depth,
                 seconds=round(time.monotonic() - started, 3),
                 conflicts=conflicts,
+                **done.ratios,
                 **(left if len(kept) == len(merged) else {}),
             )
 

@@ -148,6 +148,8 @@ class PlannedSet:
         lower, upper: The least and the greatest value of each item of the key.
         depth: The most of its blocks over one key.
         expected_depth: The greatest depth over its keys after the round.
+        benefit_cost: Why it is merged, as in ``clustering_history``; None for compactions and other kinds of sets.
+        benefit_cost_left: The best that stays in its partition; None if nothing stays.
     """
 
     level: int
@@ -160,6 +162,8 @@ class PlannedSet:
     upper: str
     depth: int
     expected_depth: int
+    benefit_cost: float | None = None
+    benefit_cost_left: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ cell of its only key. So blocks that only share a boundary value have no cell in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -213,6 +213,7 @@ class BlockSets:
 
     member: IntArray  # positions in the candidates, int64 (m,), set after set, each in the order of the candidates
     start: IntArray  # position in `member` at which each set begins, int64 (sets,)
+    benefit_cost: FloatArray | None = None  # the two ratios of `BlockSet`, NaN if unknown: float64 (sets, 2)
 
     def __len__(self) -> int:
         """Number of sets."""
@@ -227,6 +228,11 @@ class BlockSets:
     def members(self) -> list[IntArray]:
         """Members of each set."""
         return np.split(self.member, self.start[1:]) if len(self) else []
+
+    @property
+    def ratios(self) -> FloatArray:
+        """`benefit_cost`, also where the strategy weighs nothing."""
+        return np.full((len(self), 2), np.nan) if self.benefit_cost is None else self.benefit_cost
 
     @property
     def set_of_member(self) -> IntArray:
@@ -251,16 +257,18 @@ class BlockSets:
 
     def in_order(self, order: IntArray) -> BlockSets:
         """The sets at these positions, int64 (k,), in their order."""
-        return BlockSets.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
+        sets = BlockSets.of_ranges(self.start[order], self.start[order] + self.size[order], self.member)
+        return replace(sets, benefit_cost=self.ratios[order])
 
     def at(self, position: IntArray) -> BlockSets:
         """The sets with these positions of the candidates, (c,), for members."""
-        return BlockSets(position[self.member].astype(np.int64), self.start)
+        return replace(self, member=position[self.member].astype(np.int64))
 
     def then(self, later: BlockSets) -> BlockSets:
         """These sets followed by others."""
         start = np.concatenate([self.start, later.start + len(self.member)])
-        return BlockSets(np.concatenate([self.member, later.member]), start)
+        ratios = np.concatenate([self.ratios, later.ratios])
+        return BlockSets(np.concatenate([self.member, later.member]), start, ratios)
 
     @classmethod
     def of_ranges(cls, start: IntArray, end: IntArray, member: IntArray) -> BlockSets:

@@ -16,6 +16,7 @@ Limits on bytes make such sets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ class BlockSet:
         run: Sets of a plan with the same run write disjoint blocks of one level, which may be committed as one run.
         partition: Code of its partition in `Blocks.partition`.
         is_merge: Whether it merges blocks; others drop deleted rows.
+        benefit_cost: Why `payback` selected it: the least benefit-cost ratio of the age groups that it is merged for.
+            None for compactions and other kinds of sets.
+        benefit_cost_left: The greatest ratio of the groups of its partition that stay, which is less; or None.
     """
 
     blocks: IntArray
@@ -62,6 +66,8 @@ class BlockSet:
     run: int
     partition: int
     is_merge: bool = True
+    benefit_cost: float | None = None
+    benefit_cost_left: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,15 @@ class Plan:
         size = np.array([len(block_set.blocks) for block_set in self.block_sets])
         positions = [block_set.blocks for block_set in self.block_sets]
         return BlockSets(np.concatenate(positions), np.cumsum(size) - size)
+
+    @property
+    def ratios(self) -> dict[str, float | None]:
+        """The two ratios of the set with the least benefit for its cost, by name; none if no set has any."""
+        ratios = [
+            (s.benefit_cost, s.benefit_cost_left) for s in self.block_sets if s.benefit_cost is not None
+        ]
+        least = min(ratios, key=itemgetter(0), default=(None, None))
+        return dict(zip(("benefit_cost", "benefit_cost_left"), least, strict=True))
 
 
 def reveals_less(blocks: Blocks, sets: BlockSets) -> BoolArray:

@@ -288,6 +288,7 @@ class _Planner:
             fewest_chains(level, in_blocks.least(blocks.lower), in_blocks.greatest(blocks.upper)),
             eligible.partition[sets.member[sets.start]].tolist(),
             (selection.kind <= _COMPACTION).tolist(),
+            *([None if np.isnan(r) else round(r, 4) for r in ratio] for ratio in sets.ratios.T.tolist()),
             strict=True,
         )
         return tuple(BlockSet(np.sort(members), *values) for members, *values in columns)

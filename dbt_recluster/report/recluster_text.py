@@ -26,6 +26,10 @@ _HISTORY_NOTE = (
     "amplification: rows rewritten by reclustering for each row loaded, as far back as snapshots are kept. "
     "~: expected by the planner; another commit came before it was measured."
 )
+_RATIO_NOTE = (
+    "benefit/cost: younger loads over the blocks merged, times the rows within their keys, for each row rewritten; "
+    "left: the greatest ratio of blocks not merged."
+)
 _UNDONE_NOTE = (
     "undone: rows that reclustering had written, and that another writer's rewrite merged with others."
 )
@@ -160,10 +164,12 @@ def plan_table(result: ReclusterResult) -> str:
             f"{planned.lower} to {planned.upper}",
             str(planned.depth),
             str(planned.expected_depth),
+            ratio_text(planned.benefit_cost, planned.benefit_cost_left),
         )
         for number, planned in enumerate(plan.sets, start=1)
     ]
-    header = ("set", "level", "blocks", "into", "rows", "size", result.cluster_key, "deepest", "after")
+    columns = ("set", "level", "blocks", "into", "rows", "size")
+    header = (*columns, result.cluster_key, "deepest", "after", "benefit/cost")
     seconds = (
         "duration unknown, because the snapshots record no recluster of this table"
         if plan.estimated_seconds is None
@@ -184,6 +190,11 @@ def key_read_text(opened: int, row_groups: float | None) -> str:
     """Return what a read of one key opens: ``12.0 MB in 3 row groups``."""
     number = f"{row_groups or 0:.1f}".removesuffix(".0")
     return f"{size(opened)} in {number} row group{'' if number == '1' else 's'}"
+
+
+def ratio_text(ratio: float | None, left: float | None) -> str:
+    """Return ``4.6 (2.9 left)``: the benefit-cost ratio of what is merged, and the best of what is not."""
+    return "" if ratio is None else f"{ratio:.3g}" + ("" if left is None else f" ({left:.3g} left)")
 
 
 def balance_text(rewritten: int, saved: int) -> str:
@@ -217,8 +228,9 @@ def history(values: Mapping[str, Any]) -> str:
         return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
     rows = list(map(history_row, entries))
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
-    notes = [_HISTORY_NOTE, *([_UNDONE_NOTE] if any(entry["rows_undone"] for entry in entries) else [])]
-    return "\n".join((values["table"], lines, *notes))
+    ending = {"benefit_cost": _RATIO_NOTE, "rows_undone": _UNDONE_NOTE}
+    notes = [note for name, note in ending.items() if any(entry[name] for entry in entries)]
+    return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
 
 def history_row(entry: Mapping[str, Any]) -> dict[str, str]:
@@ -243,6 +255,7 @@ def history_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "size": sizes,
         "rows": rows,
         "average depth": "" if before is None or after is None else depths(before, after, expected),
+        "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
         "amplification": f"{entry['write_amplification']:.2f}",

@@ -6,7 +6,7 @@ names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -163,13 +163,18 @@ def _sets_down_to(
     part = part[member]
     by_reads = depths.by_reads[0::2] | depths.by_reads[1::2]
     groups = AgeGroups.of(candidates, member, part, by_reads)
-    merged = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.limit))
+    merged, cutoff = merge_to_cutoff(groups, surplus_overlap(depths.depth, depths.limit))
     sets = rank_sets(groups, merged, limits)
     # Limits may drop all sets of a part. Then the part falls back to any overlap.
     idle = deep
     idle[part[np.searchsorted(member, sets.member)]] = False
     rest = idle[part] & (groups.prices.length > 0)
-    return sets.then(rank_sets(groups, rest, limits)) if rest.any() else sets
+    if rest.any():
+        sets = sets.then(rank_sets(groups, rest, limits))
+    if not len(sets):
+        return sets
+    cutoff[idle] = 0
+    return replace(sets, benefit_cost=ratios_of_sets(groups, sets, merged | rest, cutoff))
 
 
 def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
@@ -181,10 +186,10 @@ def surplus_overlap(average: FloatArray, allowed: FloatArray) -> FloatArray:
     return surplus
 
 
-def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> BoolArray:
+def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> tuple[BoolArray, FloatArray]:
     """Lower the cutoff of the benefit-cost ratio until merges remove this share of the removable coverage.
 
-    Shares are those of each part, float64 (parts,). Returns the blocks to merge, bool (n,).
+    Shares are those of each part, float64 (parts,). Returns the blocks to merge, bool (n,), and the cutoffs, (parts,).
     """
     parts = len(surplus)
     wanted = surplus * removed_coverage(groups, np.ones(len(groups), np.bool_), parts)
@@ -207,7 +212,7 @@ def merge_to_cutoff(groups: AgeGroups, surplus: FloatArray) -> BoolArray:
         enough = removed_coverage(groups, trial, parts) >= wanted
         low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
         merged = np.where(enough[groups.part], trial, merged)
-    return merged
+    return merged, cutoffs[low]
 
 
 def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
@@ -219,6 +224,19 @@ def merge_at(groups: AgeGroups, cutoff: FloatArray) -> BoolArray:
     """
     pays = (groups.benefit_cost > 0) & (groups.benefit_cost * LEVEL_GROWTH >= cutoff)
     return groups.with_younger(pays[groups.group] & groups.covered)
+
+
+def ratios_of_sets(groups: AgeGroups, sets: BlockSets, merged: BoolArray, cutoff: FloatArray) -> FloatArray:
+    """The two ratios of `BlockSet` for each set, at these cutoffs of parts; NaN if there is none: float64 (sets, 2)."""
+    ratio = np.where(groups.covered, groups.benefit_cost[groups.group], 0)
+    left = np.zeros(len(cutoff))
+    np.maximum.at(left, groups.part[~merged], ratio[~merged])
+    place = np.searchsorted(groups.member, sets.member)
+    pays = (ratio > 0) & (ratio * LEVEL_GROWTH >= cutoff[groups.part])
+    least = np.minimum.reduceat(np.where(pays, ratio, np.inf)[place], sets.start)
+    found = np.column_stack([least, left[groups.part[place[sets.start]]]])
+    # A set that limits cut may have none of the groups that pay.
+    return np.where((found > 0) & (least < np.inf)[:, None], found, np.nan)
 
 
 def removed_coverage(groups: AgeGroups, merged: BoolArray, parts: int) -> FloatArray:

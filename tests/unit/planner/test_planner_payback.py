@@ -177,6 +177,22 @@ class TestSelection:
         (members,) = members_of_sets(blocks, 1.5)
         assert set(range(16)) & set(members)
 
+    def test_a_set_says_why_it_was_selected(self):
+        # The example of docs/design/planner.md.
+        lower, upper = [0, 4, 8, 11, 1, 2, 5], [3, 7, 10, 13, 9, 6, 12]
+        blocks = Blocks.build(lower, upper, rows=[100] * 7, level=[5] * 4 + [0] * 3, run=[1] * 4 + [0] * 3)
+        (young,) = plan(blocks, Policy(depth=3, block_rows=100)).block_sets
+        assert (young.blocks.tolist(), young.benefit_cost) == ([4, 5, 6], 4.5684)
+        (everything,) = plan(blocks, Policy(depth=1, block_rows=100)).block_sets
+        assert young.benefit_cost_left == everything.benefit_cost == 2.9277
+        assert everything.benefit_cost_left is None
+
+    @given(block_tables.TABLES, block_tables.POLICIES, block_tables.READS)
+    def test_what_is_left_is_worth_less(self, table, policy, reads):
+        for block_set in plan(block_tables.describe(table, reads=reads), policy).block_sets:
+            if block_set.benefit_cost_left is not None:
+                assert block_set.benefit_cost >= block_set.benefit_cost_left
+
     def test_a_run_is_decided_on_as_a_whole(self):
         """Blocks that only the newest load lies over go along with their run, or they would be a rest for ever."""
         young = [(a, b, 13) for a, b, _ in run(40, 0) if not 40 <= a < 60]
