@@ -57,11 +57,9 @@ class HistoryEntry:
         depth_before: Average depth when the round was planned.
         depth_after: Average depth after the round.
         depth_after_is: ``measured``, or ``expected`` by the planner if another commit came before a measurement.
-        benefit_cost: What decides which blocks are merged: the younger loads over them, times the rows within their
-            keys, for each row to rewrite. Of the blocks that a round merges it is the least. None if it did not decide,
-            as for compactions, or was not recorded yet.
-        benefit_cost_left: The greatest of the blocks that were left in their partition, which is less; None if all
-            were merged.
+        benefit_cost: Why blocks were merged: the younger loads over them, times the rows within their keys, for each
+            row to rewrite, where it is least. None if it did not decide, as for compactions, or was not recorded yet.
+        benefit_cost_left: The greatest of the blocks that their partition kept, which is less; None if it kept none.
         write_amplification: Rows rewritten by reclustering for each row loaded, up to here, as far back as snapshots
             are kept. The rows of the oldest snapshot count as loaded.
     """
@@ -202,10 +200,9 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
     counted = ("sets", "blocks_in", "blocks_out", "bytes_in", "bytes_out", "conflicts")
     counts: dict[str, Any] = {name: last.count(f"{PREFIX}{name}") or 0 for name in counted}
     texts = {name: last.summary.get(f"{PREFIX}{name}") for name in ("trigger", "cluster_by", "where")}
-    numbers = ("depth_before", "depth_expected", "seconds", "benefit_cost", "benefit_cost_left")
-    depth_before, expected, seconds, ratio, ratio_left = (
-        parse_number(last.summary.get(f"{PREFIX}{name}")) for name in numbers
-    )
+    measured = ("depth_before", "depth_expected", "seconds", "benefit_cost", "benefit_cost_left")
+    counts |= {name: parse_number(last.summary.get(f"{PREFIX}{name}")) for name in measured}
+    expected = counts.pop("depth_expected")
     rows = last.count(f"{PREFIX}rows") or 0
     return HistoryEntry(
         at=last.at,
@@ -217,12 +214,8 @@ def _round(members: Sequence[Snapshot]) -> HistoryEntry:
         levels=tuple(sorted({member.count(f"{PREFIX}level") or 0 for member in members})),
         rows_in=rows,
         rows_out=rows,
-        seconds=seconds,
-        depth_before=depth_before,
         depth_after=expected,
         depth_after_is=None if expected is None else "expected",
-        benefit_cost=ratio,
-        benefit_cost_left=ratio_left,
         **counts,
     )
 
