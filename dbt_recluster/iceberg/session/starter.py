@@ -187,7 +187,10 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
             started.set_exception(e)
 
     threading.Thread(target=start, name="recluster-start", daemon=True).start()
-    return started.result()
+    spark = started.result()
+    # Catalogs read the settings of the thread's active session, which was set in the other thread.
+    spark._jsparkSession.setActiveSession(spark._jsparkSession)
+    return spark
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
