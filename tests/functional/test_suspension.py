@@ -119,9 +119,7 @@ class TestSuspension(Operations):
             (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
         ],
     )
-    def test_an_end_that_is_past(
-        self, project: Any, table: str, spark: Any, argument: str, message: str
-    ) -> None:
+    def test_what_is_refused(self, project: Any, table: str, spark: Any, argument: str, message: str) -> None:
         assert message in operate("suspend_recluster", f"{{table: events, {argument}}}", passes=False)
         assert ClusteredTable(spark, table).suspended is None
 

@@ -96,7 +96,7 @@ def test_the_page_has_the_names_of_a_failure_and_of_the_command(
     done = answer("recluster", f"{schema}.missing")
     assert (done["exit_code"], done["error"]) == (1, None)
     assert done["tables"][0].keys() == documented["JSON in dbt"]
-    assert done.keys() | {"files"} == documented["JSON of the command"]
+    assert done.keys() | {"files", "totals"} == documented["JSON of the command"]
 
 
 def test_the_page_has_the_fields_of_adapter_response(documented: Mapping[str, set[str]]) -> None:
