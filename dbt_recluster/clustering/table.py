@@ -228,7 +228,7 @@ class ClusteredTable:
         if reason is not None:
             given["reason"] = parse_reason("reason", reason)
         if until is not None:
-            given["until"] = parse_end("until", until).astimezone(timezone.utc).isoformat(timespec="seconds")
+            given["until"] = parse_end("until", until).isoformat(timespec="seconds")
         if current is not None and not given:
             return current
         given["by"] = user(self.iceberg.spark)

@@ -30,7 +30,7 @@ from dbt_recluster.operations.declaration import (
     operation,
 )
 from dbt_recluster.report import operation_text, recluster_text
-from dbt_recluster.report.metrics import check_metrics_file, write_metrics
+from dbt_recluster.report.metrics import parse_metrics_file, write_metrics
 
 DEFAULT_REPORT = "target/clustering_report.html"
 
@@ -151,7 +151,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     ),
     Argument(
         "metrics",
-        lambda _, value: check_metrics_file(Path(str(value))),
+        parse_metrics_file,
         "A file to write the figures to as well, in Prometheus' text format (dbt-recluster[metrics]).",
         otherwise="none",
         metavar="FILE",

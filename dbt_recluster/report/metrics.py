@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from dbt_recluster.clustering.overview import VERDICTS, Overview
 from dbt_recluster.exceptions import OptionError
@@ -24,8 +25,8 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def check_metrics_file(path: Path) -> Path:
-    """Return a path that :func:`write_metrics` can write to.
+def parse_metrics_file(name: str, value: Any) -> Path:
+    """Return the path, given as the argument ``name``, of a file that :func:`write_metrics` can write.
 
     Raises:
         OptionError: prometheus_client is missing, or there is no such directory.
@@ -36,8 +37,9 @@ def check_metrics_file(path: Path) -> Path:
         raise OptionError(
             "metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'"
         ) from e
+    path = Path(str(value))
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise OptionError(f"metrics: {path} must be a file in a directory that exists")
+        raise OptionError(f"{name} must be a file in a directory that exists, not {str(value)!r}")
     return path
 
 

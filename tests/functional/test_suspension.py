@@ -116,6 +116,7 @@ class TestSuspension(Operations):
                 "until must be a date such as 2026-12-04, or a time, that is to come",
             ),
             ("until: someday", "until must be a date such as "),
+            ("until: '9999-12-31T23:59:59-23:59'", "until must be a date such as "),
             (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
         ],
     )
