@@ -4,8 +4,7 @@
     python benchmarks/overview_tables.py --tables 30
 
 Almost all files are entries of Iceberg's metadata only. One table is made, and reclustered where two small files
-overlap; the others are copies of its metadata in a Hadoop catalog. It is the command that is timed, in a session
-that is there.
+overlap; the others are copies of its metadata in a Hadoop catalog. Times the command in a running session.
 """
 
 from __future__ import annotations

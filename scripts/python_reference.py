@@ -18,8 +18,8 @@ The operations answer with these in JSON, and the [Python functions](python.md) 
     dbt --quiet run-operation clustering_information --args '{table: events, format: json}'
 
 prints one object if `table` is a single name, and an array with an object for each table if it is a list, or if the
-tables are chosen by `select` or not at all; `[]` if none of them is built. `clustering_report` prints the array of the
-files that it has written.
+tables are chosen by `select` or not at all; `[]` if none of them is built. `clustering_report` prints one
+object with the `files` that it has written, and `clustering_overview` one with `tables` and their `totals`.
 
 For a table that failed the object is another one; dbt prints its own error below the JSON and ends with exit code 1,
 after the others were tried. A table that `recluster` passes over, because it is not built or the run's budget is spent,
@@ -37,6 +37,10 @@ _ENVELOPE = [
     ("`error`", "Why it ended before all tables had their turn, in one line, or null."),
     ("`tables`", "An array with an object for each table, as in dbt, however many there are."),
     ("`files`", "Only of `report`: the files that it has written; `tables` is empty."),
+    (
+        "`totals`",
+        "Only of `overview`: numbers of tables, by verdict as well, and the sums of their figures.",
+    ),
 ]
 _PYTHON = """# Python functions
 

@@ -117,11 +117,12 @@ def run_and_print(
 
 def _end(operation: Operation, answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     """Return what is printed after all tables had their turn."""
-    text = "" if answers else "No table of this project is built yet."
-    values: Any = [answer.values for answer in answers]
-    ending = Ending(text, values[0] if isinstance(arguments["table"], str) and len(values) == 1 else values)
-    if operation.finish is not None and answers:
+    if operation.finish is not None:
         ending = operation.finish(answers, arguments)
+    else:
+        values = [answer.values for answer in answers]
+        is_single = isinstance(arguments["table"], str) and len(values) == 1
+        ending = Ending("", values[0] if is_single else values)
     if arguments["format"] == "json":
         return replace(ending, text=json.dumps(ending.values, indent=2, ensure_ascii=False))
-    return ending
+    return ending if answers else replace(ending, text="No table of this project is built yet.")

@@ -82,7 +82,9 @@ class Checkpoint:
 
     def is_of(self, snapshot_id: int) -> bool:
         """Whether a snapshot is of the commit that recorded the checkpoint, directly on what that had planned."""
-        planned, committed, _ = self._recorded() or (0, [0], None)
+        if self.where is not None or (recorded := self._recorded()) is None:
+            return False
+        planned, committed, _ = recorded
         return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
 
     def remember(self, snapshot_id: int | None) -> None:

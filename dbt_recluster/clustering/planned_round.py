@@ -71,10 +71,15 @@ class PlannedRound:
         return [self.blocks.eligible[block_set.blocks] for block_set in self.plan.block_sets]
 
     def figures_left(self) -> dict[str, float | None]:
-        """Return the figures expected after the merges; none if more is to do then, or on a curve, which is unknown."""
+        """Return the figures expected after the merges, or none if there is more to do then.
+
+        What a merge along a curve leaves is not known before it.
+        """
+        if self.table.key.curve:
+            return {}
         policy = self.checkpoint.policy
         after = simulate(self.blocks.blocks, self.plan, policy)
-        if self.table.key.curve or (rest := plan(after, policy)).block_sets or rest.limited:
+        if (rest := plan(after, policy)).block_sets or rest.limited:
             return {}
         left = self.table.measure(after, policy.block_rows)
         return {"read_depth_expected": left.read_depth, "fragmentation_expected": left.fragmentation}

@@ -30,11 +30,12 @@ class Suspension:
         if text is None:
             return None
         try:
-            recorded = cls(**json.loads(text))
-            until = recorded.until and parse_iso_time(recorded.until)
+            facts = json.loads(text)
+            recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
+            end = None if recorded.until is None else parse_iso_time(recorded.until)
         except (ValueError, TypeError, AttributeError, RecursionError):
             return cls(text)
-        return None if until and until <= datetime.now(timezone.utc) else recorded
+        return recorded if end is None or end > datetime.now(timezone.utc) else None
 
     def as_property(self) -> str:
         """Return the value of the property."""

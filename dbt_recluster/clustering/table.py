@@ -34,6 +34,7 @@ from dbt_recluster.iceberg.metadata.changed_partitions import ChangedPartitions
 from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.recorded_levels import levels_and_runs
 from dbt_recluster.iceberg.rewrite.literals import printed
+from dbt_recluster.iceberg.session.jvm import user
 from dbt_recluster.iceberg.snapshots import Snapshot, whole_number
 from dbt_recluster.iceberg.sort_order import FILE_FORMAT, is_cluster_key, table_cluster_key
 from dbt_recluster.planner import Blocks, ClusteringInformation, Policy, Reads, clustering_information
@@ -227,10 +228,10 @@ class ClusteredTable:
         if reason is not None:
             given["reason"] = parse_reason("reason", reason)
         if until is not None:
-            given["until"] = parse_end("until", until).astimezone(timezone.utc).isoformat(timespec="seconds")
+            given["until"] = parse_end("until", until).isoformat(timespec="seconds")
         if current is not None and not given:
             return current
-        given["by"] = str(self.iceberg.spark.sparkContext.sparkUser())
+        given["by"] = user(self.iceberg.spark)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         suspension = replace(current or Suspension(now), **given)
         self.iceberg.set_property(table_properties.SUSPENDED, suspension.as_property())

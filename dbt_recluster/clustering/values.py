@@ -158,7 +158,9 @@ parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_end = parser(
     "a date such as 2026-12-04, or a time, that is to come",
-    lambda value: end if (end := moment(value)) > datetime.now(timezone.utc) else None,
+    lambda value: (
+        end if (end := moment(value).astimezone(timezone.utc)) > datetime.now(timezone.utc) else None
+    ),
 )
 parse_reason = parser(
     "a line of at most 200 characters",

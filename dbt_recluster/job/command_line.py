@@ -86,7 +86,7 @@ class _Job:
         self._operation = operation
         self._request = request
         self._answers: list[Answer] = []
-        self._ending = Ending("", [])
+        self._ending = Ending("", {})
         self._left_out = 0
         self._code: int | None = None
         self._opened: tuple[str, ClusteredTable] | None = None
@@ -114,9 +114,9 @@ class _Job:
         for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
-        if operation.finish is not None and self._answers:
+        if operation.finish is not None:
             self._ending = operation.finish(self._answers, request.arguments)
-            if self._ending.text:
+            if self._answers and self._ending.text:
                 self._print(self._ending.text)
         place = request.manifest or request.namespace or request.catalog
         if self._left_out:
@@ -218,7 +218,7 @@ class _Job:
             tables = count_noun(others, "table")
             _note(f"{tables} of the selection left out: only what {eligible.trait} is meant")
         wrong = [target.error for target in targets if target.error is not None]
-        if wrong and self._operation.finish is None:
+        if wrong and self._operation.finish is None:  # one answer for all tables says it beside the others
             raise OptionError("\n".join(wrong))
         self._check_tables(targets)
         return targets
@@ -273,9 +273,7 @@ class _Job:
         self._code = code
         if self._request.as_json:
             tables = [] if self._operation.finish else [answer.values for answer in self._answers]
-            printed = answer_of(self._request.command, code, error, tables)
-            if self._operation.finish:
-                printed |= {"files": v} if isinstance(v := self._ending.values, list) else v
+            printed = {**answer_of(self._request.command, code, error, tables), **self._ending.values}
             is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
             print(json.dumps(printed, ensure_ascii=not is_utf8), flush=True)
         return code

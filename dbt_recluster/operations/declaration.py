@@ -180,7 +180,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Ending:
-    """What an operation answers for all tables together: for people, for programs, and why it failed."""
+    """What an operation answers for all tables together: for people, for programs (an object), and why it failed."""
 
     text: str
     values: Any
@@ -203,7 +203,7 @@ class Operation:
         needs_choice: Whether the user must name or select tables.
         is_rewrite: Whether it rewrites data, which takes long enough for a numbered line of its own in the log.
         order: Sorts its calls before they are run.
-        finish: Makes one answer of those of all tables, printed in place of a text for each.
+        finish: Makes one answer of those of all tables, also of none, printed in place of a text for each.
     """
 
     name: str

@@ -30,7 +30,7 @@ from dbt_recluster.operations.declaration import (
     operation,
 )
 from dbt_recluster.report import operation_text, recluster_text
-from dbt_recluster.report.metrics import check_metrics_file, write_metrics
+from dbt_recluster.report.metrics import parse_metrics_file, write_metrics
 
 DEFAULT_REPORT = "target/clustering_report.html"
 
@@ -109,12 +109,12 @@ def clustering_history(call: Call) -> dict[str, Any]:
 
 def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     results: list[ReportData] = [answer.result for answer in answers if answer.error is None]
-    if not results:
-        return Ending("", [])
-    from dbt_recluster.report.html import write_report  # matplotlib takes a second
+    files = []
+    if results:
+        from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
-    files = [str(path) for path in write_report(results, arguments["path"])]
-    return Ending("\n".join(files), files)
+        files = [str(path) for path in write_report(results, arguments["path"])]
+    return Ending("\n".join(files), {"files": files})
 
 
 def _verdicts(value: Any) -> tuple[str, ...] | None:
@@ -129,10 +129,13 @@ parse_verdicts = parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)
 def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     rows = [answer.result or Overview(answer.table, "failing", answer.error or "") for answer in answers]
     rows.sort(key=lambda row: row.rank)
-    if arguments["metrics"] is not None:
-        write_metrics(rows, arguments["metrics"])
     fail_on = arguments["fail_on"] or ()
     failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
+    if arguments["metrics"] is not None:
+        try:
+            write_metrics(rows, arguments["metrics"])
+        except OptionError as e:  # what was found is shown all the same
+            failed.append(str(e))
     values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
     return Ending(operation_text.overview(rows, values["totals"]), values, ", ".join(failed) or None)
 
@@ -148,7 +151,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     ),
     Argument(
         "metrics",
-        lambda _, value: check_metrics_file(Path(str(value))),
+        parse_metrics_file,
         "A file to write the figures to as well, in Prometheus' text format (dbt-recluster[metrics]).",
         otherwise="none",
         metavar="FILE",

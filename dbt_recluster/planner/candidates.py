@@ -109,8 +109,9 @@ class Candidates:
         number of blocks over a unit is the mean depth at the ends of blocks.
         """
         first, last = self.first[member], self.last[member]
-        least, ends = first[:1].sum(), 2 * len(first)
-        cells = int(last.max(initial=least)) - int(least) + 1
+        ends = 2 * len(first)
+        least = int(first[0]) if ends else 0
+        cells = int(last.max(initial=least)) - least + 1
         both = np.concatenate([first, last])
         if cells > 8 * ends:  # a table of the cells is mostly empty
             both.sort()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,25 +10,23 @@ from typing import Any
 from dbt_recluster.clustering.overview import VERDICTS, Overview
 from dbt_recluster.exceptions import OptionError
 
-# The figures of a table: a metric's name without its prefix, its labels, and what the overview calls the figure.
-# Bytes and conflicts of a period are gauges: a snapshot that expires takes its figures along, and no counter may fall.
-_FIGURES: tuple[tuple[str, dict[str, str], str, str], ...] = (
-    ("depth", {}, "depth", "Average depth, or read depth where reads are known"),
-    ("depth_threshold", {}, "threshold", "Greatest average depth allowed"),
-    ("blocks", {}, "blocks", "Blocks"),
-    ("size_bytes", {}, "bytes", "Bytes of all blocks"),
-    ("fragmentation_ratio", {}, "fragmentation", "Blocks for each full one"),
-    ("pending_bytes", {}, "recluster_bytes", "Bytes that reclustering to the end would read"),
-    ("loaded_bytes", {"period": "1d"}, "loaded_bytes_day", "Bytes of new rows in a period"),
-    ("loaded_bytes", {"period": "7d"}, "loaded_bytes_week", ""),
-    ("rewritten_bytes", {"period": "1d"}, "rewritten_bytes_day", "Bytes that reclustering has read in a period"),
-    ("rewritten_bytes", {"period": "7d"}, "rewritten_bytes_week", ""),
-    ("conflicts", {"period": "7d"}, "conflicts", "Rounds that started again because another writer was faster"),
+# A metric's name, its help, and figures of the overview by their period, if they have one. All are gauges: a snapshot
+# that expires takes its figures along, and a counter must not fall.
+_FIGURES = (
+    ("depth", "Average depth, or read depth where reads are known", {"": "depth"}),
+    ("depth_threshold", "Greatest average depth allowed", {"": "threshold"}),
+    ("blocks", "Blocks", {"": "blocks"}),
+    ("size_bytes", "Bytes of all blocks", {"": "bytes"}),
+    ("fragmentation_ratio", "Blocks for each full one", {"": "fragmentation"}),
+    ("pending_bytes", "Bytes that reclustering to the end would read", {"": "recluster_bytes"}),
+    ("loaded_bytes", "Bytes of new rows", {"1d": "loaded_bytes_day", "7d": "loaded_bytes_week"}),
+    ("rewritten_bytes", "Bytes that reclustering read", {"1d": "rewritten_bytes_day", "7d": "rewritten_bytes_week"}),
+    ("conflicts", "Rounds planned again because another writer was faster", {"7d": "conflicts"}),
 )  # fmt: skip
 
 
-def check_metrics_file(path: Path) -> Path:
-    """Return a path that :func:`write_metrics` can write to.
+def parse_metrics_file(name: str, value: Any) -> Path:
+    """Return the path, given as the argument ``name``, of a file that :func:`write_metrics` can write.
 
     Raises:
         OptionError: prometheus_client is missing, or there is no such directory.
@@ -39,63 +37,39 @@ def check_metrics_file(path: Path) -> Path:
         raise OptionError(
             "metrics need the package prometheus_client: pip install 'dbt-recluster[metrics]'"
         ) from e
+    path = Path(str(value))
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise OptionError(f"metrics: {path} must be a file in a directory that exists")
+        raise OptionError(f"{name} must be a file in a directory that exists, not {str(value)!r}")
     return path
 
 
 def write_metrics(tables: Sequence[Overview], path: Path) -> None:
-    """Write the figures of tables to a file, by renaming: nobody reads half of it.
+    """Write the figures of tables to a new file and rename it, so that a collector never reads half of it.
 
     Raises:
         OptionError: The file cannot be written.
     """
-    from prometheus_client import CollectorRegistry, write_to_textfile
+    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
     registry = CollectorRegistry()
-    registry.register(_Tables(tables))
+
+    def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(f"dbt_recluster_table_{name}", meaning, ["table", *labels], registry=registry)
+
+    for name, meaning, figures in _FIGURES:
+        metric = gauge(name, meaning, *([] if "" in figures else ["period"]))
+        for table in tables:
+            for period, figure in figures.items():
+                if (value := getattr(table, figure)) is not None:
+                    metric.labels(table.table, *filter(None, [period])).set(value)
+    verdict = gauge("verdict", "1 for the verdict of the overview", "verdict")
+    last = gauge("last_recluster_timestamp_seconds", "When the last round was committed")
+    for table in tables:
+        for word in VERDICTS:
+            verdict.labels(table.table, word).set(table.verdict == word)
+        if table.last_recluster is not None:
+            last.labels(table.table).set(datetime.fromisoformat(table.last_recluster).timestamp())
     try:
         write_to_textfile(str(path), registry)
     except OSError as e:
         raise OptionError(f"metrics: {path} cannot be written: {e.strerror}") from e
-
-
-class _Tables:
-    """What prometheus_client asks for the metrics of tables."""
-
-    def __init__(self, tables: Sequence[Overview]) -> None:
-        self._tables = tables
-
-    def collect(self) -> Iterator[Any]:
-        """Yield each metric with its value for each table."""
-        from prometheus_client.core import GaugeMetricFamily
-
-        families: dict[str, Any] = {}
-
-        def add(
-            name: str, labels: dict[str, str], value: float | None, table: str, meaning: str = ""
-        ) -> None:
-            metric = families.get(name)
-            if metric is None:
-                metric = families[name] = GaugeMetricFamily(
-                    f"dbt_recluster_table_{name}", meaning, labels=["table", *labels]
-                )
-            if value is not None:
-                metric.add_metric([table, *labels.values()], value)
-
-        for table in self._tables:
-            for verdict in VERDICTS:
-                is_it = float(table.verdict == verdict)
-                add("verdict", {"verdict": verdict}, is_it, table.table, "1 for the verdict of the overview")
-            for name, labels, field, meaning in _FIGURES:
-                add(name, labels, getattr(table, field), table.table, meaning)
-            last = table.last_recluster
-            seconds = None if last is None else datetime.fromisoformat(last).timestamp()
-            add(
-                "last_recluster_timestamp_seconds",
-                {},
-                seconds,
-                table.table,
-                "When the last round was committed",
-            )
-        yield from families.values()

@@ -11,8 +11,11 @@ from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
 
-_OVERVIEW = "table|verdict|depth|of|blocks for a full one|loaded 1 d|7 d|rewritten 1 d|7 d|last recluster"
-_OVERVIEW += "|conflicts|gain for a GB"
+_OVERVIEW = (
+    *("table", "verdict", "depth", "of", "blocks for a full one"),
+    *("loaded 1 d", "7 d", "rewritten 1 d", "7 d"),
+    *("last recluster", "conflicts", "gain for a GB"),
+)
 _OVERVIEW_BYTES = ("loaded_bytes_day", "loaded_bytes_week", "rewritten_bytes_day", "rewritten_bytes_week")
 _BAR_WIDTH = 40
 _MOST_KEYS = 12
@@ -83,7 +86,7 @@ def overview(tables: Sequence[Overview], totals: Mapping[str, Any]) -> str:
     sums = [size(totals[name]) for name in _OVERVIEW_BYTES]
     last = ("total", "", "", "", "", *sums, "", f"{totals['conflicts']:,}", "")
     rows = [*map(_overview_row, tables), last]
-    lines = [table(_OVERVIEW.split("|"), rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
+    lines = [table(_OVERVIEW, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
     lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
     if any(t.is_expected for t in tables):
         lines.append("~: expected by the planner at the last recluster; nothing has changed since.")

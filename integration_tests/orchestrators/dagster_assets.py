@@ -16,7 +16,7 @@ PROJECT = Path(os.environ["DBT_PROJECT"])
 
 @dbt_assets(manifest=PROJECT / "target" / "manifest.json")
 def models(context: AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
-    """Build the models; each run reclusters what it has built, unless the var turns that off."""
+    """Build the models, and leave reclustering to the asset below."""
     yield from dbt.cli(["build", "--vars", "automatic_clustering: false"], context=context).stream()
 
 

@@ -83,6 +83,8 @@ class TestOverview(Operations):
         lines = file.read_text().splitlines()
         assert f'dbt_recluster_table_depth{{table="{names["deep"]}"}} 6.0' in lines
         assert f'dbt_recluster_table_verdict{{table="{names["suspended"]}",verdict="suspended"}} 1.0' in lines
+        log = operate("clustering_overview", "{table: deep, metrics: /proc/recluster.prom}", passes=False)
+        assert log.index("1 table: 1 deep") < log.index("metrics: /proc/recluster.prom cannot be written: ")
         log = operate("clustering_overview", f"{{metrics: {tmp_path}}}", passes=False)
         assert "must be a file in a directory that exists" in log
         assert names["deep"] not in log

@@ -116,12 +116,11 @@ class TestSuspension(Operations):
                 "until must be a date such as 2026-12-04, or a time, that is to come",
             ),
             ("until: someday", "until must be a date such as "),
+            ("until: '9999-12-31T23:59:59-23:59'", "until must be a date such as "),
             (f"reason: {'x' * 201}", "reason must be a line of at most 200 characters"),
         ],
     )
-    def test_an_end_that_is_past(
-        self, project: Any, table: str, spark: Any, argument: str, message: str
-    ) -> None:
+    def test_what_is_refused(self, project: Any, table: str, spark: Any, argument: str, message: str) -> None:
         assert message in operate("suspend_recluster", f"{{table: events, {argument}}}", passes=False)
         assert ClusteredTable(spark, table).suspended is None
 

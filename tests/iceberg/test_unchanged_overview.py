@@ -80,6 +80,7 @@ def test_whatever_changes_has_the_blocks_read(spark: Any, name: str) -> None:
     reclustered(spark, name)
     assert seen(spark, name).is_expected
     assert not seen(spark, name, ReclusterOptions(depth=1, block_rows=100)).is_expected
+    assert not seen(spark, name, replace(OPTIONS, where="p = 1")).is_expected
     week = datetime.now(timezone.utc) + timedelta(days=8)
     assert (seen(spark, name).rewritten_bytes_week or 0) > 0
     assert (

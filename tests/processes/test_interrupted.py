@@ -114,7 +114,7 @@ print("answers", embedded.start(sys.argv[1]).sql("select 1").count())
 
 
 def test_while_the_session_starts(tmp_path: Path) -> None:
-    """pyspark has a handler of its own by then, which calls Java; the start failed with whatever Java was asked."""
+    """In the main thread pyspark would install a handler that calls Java in the middle of another call."""
     process = subprocess.run(
         [sys.executable, "-c", STARTING, str(tmp_path / "lake")],
         env=environment(),

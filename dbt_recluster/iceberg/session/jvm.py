@@ -71,6 +71,11 @@ def activate(spark: SparkSession) -> None:
     jvm(spark).org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
+def user(spark: SparkSession) -> str:
+    """Return the user that Spark runs as."""
+    return str(spark.sparkContext.sparkUser())
+
+
 def java_class(spark: SparkSession, name: str) -> Any:
     """Return the ``java.lang.Class`` called ``name``, loaded from the jars that Spark was given."""
     java_lang = jvm(spark).java.lang

@@ -21,7 +21,7 @@ from dbt_recluster.exceptions import ReclusterError, SparkEnvironmentError
 from dbt_recluster.iceberg.session.class_archive import find_archive
 from dbt_recluster.iceberg.session.environment import check_version, require_pyspark
 from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.jvm import is_stopped
+from dbt_recluster.iceberg.session.jvm import activate, is_stopped
 from dbt_recluster.iceberg.session.local_spark import (
     CLASS_PATH,
     check_jars,
@@ -177,7 +177,7 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
     builder = SparkSession.builder.enableHiveSupport() if hive else SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    # pyspark sets its own handler of Ctrl-C in the main thread only; it would call Java in the middle of another call.
+    # In the main thread pyspark installs a handler of Ctrl-C, which calls Java in the middle of another call.
     started: Future[SparkSession] = Future()
 
     def start() -> None:
@@ -187,7 +187,9 @@ def _session(settings: Mapping[str, str], hive: bool) -> SparkSession:
             started.set_exception(e)
 
     threading.Thread(target=start, name="recluster-start", daemon=True).start()
-    return started.result()
+    spark = started.result()
+    activate(spark)  # as getOrCreate has done in the other thread alone
+    return spark
 
 
 def outside_settings(properties_file: Path | None = None) -> dict[str, str]:

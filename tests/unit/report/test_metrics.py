@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.report.metrics import check_metrics_file, write_metrics
+from dbt_recluster.report.metrics import parse_metrics_file, write_metrics
 
 ODD = 'lake.sales."odd\\name"\n'
 TABLES = [
@@ -77,7 +77,7 @@ def test_promtool(text: str) -> None:
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "recluster.prom"):
         with pytest.raises(OptionError, match="must be a file in a directory that exists"):
-            check_metrics_file(path)
+            parse_metrics_file("metrics", path)
     (tmp_path / "file").touch()
     with pytest.raises(OptionError, match="cannot be written"):
         write_metrics(TABLES, tmp_path / "file" / "recluster.prom")
