@@ -8,6 +8,8 @@ CLASSES := build/spark.jsa
 PYTEST_ARGS ?=
 # Three on two cores took as long, 833 s against 840, and more memory.
 PROCESSES ?= 2
+# At night, with NIGHTLY=1, more cases of what other tests show, and dbt's own tests in more catalogs.
+MORE := $(if $(NIGHTLY),(official or processes or exhaustive),(official or processes) and not exhaustive)
 
 .DEFAULT_GOAL := help
 
@@ -56,10 +58,10 @@ spark: $(READY) ## Tests without Spark, and those on real Spark, Iceberg and dbt
 	@mkdir -p build && rm -f build/tests.txt
 	@TEST_SUMMARY=build/tests.txt TEST_NAME="sharing a Spark" $(RUN)/pytest tests -m "not processes and not official and not exhaustive" -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-more: $(READY) $(CLASSES) ## All other tests: dbt's own (NIGHTLY=1: in three catalogs), what starts processes or kills them, more cases
+more: $(READY) $(CLASSES) ## All other tests: dbt's own, what starts processes or kills them; NIGHTLY=1: more cases and catalogs
 	@echo "== all other tests in $(PROCESSES) processes"
 	@mkdir -p build
-	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "(official or exhaustive or processes) and not network" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@TEST_SUMMARY=build/tests.txt TEST_NAME="all others" $(RUN)/pytest tests -m "$(MORE) and not network" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 closed-network: $(READY) ## Install as README says for networks that reach PyPI only, into an empty environment
 	@echo "== installing from PyPI alone"

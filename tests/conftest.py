@@ -1,9 +1,9 @@
 """One Spark session per test process, in a lake of its own, shared by the Iceberg tests and dbt's.
 
 What tests/processes and tests/package hold starts processes of its own, and is marked `processes`. tests/official is
-dbt's own suite for adapters, marked `official`; `exhaustive` tests are more cases of another test, and so is all but
-the first case of a test marked `alike`. `make more` runs these, `make test` all else, in two processes with a Spark
-each.
+dbt's own suite for adapters, marked `official`. `make more` runs these, `make test` all else, in two processes with a
+Spark each. `exhaustive` tests are more cases of another test, and so is all but the first case of a test marked
+`alike`: they run at night, by `NIGHTLY=1 make more`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import postgres
 import pytest
-from runtime import JAVA_OPTIONS, iceberg_jar
+from runtime import JAVA_OPTIONS, iceberg_jar, spark_environment
 from tables import add_catalog
 
 pytest_plugins = ["dbt.tests.fixtures.project"]
@@ -88,9 +87,8 @@ def dbt_profile_target(spark: Any, lake: Path) -> dict[str, Any]:
 
 def pytest_configure() -> None:
     """Spare Python and Java what only tests notice: each has many commands, or many processes."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
-    os.environ.setdefault("SPARK_DIST_CLASSPATH", str(postgres.DRIVER))
-    os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", JAVA_OPTIONS)
+    for variable, value in {**spark_environment(), "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS}.items():
+        os.environ.setdefault(variable, value)
     # dbt makes many objects that stay for the whole command; each is looked at again and again.
     gc.set_threshold(200_000, 50, 100)
 

@@ -12,6 +12,8 @@ from dbt.tests.adapter.basic.test_incremental import BaseIncremental
 from dbt.tests.adapter.basic.test_table_materialization import BaseTableMaterialization
 from dbt.tests.util import check_relations_equal, run_dbt
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture(scope="class", params=["parquet", "orc", "csv", "json", "hive"])
 def file_format(request: pytest.FixtureRequest) -> str:
