@@ -70,7 +70,7 @@ def load(
     spark: Any, options: argparse.Namespace, source: Path, depth: Any, times: float
 ) -> tuple[int, float, list[float]]:
     """Load a table and recluster it; return bytes rewritten, bytes wasted, and the thresholds chosen."""
-    from dbt_recluster.clustering.information import daily_wasted_bytes
+    from dbt_recluster.clustering.information import daily_bytes
     from dbt_recluster.clustering.options import ReclusterOptions
     from dbt_recluster.clustering.recluster import Recluster
     from dbt_recluster.iceberg.sort_order import TableChange
@@ -92,7 +92,7 @@ def load(
         table = ClusteredTable(spark, "db.t", KEY)
         known = ReclusterOptions(depth=depth, block_rows=options.block_rows, reads=reads)
         rewritten += Recluster(table, known).run().bytes_in
-        wasted += daily_wasted_bytes(table, table.metadata())[0] / options.loads
+        wasted += daily_bytes(table, table.metadata()).wasted / options.loads
         if depth == "auto" and number % LOADS_OF_A_CHOICE == LOADS_OF_A_CHOICE - 1:
             recorded = json.loads(table.iceberg.properties["recluster.auto_depth"])
             chosen.append(recorded["depth"])

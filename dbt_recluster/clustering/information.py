@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -176,16 +176,26 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
     )
 
 
-def daily_wasted_bytes(table: ClusteredTable, metadata: BlockMetadata) -> tuple[float, float]:
-    """Return the bytes of these blocks that reads waste each day, and the bytes for each unit of depth above 1.
+class DailyBytes(NamedTuple):
+    """Bytes of blocks that reads open each day, those they waste, and the waste for each unit of depth above 1.
 
-    Under a key with a curve the latter are those that they open in a table sorted at once.
+    Under a key with a curve the last are those that they open in a table sorted at once.
     """
+
+    opened: float
+    wasted: float
+    per_depth: float
+
+
+def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
+    """Return what the table's reads open of these blocks each day."""
     costs, recorded = _costs(table, metadata), table.reads.recorded
     if costs is None or not len(metadata):
-        return 0.0, 0.0
+        return DailyBytes(0.0, 0.0, 0.0)
     daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
-    return float(daily @ costs.bytes_wasted), float(daily @ costs.bytes_per_depth)
+    return DailyBytes(
+        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
+    )
 
 
 def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:

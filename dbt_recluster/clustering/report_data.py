@@ -16,6 +16,7 @@ from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.overview import Overview, table_overview
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.snapshots import Snapshot
@@ -48,6 +49,7 @@ class ReportData:
     """The data of one table's report.
 
     Attributes:
+        overview: Its line in the overview.
         information: Its metrics now (:func:`dbt_recluster.clustering.information.table_information`).
         estimate: What reclustering it to the end would cost and gain.
         history: Its rounds and other commits, oldest first.
@@ -61,6 +63,7 @@ class ReportData:
         partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
     """
 
+    overview: Overview
     information: Mapping[str, Any]
     estimate: ReclusterEstimate
     history: Sequence[HistoryEntry]
@@ -81,6 +84,7 @@ class ReportData:
 
 def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     """Collect the data of a table's report, which shows the cost and gain of a recluster. Nothing is changed."""
+    overview = table_overview(table, options)
     table.reads.follow(options.reads)
     options, _ = with_depth(table, options)
     costs = CostModel(table, options.policy)
@@ -90,6 +94,7 @@ def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
     partitions = np.bincount(moments[0].blocks.partition)
     thresholds = set(options.policy.thresholds(partitions).tolist())
     return ReportData(
+        overview=overview,
         information=table_information(table, block_rows=options.block_rows),
         estimate=costs.recluster(options.where),
         history=table_history(table),

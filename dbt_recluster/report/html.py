@@ -23,7 +23,8 @@ from dbt_recluster.report.recluster_text import balance_text, history_row, undon
 from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 
 if TYPE_CHECKING:
-    from dbt_recluster.clustering.history import HistoryEntry
+    from dbt_recluster.clustering.costs.cost_model import Balance
+    from dbt_recluster.clustering.overview import Overview
     from dbt_recluster.clustering.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -43,14 +44,22 @@ _PNG_COLOURS = dict(
 _COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_PNG_COLOURS)}
 
 
-def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:
+def write_report(
+    reports: Sequence[ReportData], path: str | Path, failing: Sequence[Overview] = ()
+) -> list[Path]:
     """Write the report on one or more tables, and a picture of the same name beside it for a terminal or a chat.
+
+    Args:
+        reports: The tables' data.
+        path: The HTML file.
+        failing: The lines of tables that have none.
 
     Raises:
         ReportError: matplotlib is missing, or a file cannot be written. Then neither is.
     """
-    ranked = sorted(reports, key=lambda report: (-report.estimate.gain, report.table))
-    page, picture = render(ranked, "Clustering report", datetime.now(timezone.utc)), overview_png(ranked)
+    ranked = sorted(reports, key=lambda report: report.overview.rank)
+    page = render(ranked, "Clustering report", datetime.now(timezone.utc), failing)
+    picture = overview_png(ranked)
     html = Path(path)
     png = html.with_suffix(".png")
     try:
@@ -62,8 +71,8 @@ def write_report(reports: Sequence[ReportData], path: str | Path) -> list[Path]:
     return [html, png]
 
 
-def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
-    """Return the page, with the tables in the order given."""
+def render(reports: Sequence[ReportData], title: str, now: datetime, failing: Sequence[Overview] = ()) -> str:
+    """Return the page, with the failing tables first and the others in the order given."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -85,6 +94,7 @@ def render(reports: Sequence[ReportData], title: str, now: datetime) -> str:
     return template.render(
         title=title,
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        failing=failing,
         tables=list(map(_table, reports)),
         last_commits=_LAST_COMMITS,
     )
@@ -99,7 +109,8 @@ def _table(report: ReportData) -> dict[str, Any]:
             "curve": depth_curve(report),
             "histogram": histogram(report.information),
             "blocks": blocks(report, report.now),
-            "history": history(report.history, report.table) if len(report.history) > 1 else "",
+            "history": history(report) if len(report.history) > 1 else "",
+            "bytes": read_bytes(balance, report.table) if balance is not None and balance.opened else "",
         }
     return {
         "report": report,
@@ -187,8 +198,27 @@ def level_shades(layout: Layout) -> list[tuple[int, str, Sequence[int]]]:
     return shades
 
 
-def history(entries: Sequence[HistoryEntry], table: str) -> str:
-    """Draw the depth after each round over time, and the bytes loaded and rewritten below it."""
+def read_bytes(balance: Balance, table: str) -> str:
+    """Draw what reads open in a day without reclustering and with it, and what it rewrites."""
+    figure, axes = _figure()
+    bars = {
+        "read without it": (balance.opened + balance.saved, "before"),
+        "read with it": (balance.opened, "after"),
+        "rewritten": (balance.rewritten, "load"),
+    }
+    unit, factor = best_unit(max(count for count, _ in bars.values()))
+    for name, (count, colour) in bars.items():
+        axes.barh(name, count / factor, color=_COLOURS[colour], height=0.6)
+    axes.invert_yaxis()
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"{unit} in a day")
+    return _svg(figure, f"bytes {table}", "Bytes that reads open in a day without reclustering and with it")
+
+
+def history(report: ReportData) -> str:
+    """Draw the depth after each round over time with the threshold, and the bytes loaded and rewritten below it."""
+    entries = report.history
     rounds = [entry for entry in entries if entry.is_recluster and entry.depth_before is not None]
     figure, axes = _figure(rows=2 if rounds else 1)
     above, below = axes if rounds else (None, axes)
@@ -200,6 +230,8 @@ def history(entries: Sequence[HistoryEntry], table: str) -> str:
         above.plot(at, before, "o", color=_COLOURS["before"], markersize=4)
         above.plot(at, after, "o", color=_COLOURS["after"], markersize=4)
         above.set_ylabel("average depth")
+        if report.threshold is not None and report.threshold <= _HIGHEST * max(filter(None, before), default=0):
+            above.axhline(report.threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3))
         above.set_ylim(bottom=0)
         above.margins(y=0.2)
     loads = [(entry.at, entry.bytes_loaded) for entry in entries if not entry.is_recluster]
@@ -222,7 +254,7 @@ def history(entries: Sequence[HistoryEntry], table: str) -> str:
     locator = dates.AutoDateLocator(maxticks=5)
     below.xaxis.set_major_locator(locator)
     below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    return _svg(figure, f"history {table}", "Depth over time, and bytes loaded and rewritten so far")
+    return _svg(figure, f"history {report.table}", "Depth over time, and bytes loaded and rewritten so far")
 
 
 def overview_png(reports: Sequence[ReportData]) -> bytes:

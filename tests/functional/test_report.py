@@ -72,7 +72,7 @@ class TestReport(Operations):
     def models(self) -> dict[str, str]:
         by_day = EVENTS.replace("cluster_by='k'", "cluster_by=['to_date(ts)', 'k'], partition_by='p'")
         return {
-            "events.sql": EVENTS,
+            "events.sql": EVENTS.replace("cluster_by='k'", "cluster_by='k', recluster_reads=['k < 100']"),
             "by_day.sql": by_day.replace("select id", "select id % 2 as p, id"),
             "on_curve.sql": EVENTS.replace("cluster_by='k'", "cluster_by='hilbert(k, days(ts))'"),
             "by_word.sql": EVENTS.replace("cluster_by='k'", "cluster_by='v'"),
@@ -85,20 +85,28 @@ class TestReport(Operations):
         sql("create table {schema}.empty (k int) using iceberg")
         empty = f"{project.test_schema}.empty"
         spark.sql(f"alter table {empty} write ordered by k")
-        log = operate("clustering_report", f"{{table: [events, by_day, by_word, on_curve, {empty}]}}")
+        arguments = f"{{table: [events, by_day, by_word, on_curve, {empty}, no.table]}}"
+        log = operate("clustering_report", arguments, passes=False)
         assert "target/clustering_report.html\n" in log
+        assert "no.table cannot be loaded" in log
         root = Path(project.project_root) / "target"
         assert (root / "clustering_report.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         text = (root / "clustering_report.html").read_text(encoding="utf-8")
         page = Page(text)
-        assert page.tags.count("svg") == 4 * 4 + 2  # a curve's blocks are drawn along each column, too
+        # A curve's blocks are drawn along each column, too, and of events what its reads open.
+        assert page.tags.count("svg") == 4 * 4 + 2 + 1
         assert len(page.ids) == len(set(page.ids))
         assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
         # namespaces are names; nothing may be fetched
         assert not re.search(r'(?:src|href)="(?!#)[^"]', text.replace("xlink:href", "href"))
         assert "url(http" not in text
         assert "@import" not in text
+        index = text.split("<section")[1]
+        assert re.search('class="note failing"><b>no.<wbr>table</b> no.<wbr>table cannot be loaded', index)
+        assert index.count("well clustered") == 5
         events, by_day, by_word, on_curve, _ = sorted(text.split("<section")[2:], key=title)
+        assert "reads open in a day without reclustering" in events
+        assert events.count("</i>threshold") == 2  # along the key and over time
         assert "before the last recluster" in events
         for part in (events, by_day, by_word):  # after the last recluster comes a load
             assert 'background: var(--now)"></i>now' in part

@@ -19,7 +19,7 @@ from dbt_recluster import table_properties
 from dbt_recluster.cluster_key import ClusterKey
 from dbt_recluster.clustering.costs.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.information import daily_wasted_bytes
+from dbt_recluster.clustering.information import daily_bytes
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
 from dbt_recluster.clustering.table import ClusteredTable
@@ -43,10 +43,11 @@ _DEPTH_HOLDS = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Balance:
-    """Bytes per day of the past week that reclustering rewrote, and that it saved reads from opening."""
+    """Bytes per day of the past week that reclustering rewrote, saved reads from opening, and left for them to open."""
 
     rewritten: int
     saved: int
+    opened: int
 
 
 @dataclass(frozen=True)
@@ -231,16 +232,15 @@ class CostModel:
         if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
             return None
         if not week.rounds:
-            return Balance(0, 0)
+            return Balance(0, 0, round(daily_bytes(table, table.metadata()).opened))
         if not week.changes:
             return None
         blocks, current = week.unmerged(), table.metadata()
-        without, _ = daily_wasted_bytes(table, blocks)
-        now, _ = daily_wasted_bytes(table, current)
+        without, now = daily_bytes(table, blocks).wasted, daily_bytes(table, current)
         # The unmerged blocks still hold rows that a later commit replaced in merged ones, in proportion to the rows.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
-        saved = max(0.0, without - now) / 2 * week.scale
-        return Balance(week.rewritten_bytes_per_day, round(saved))
+        saved = max(0.0, without - now.wasted) / 2 * week.scale
+        return Balance(week.rewritten_bytes_per_day, round(saved), round(now.opened))
 
     def loss(self) -> int | None:
         """Return the bytes a day by which the week's reclustering cost more than it saved, or None.
@@ -287,7 +287,7 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
         rewriting = relative_rewriting(
             week.written_bytes_per_day, week.rewritten_bytes_per_day, recorded.depth, table.key.curve
         )
-    _, wasted_per_depth = daily_wasted_bytes(table, table.current_blocks().metadata)
+    wasted_per_depth = daily_bytes(table, table.current_blocks().metadata).per_depth
     depth = Policy().depth
     if wasted_per_depth and week.changes:
         costs = costs_by_threshold(week.written_bytes_per_day, rewriting, wasted_per_depth, table.key.curve)
