@@ -11,7 +11,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt_recluster.adapter.dbt_errors import failure, logger
 from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.exceptions import CommitMismatchError, CommitStateUnknownError
-from dbt_recluster.report.recluster_text import not_reclustered, recluster_line, summary
+from dbt_recluster.report.recluster_text import not_reclustered, recluster_line, standing, summary
 
 # What dbt stores of a recluster in run_results.json, and the figures of its result that these are.
 FIGURES = {
@@ -45,7 +45,10 @@ def note_of(result: ReclusterResult | None) -> str:
         return summary(result)
     if result.suspended:
         return not_reclustered(result)
-    return "not reclustered, see the warning" if result.limited else ""
+    if result.limited:
+        return "not reclustered, see the warning"
+    waits = "" if result.waits_for is None else f"next recluster after {result.waits_for}"
+    return "; ".join(filter(None, [standing(result), waits]))
 
 
 def respond(response: Any, result: ReclusterResult | None, notes: Sequence[str]) -> AdapterResponse:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 from dbt_recluster import table_properties
 from dbt_recluster.clustering.history import is_of_round, rows_before
@@ -25,19 +26,30 @@ from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.snapshots import Snapshot
 from dbt_recluster.planner import clustering_information
+from dbt_recluster.text import count_noun
 
 NO_CHANGES: Mapping[str, str | None] = {table_properties.CHANGES: None}
 
 
-def met_condition(table: ClusteredTable, options: ReclusterOptions) -> tuple[bool, str]:
-    """Return whether any condition of a recluster is met, and which; or why none is."""
+class Condition(NamedTuple):
+    """A condition of a recluster: whether it is met, why or why not, and what would meet it, if that is known."""
+
+    is_met: bool
+    text: str
+    waits_for: str = ""
+
+
+def met_condition(table: ClusteredTable, options: ReclusterOptions) -> Condition:
+    """Return the condition of a recluster that is met, or one that says why none is."""
     missed = []
     # One after the other, because a later one may run a query.
-    for is_met, text in chain(_after(table, options), *(_when(table, when) for when in options.when)):
-        if is_met:
-            return True, text
-        missed.append(text)
-    return False, f"no condition met: {', '.join(missed) or 'the table is empty'}"
+    for condition in chain(_after(table, options), *(_when(table, when) for when in options.when)):
+        if condition.is_met:
+            return condition
+        missed.append(condition)
+    texts = ", ".join(condition.text for condition in missed) or "the table is empty"
+    waits_for = " or ".join(filter(None, (condition.waits_for for condition in missed)))
+    return Condition(False, f"no condition met: {texts}", waits_for)
 
 
 def block_count(table: ClusteredTable) -> int:
@@ -46,7 +58,7 @@ def block_count(table: ClusteredTable) -> int:
     return (current.count("total-data-files") or 0) if current else 0
 
 
-def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[tuple[bool, str]]:
+def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Condition]:
     after = options.after
     if after is None:
         return
@@ -60,27 +72,33 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[tuple[b
     current = table.iceberg.current_snapshot()
     share = rows / max(1, (current.count("total-records") or 0) if current else 0)
     if after.rows is not None:
-        yield rows >= after.rows, f"{rows:,} of {after.rows:,.0f} rows changed"
+        text = f"{rows:,} of {after.rows:,.0f} rows changed"
+        yield Condition(rows >= after.rows, text, f"{after.rows - rows:,.0f} more rows")
     if after.commits is not None:
-        yield changes.commits >= after.commits, f"{changes.commits} of {math.ceil(after.commits)} commits"
+        left = math.ceil(after.commits) - changes.commits
+        text = f"{changes.commits} of {math.ceil(after.commits)} commits"
+        yield Condition(left <= 0, text, count_noun(left, "more commit"))
     if after.share is not None:
-        yield share >= after.share, f"{share:.1%} of {after.share:.1%} of the rows changed"
+        text = f"{share:.1%} of {after.share:.1%} of the rows changed"
+        yield Condition(share >= after.share, text, f"{after.share - share:.1%} more of the rows")
     for unit, limit, passed in (("hours", after.hours, hours), ("days", after.days, hours / 24)):
         if limit is not None:
-            yield passed >= limit, f"{passed:.1f} of {limit:g} {unit} without a recluster"
+            text = f"{passed:.1f} of {limit:g} {unit} without a recluster"
+            yield Condition(passed >= limit, text, f"{limit - passed:.1f} more {unit}")
 
 
-def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
+def _when(table: ClusteredTable, when: When) -> Iterator[Condition]:
     if when.skipped is not None:
         share = reads_information(table).share_skipped
         if share is None:
-            yield False, "no reads of the key are known"
+            yield Condition(False, "no reads of the key are known")
         else:
-            yield share < when.skipped, f"reads skip {share:.1%} of the blocks, {when.skipped:.1%} wanted"
+            text = f"reads skip {share:.1%} of the blocks, {when.skipped:.1%} wanted"
+            yield Condition(share < when.skipped, text)
         return
     if when.ratio is not None:
         ratio = clustering_information(table.current_blocks().blocks).clustering_ratio
-        yield ratio < when.ratio, f"the clustering ratio is {ratio:.1f}, {when.ratio:g} wanted"
+        yield Condition(ratio < when.ratio, f"the clustering ratio is {ratio:.1f}, {when.ratio:g} wanted")
         return
     assert when.query is not None
     snapshot_id = table.iceberg.snapshot_id
@@ -90,10 +108,10 @@ def _when(table: ClusteredTable, when: When) -> Iterator[tuple[bool, str]]:
             raise PredicateError(f"the example query of recluster_when does not read {table.name}")
         opened = sum(len(file_paths(table.iceberg, snapshot_id, scan)) for scan in scans)
         limit = when.opens if when.opens >= 1 else when.opens * block_count(table)
-        yield opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted"
+        yield Condition(opened > limit, f"the example query opens {opened} blocks, {limit:,.0f} wanted")
     if when.seconds is not None:
         took = run_query(table.iceberg, when.query)
-        yield took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted"
+        yield Condition(took > when.seconds, f"the example query takes {took:.1f} s, {when.seconds:g} wanted")
 
 
 @dataclass(frozen=True)

@@ -144,14 +144,14 @@ def _from_blocks(table: ClusteredTable, options: ReclusterOptions) -> dict[str, 
             figures[name] = parse_number(last[0].summary.get(f"{PREFIX}{figure}_expected"))
         return {**figures, "reason": "unchanged since its last recluster", "is_expected": True}
     blocks = table.current_blocks(options.where)
-    planned = PlannedRound(table, checkpoint, blocks, None).plan
+    planned_round = PlannedRound(table, checkpoint, blocks, None)
+    planned = planned_round.plan
     measured = table.measure(blocks.blocks, policy.block_rows)
     figures |= {name: getattr(measured, name) for name in _MEASURES}
     figures |= {"reason": planned.reason, "threshold": threshold or planned.threshold}
+    figures["verdict"] = planned_round.verdict
     if planned.block_sets or planned.limited:
         estimate = CostModel(table, options.policy).recluster(options.where)
         figures["recluster_bytes"] = estimate.bytes
         figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
-        if planned.reducible_depth > planned.threshold:
-            figures["verdict"] = "deep"
     return figures

@@ -59,6 +59,12 @@ class PlannedRound:
         return f"depth {depth:.4g} was not lowered by the last merge, and nothing has arrived since"
 
     @property
+    def verdict(self) -> str:
+        """``deep`` where merges can lower what is above the threshold, otherwise ``well clustered``."""
+        is_due = bool(self.plan.block_sets) or self.plan.limited
+        return "deep" if is_due and self.plan.reducible_depth > self.plan.threshold else "well clustered"
+
+    @property
     def snapshot_id(self) -> int:
         """The snapshot that was planned; only a table with one has block sets."""
         snapshot_id = self.blocks.metadata.snapshot_id

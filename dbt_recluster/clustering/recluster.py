@@ -144,10 +144,11 @@ class Recluster:
         if options.trigger != "run" or result.suspended is not None or self._table.iceberg.branch is not None:
             return None
         if options.has_conditions:
-            is_met, reason = met_condition(self._table, options)
-            if not is_met:
-                return reason
-            result.condition_met = reason
+            condition = met_condition(self._table, options)
+            if not condition.is_met:
+                result.waits_for = condition.waits_for or None
+                return condition.text
+            result.condition_met = condition.text
         if options.where is not None or options.dry_run:
             return None
         return nothing_to_do(self._table, self._policy)
@@ -211,12 +212,14 @@ class Recluster:
         if late := planned.blocks.late:
             result.reason += f"; blocks that arrived meanwhile, {late}, are left to the next run"
         result.limited, result.reducible_depth = plan.limited, plan.reducible_depth
+        result.threshold, result.verdict = plan.threshold, planned.verdict
         if not plan.by_reads:
             result.read_depth_before = result.read_depth_after = None
         if options.where is not None and not len(planned.blocks.blocks):
             result.reason = "no block can hold a row that the predicate admits"
         if result.suspended is not None and not options.dry_run:
             result.reason = f"suspended since {self._table.suspension or result.suspended}"
+            result.verdict = "suspended"
             return True
         if len(result.rounds) == MAX_ROUNDS and plan.block_sets:
             result.reason = f"stopped after {MAX_ROUNDS} rounds"

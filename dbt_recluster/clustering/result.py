@@ -218,6 +218,10 @@ class ReclusterResult:
             ``clustering_information``; None where the depths are, or if the table writes no Parquet.
         reducible_depth: What was compared with the threshold in the end, in the partition that is worst by it: the
             average depth, or the read depth, as far as merges can reduce it. None if nothing was planned.
+        threshold: The greatest depth allowed; of a share of the blocks, that of the worst partition. None if nothing
+            was planned.
+        verdict: ``well clustered``, ``deep`` or ``suspended``, as in the overview; empty if nothing was planned.
+        waits_for: What would meet a condition of ``recluster_after``, if none was met; or None.
         conflicts: How often work was planned or committed again because another writer was faster.
         seconds: Wall time of the whole call.
         reason: Why it ended.
@@ -243,6 +247,9 @@ class ReclusterResult:
     key_read_bytes: int | None = None
     key_read_row_groups: float | None = None
     reducible_depth: float | None = None
+    threshold: float | None = None
+    verdict: str = ""
+    waits_for: str | None = None
     conflicts: int = 0
     seconds: float = 0.0
     reason: str = ""

@@ -230,7 +230,9 @@ def history(report: ReportData) -> str:
         above.plot(at, before, "o", color=_COLOURS["before"], markersize=4)
         above.plot(at, after, "o", color=_COLOURS["after"], markersize=4)
         above.set_ylabel("average depth")
-        if report.threshold is not None and report.threshold <= _HIGHEST * max(filter(None, before), default=0):
+        if report.threshold is not None and report.threshold <= _HIGHEST * max(
+            filter(None, before), default=0
+        ):
             above.axhline(report.threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3))
         above.set_ylim(bottom=0)
         above.margins(y=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 RESUME_WITH_DBT = "dbt run-operation resume_recluster --args '{table: %s}'"
 RESUME_WITHOUT_DBT = "dbt-recluster resume %s"
 
+# What a reason says of a depth.
+_COMPARISON = re.compile(
+    r"reducible (?:read )?depth [\d.e+]+(?: of one level's blocks)?(?: in the worst partition)?"
+    r" is (?:at most|above) [\d.e+]*\d(?:(?:, and|, but|;) )?"
+)
 _MOST_NAMED = 5
 # Seconds between two plain lines of one round.
 _INTERVAL = 10.0
@@ -92,17 +98,32 @@ def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     return "".join(text for text, *_ in parts), tuple(str(fact) for _, *facts in parts for fact in facts)
 
 
-def summary(result: ReclusterResult) -> str:
-    """Return the result in one phrase: ``reclustered 42 blocks into 12, average depth 8.3 -> 1.4``.
+def standing(result: ReclusterResult) -> str:
+    """Return the depth that decides and its threshold: ``depth 1.4 of 4``, or ``read depth`` where reads are known.
 
-    Where the read depth decides, it is that.
+    Empty if no depth is known.
     """
-    kind, before, after = "average depth", result.depth_before, result.depth_after
+    kind, depth = "depth", result.depth_after
     if result.read_depth_after is not None:
-        kind, before, after = "read depth", result.read_depth_before, result.read_depth_after
+        kind, depth = "read depth", result.read_depth_after
+    of = "" if result.threshold is None else f" of {result.threshold:.4g}"
+    return "" if depth is None else f"{kind} {depth:.1f}{of}"
+
+
+def summary(result: ReclusterResult) -> str:
+    """Return the result in one phrase for a model's line: ``1.4 of 4, reclustered 42 blocks into 12``."""
     blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
-    text = f"reclustered {blocks}, {kind} {depths(before, after)}"
+    text = f"{standing(result).removeprefix('depth ')}, reclustered {blocks}"
     return text if result.loss is None else f"{text}, {loss_text(result.loss)}"
+
+
+def _why(result: ReclusterResult) -> str:
+    """Return what the verdict and the depth do not say of the reason."""
+    return _COMPARISON.sub("", result.reason, count=1)
+
+
+def _verdict(result: ReclusterResult) -> str:
+    return ": ".join(filter(None, [result.verdict, _why(result)]))
 
 
 def depths(before: float | None, after: float | None, about: str = "") -> str:
@@ -117,35 +138,38 @@ def depths(before: float | None, after: float | None, about: str = "") -> str:
 
 def not_reclustered(result: ReclusterResult) -> str:
     """Say why nothing was done."""
-    is_known = result.suspended and result.depth_after is not None
-    depth = f", average depth {result.depth_after:.1f}" if is_known else ""
-    return f"not reclustered: {result.reason}{depth}"
+    return ", ".join(filter(None, [f"not reclustered: {_why(result)}", standing(result)]))
 
 
 def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> str:
-    """Return a line that says what was done, or why nothing was, and a second one with the reason or the depth.
+    """Return a line that says what was done, the depth that decides and its threshold, and then the verdict.
 
-    No line has two kinds of depth. ``resume`` is the command for a suspended table, with ``%s`` for its name.
+    ``resume`` is the command for a suspended table, with ``%s`` for its name.
     """
     name = result.table if result.branch is None else f"{result.table}, branch {result.branch}"
     if result.plan is not None and result.plan.sets:
         sets = result.plan.sets
         blocks = count_noun(sum(planned.blocks for planned in sets), "block")
         what = f"{blocks} ({size(result.plan.bytes)}) in {count_noun(len(sets), 'set')}"
-        return f"{name}: would recluster {what}, because {result.reason}"
+        return f"{name}: would recluster {what}; {standing(result)}, {_verdict(result)}"
     if result.suspended and not result.rounds:
         return f"{name}: {not_reclustered(result)}; to resume: {resume % result.table}"
     if not result.rounds:
-        what = not_reclustered(result) if result.limited else f"nothing to do, {result.reason}"
-        depth = "" if result.depth_after is None else f"\n  average depth {result.depth_after:.1f}"
-        return f"{name}: {what}{depth}"
+        if result.limited:
+            return f"{name}: {not_reclustered(result)}"
+        return f"{name}: " + ", ".join(filter(None, ["nothing to do", standing(result), _verdict(result)]))
     rounds = f" in {len(result.rounds)} rounds" if len(result.rounds) > 1 else ""
-    line = f"{name}: {summary(result)}, {size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"
+    before = result.depth_before if result.read_depth_after is None else result.read_depth_before
+    done = [f"reclustered {count_noun(result.blocks_in, 'block')} into {result.blocks_out}", standing(result)]
+    done += [] if before is None else [f"{before:.1f} before"]
+    done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
+    done += [] if result.loss is None else [loss_text(result.loss)]
+    line = f"{name}: {', '.join(done)}"
     line = f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
     opens = ""
     if result.key_read_bytes is not None:
         opens = f"\n  a read of one key opens about {key_read_text(result.key_read_bytes, result.key_read_row_groups)}"
-    return f"{line}\n  {result.reason}{opens}"
+    return f"{line}\n  {_verdict(result)}{opens}"
 
 
 def plan_table(result: ReclusterResult) -> str:
@@ -177,7 +201,7 @@ def plan_table(result: ReclusterResult) -> str:
     )
     total = (
         f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; "
-        f"average depth {depths(result.depth_before, plan.expected_depth, 'about ')}"
+        f"depth {depths(result.depth_before, plan.expected_depth, 'about ')}"
     )
     if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
         before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)

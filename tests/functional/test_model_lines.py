@@ -36,7 +36,7 @@ class TestSuspended(Operations):
         suspension = operate_json("clustering_information", "{table: events, format: json}")["suspension"]
         since, user = suspension["since"], suspension["by"]
         results, log = run(1)
-        assert f"(not reclustered: suspended since {since} by {user}, average depth 2.0)" in line_of(
+        assert f"(not reclustered: suspended since {since} by {user}, depth 2.0 of 1)" in line_of(
             log, "events"
         )
         assert results[0].adapter_response["recluster_suspended"] == since

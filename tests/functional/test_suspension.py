@@ -34,7 +34,7 @@ class TestDryRun(Operations):
         assert f"1 of 1 {table}: would recluster 4 blocks" in log
         assert "set   level  blocks  into   rows" in log
         assert "duration unknown, because the snapshots record no recluster" in log
-        assert "average depth 4.0 -> " in log
+        assert "depth 4.0 of 1, deep\n" in log
         found = operate_json("recluster", "{table: events, dry_run: true, depth: 1, format: json}")
         (planned,) = found["plan"]["sets"]
         assert (planned["level"], planned["blocks"], planned["rows"]) == (0, 4, 4000)

@@ -109,7 +109,7 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
         code, out, _ = project.run("run")
         assert code == 0, out
         assert expected in out
-    assert "depth 2.0 -> 1.0" in out
+    assert "(1.0 of 1, reclustered" in out
     assert checksum(server, "lake.analytics.events")[0] == 2000
     assert response(project)["average_depth"] == 1.0
     code, out, _ = project.run("source", "freshness")
@@ -205,7 +205,7 @@ def test_a_command_reclusters_at_the_end_where_dbt_drives_nothing(server: Server
     assert code == 0, out
     assert (project.root / "called").read_text() == "model.p.events\n"
     assert "[OK (reclustered at the end of the run)" in out
-    assert "lake.submitted.events: reclustered 2 blocks into 5, average depth 2.0 -> 1.0" in out
+    assert "lake.submitted.events: reclustered 2 blocks into 5, depth 1.0, 2.0 before" in out
     assert out.index("Done. PASS=1") < out.index("reclustered 2 blocks")
     code, out, _ = project.run("run")
     assert code == 0, out
@@ -299,7 +299,7 @@ def test_a_real_job_is_submitted(server: Server, tmp_path: Path) -> None:
         code, out, _ = project.run("run")
         assert code == 0, out
     assert re.search(
-        r"lake\.really_submitted\.events: reclustered 2 blocks into \d, average depth 2\.0 -> 1\.0", out
+        r"lake\.really_submitted\.events: reclustered 2 blocks into \d, depth 1\.0 of 1, 2\.0 before", out
     ), out
     assert checksum(server, "lake.really_submitted.events")[0] == 2000
 
