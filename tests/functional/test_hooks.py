@@ -80,7 +80,7 @@ class TestModels(Hooked):
             }
             everywhere = {"final", "own", "wrapped", "mentioned", "outside", "by_hand"}
             assert done == (set() if load == 0 else everywhere | {"conditional"} if load == 2 else everywhere)
-            assert log.count("OK (reclustered ") == len(done)
+            assert log.count(", reclustered ") == len(done)
         for name in results:
             of_table = rounds(name)
             assert len(of_table) == (1 if name == "conditional" else 2), name
@@ -88,7 +88,7 @@ class TestModels(Hooked):
             assert self.depth(project, spark, name) == 1
         figures = results["final"].adapter_response
         assert (figures["average_depth"], figures["rows_rewritten"] > 0) == (1, True)
-        assert figures["_message"].startswith("OK (reclustered ")
+        assert figures["_message"].startswith("OK (1.0 of 1, reclustered ")
 
     def test_nothing_in_a_run_that_leaves_it_out(self, project: Any, rounds: Any) -> None:
         before = len(rounds("own"))

@@ -26,7 +26,7 @@ class TestDueModels:
         """Each build expires the snapshots before it, which count all the same."""
         for number in (1, 2):
             results, log = run_dbt_and_capture(["run"])
-            assert f"(next recluster after {3 - number} more commit{'s' * (number == 1)}) in" in log
+            assert f"(next recluster after {3 - number} more commit{'s' * (number == 1)})" in log
             response = results[0].adapter_response
             assert response["recluster_reason"] == (
                 f"no condition met: {number} of 3 commits, the example query opens {number} blocks, 20 wanted"

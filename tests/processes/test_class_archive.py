@@ -77,6 +77,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return Lake(project, environment, next(cache.iterdir()))
 
 
+@pytest.mark.exhaustive
 def test_an_archive_is_used_also_by_a_java_that_is_watched(lake: Lake) -> None:
     code, out, err = lake.project.run("run", **lake.environment)
     assert (code, err) == (0, ""), out

@@ -8,6 +8,7 @@ import pytest
 from programs import BENCHMARKS, figures
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("catalog", ["jdbc", "rest"])
 def test_nothing_is_lost_next_to_another_writer(catalog: str, tmp_path: Path) -> None:
     """`make writers` does the same for ten minutes and 500 commits."""

@@ -27,6 +27,7 @@ def settings(tmp_path: Path, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.alike
 @pytest.mark.parametrize("is_named", [True, False], ids=["by the profile", "as the default"])
 def test_a_catalog_of_iceberg_tables_only(is_named: bool, tmp_path: Path) -> None:
     """A catalog of the user's own: here Iceberg's Hadoop catalog, which has no views."""

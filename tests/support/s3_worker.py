@@ -88,8 +88,11 @@ def fail(spark: Any) -> None:
     say(part="locked", error=error_of(spark), same=checksum_is(spark, before))
     spark.sql(f"alter table {TABLE} unset tblproperties ('write.data.path')")
 
+    said = []
+
     def stop(progress: Any) -> None:
-        if progress.merged == 1:
+        if progress.merged == 1 and not said:  # it may be told twice
+            said.append(progress)
             say(part="down")
 
     say(part="stopped", error=error_of(spark, stop))
