@@ -10,7 +10,7 @@ from typing import Any
 from dbt_recluster.adapter.after_build import failure_of_build, note_of, respond, warnings_of
 from dbt_recluster.adapter.connections.submission import RunSubmission
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
-from dbt_recluster.adapter.operations import DbtContext
+from dbt_recluster.adapter.operations import METRICS_VAR, DbtContext
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
@@ -22,7 +22,9 @@ from dbt_recluster.exceptions import BudgetSpentError
 from dbt_recluster.operations.declaration import Answer, Call, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster
+from dbt_recluster.operations.runner import record_metrics
 from dbt_recluster.operations.tables import Target
+from dbt_recluster.report.metrics import parse_metrics_file
 from dbt_recluster.report.operation_text import maintained as maintained_text
 from dbt_recluster.report.recluster_text import few_blocks
 
@@ -33,7 +35,7 @@ BUDGET_VAR = "recluster_max_bytes"
 
 def run_vars(context: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vars that apply to a whole run, from what dbt's macros have."""
-    return {name: context["var"](name, None) for name in (AUTOMATIC_CLUSTERING_VAR, BUDGET_VAR)}
+    return {name: context["var"](name, None) for name in (AUTOMATIC_CLUSTERING_VAR, BUDGET_VAR, METRICS_VAR)}
 
 
 def clustering_turned_off(
@@ -54,6 +56,12 @@ def run_budget(variables: Mapping[str, Any]) -> int | None:
     return None if value is None else parse_bytes(f"var {BUDGET_VAR}", value)
 
 
+def metrics_file(variables: Mapping[str, Any]) -> Path | None:
+    """Return the file that the tables' metrics go to at the end of this run, or None."""
+    value = variables.get(METRICS_VAR)
+    return None if value is None else parse_metrics_file(f"var {METRICS_VAR}", value)
+
+
 class DbtRun:
     """What the builds of an invocation share: a budget, what is submitted at its end, and warnings that come once."""
 
@@ -62,6 +70,8 @@ class DbtRun:
         self._budget = RunBudget()
         self._warned: set[str] = set()
         self._few_blocks: list[str] = []
+        self._done: list[tuple[Call, Answer]] = []
+        self._metrics: Path | None = None
         self.submission: RunSubmission | None = None
         if adapter.credentials.recluster_submit is not None:
             target = Path(adapter.config.project_target_path)
@@ -81,6 +91,10 @@ class DbtRun:
 
     def end(self) -> None:
         """At the end of dbt's run, whether it went well or not: submit what it has built (``recluster_submit``)."""
+        if self._metrics is not None and self._done:
+            for warning in record_metrics(self._done, self._metrics):
+                logger.warning(warning)
+            self._done.clear()
         if self._few_blocks:
             logger.info(few_blocks(sorted(set(self._few_blocks)), LEAST_BLOCKS))
             self._few_blocks.clear()
@@ -130,21 +144,28 @@ class DbtRun:
                 return Answer(name, {})
         if self.submission is None and not self._is_possible("reclustered", macros["exceptions"]["warn"]):
             return Answer(name, {})
+        call = None
         try:
+            self._metrics = metrics_file(variables)
             if self.submission is not None:
                 return self._submit(name, self.submission, arguments)
             context = self.context(variables, "run")
             with self._adapter.cancellable():
                 target = Target(name, options, unique_id=macros["model"]["unique_id"])
-                result = recluster.run(Call(target, arguments, context))
+                call = Call(target, arguments, context)
+                result = recluster.run(call)
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
             return Answer(name, {})
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            return Answer(name, {}, error=failure_of_build(name, e))
+            answer = Answer(name, {}, error=failure_of_build(name, e))
+            self._done += [] if call is None else [(call, answer)]
+            return answer
         if result.rounds and result.blocks_before < LEAST_BLOCKS:
             self._few_blocks.append(name)
-        return Answer(name, {}, result=result, warnings=warnings_of(name, result))
+        answer = Answer(name, {}, result=result, warnings=warnings_of(name, result))
+        self._done.append((call, answer))
+        return answer
 
     def _submit(self, name: str, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:
         if given := [option for option in RECLUSTER_OPTIONS if arguments.get(option) is not None]:

@@ -14,10 +14,12 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
+from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Answer, Ending, Operation, RunBudget
 from dbt_recluster.operations.runner import failure_line, operation_named, run_operation
 from dbt_recluster.operations.tables import Node, Target, choose, project_queries
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
+
+METRICS_VAR = "recluster_metrics_file"
 
 
 @dataclass
@@ -69,6 +71,8 @@ class DbtContext:
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
     """Run an operation on the tables that are chosen."""
     operation = operation_named(name)
+    if METRICS in operation.arguments:
+        given = {METRICS.name: macros["var"](METRICS_VAR, None), **given}
     arguments = operation.read((TABLE, FORMAT), given)
     table = arguments[TABLE.name]
     if operation.needs_choice and table is None:

@@ -45,6 +45,7 @@ class Overview(Figures):
         rewritten_bytes_day, rewritten_bytes_week: Bytes that reclustering has read in that time.
         last_recluster: When the last round was committed, ISO 8601 in UTC.
         conflicts: How often rounds of the past seven days started again because another writer was faster.
+        recluster_seconds: Seconds that rounds of the past seven days took.
         recluster_bytes: Bytes that reclustering it to the end would read.
         gain_per_gigabyte: Blocks fewer that a query for one key opens then, for each GB of them: the order in which a
             budget is spent.
@@ -68,6 +69,7 @@ class Overview(Figures):
     rewritten_bytes_week: int | None = None
     last_recluster: str | None = None
     conflicts: int | None = None
+    recluster_seconds: float | None = None
     recluster_bytes: int | None = None
     gain_per_gigabyte: float | None = None
     suspended: str | None = None
@@ -126,6 +128,7 @@ def _from_snapshots(table: ClusteredTable, now: datetime) -> dict[str, Any]:
         figures[f"loaded_bytes_{period}"] = sum(entry.bytes_loaded for entry in recent if entry.is_change)
         figures[f"rewritten_bytes_{period}"] = sum(entry.bytes_in for entry in recent if entry.is_recluster)
         figures["conflicts"] = sum(entry.conflicts or 0 for entry in recent)
+        figures["recluster_seconds"] = round(sum(entry.seconds or 0.0 for entry in recent), 3)
     return figures
 
 

@@ -18,6 +18,7 @@ from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.operations.model_options import recorded_key
 from dbt_recluster.operations.tables import CLUSTERED, Eligible, Target
+from dbt_recluster.report.metrics import parse_metrics_file
 from dbt_recluster.text import did_you_mean
 
 
@@ -306,6 +307,13 @@ FORMAT = Argument(
     "FORMAT",
 )
 
+METRICS = Argument(
+    "metrics",
+    parse_metrics_file,
+    "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
+    otherwise="the var recluster_metrics_file of the project, else none",
+    metavar="FILE",
+)
 MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")
 WHERE = Argument(
     "where",

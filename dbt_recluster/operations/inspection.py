@@ -18,6 +18,7 @@ from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import (
     BRANCH,
     MEASURED_KEY,
+    METRICS,
     PLANNING,
     SINCE,
     WHERE,
@@ -30,7 +31,7 @@ from dbt_recluster.operations.declaration import (
     operation,
 )
 from dbt_recluster.report import operation_text, recluster_text
-from dbt_recluster.report.metrics import parse_metrics_file, write_metrics
+from dbt_recluster.report.metrics import write_metrics
 
 DEFAULT_REPORT = "target/clustering_report.html"
 
@@ -136,9 +137,9 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     rows.sort(key=lambda row: row.rank)
     fail_on = arguments["fail_on"] or ()
     failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
-    if arguments["metrics"] is not None:
+    if arguments[METRICS.name] is not None:
         try:
-            write_metrics(rows, arguments["metrics"])
+            write_metrics(rows, arguments[METRICS.name])
         except OptionError as e:  # what was found is shown all the same
             failed.append(str(e))
     values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
@@ -154,13 +155,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
         otherwise="none",
         metavar="VERDICTS",
     ),
-    Argument(
-        "metrics",
-        parse_metrics_file,
-        "A file to write the figures to as well, in Prometheus' text format (dbt-recluster[metrics]).",
-        otherwise="none",
-        metavar="FILE",
-    ),
+    METRICS,
     short="overview",
     finish=_overview,
 )
@@ -169,6 +164,11 @@ def clustering_overview(call: Call) -> Overview:
     the past day and week, last recluster, conflicts, and what a recluster gains for each GB. Fails, after showing
     all, if a table cannot be read. Changes nothing.
     """
+    return overview_of(call)
+
+
+def overview_of(call: Call) -> Overview:
+    """Return the line of a call's table in the overview."""
     return table_overview(call.table, call.options())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_moment, parse_snapshot_count
 from dbt_recluster.iceberg import sort_order
-from dbt_recluster.operations.declaration import Argument, Call, Operation, flag, operation
+from dbt_recluster.operations.declaration import METRICS, Argument, Call, Operation, flag, operation
 from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible
 from dbt_recluster.report import operation_text
 
@@ -99,6 +99,7 @@ MAINTAIN = _declare(
         "Also remove orphan files of more than three days, for which all files in the table's directories are listed.",
     ),
     flag("dry_run", "Say what is due; change nothing."),
+    METRICS,
     eligible=MAINTAINED,
 )
 

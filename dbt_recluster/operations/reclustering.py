@@ -14,6 +14,7 @@ from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.operations.declaration import (
     BRANCH,
+    METRICS,
     OPTIONS,
     Argument,
     Call,
@@ -88,6 +89,7 @@ def _gain_per_byte(call: Call) -> float:
         is_of_one_table=True,
     ),
     BRANCH,
+    METRICS,
     detail=plan_table,
     is_rewrite=True,
     order=_gain_first,
@@ -132,6 +134,7 @@ def recluster(call: Call) -> ReclusterResult:
     Argument(
         "until", parse_end, "When it ends: a date, or a time, in UTC.", otherwise="never", metavar="TIME"
     ),
+    METRICS,
     short="suspend",
     needs_choice=True,
 )
@@ -149,7 +152,7 @@ def suspend_recluster(call: Call) -> dict[str, Any]:
     return {"table": call.target.relation, "suspended": suspension.since, "suspension": asdict(suspension)}
 
 
-@operation(lambda values, _: operation_text.resumed(values), short="resume", needs_choice=True)
+@operation(lambda values, _: operation_text.resumed(values), METRICS, short="resume", needs_choice=True)
 def resume_recluster(call: Call) -> dict[str, Any]:
     """Let tables that were suspended be reclustered again.
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.iceberg.catalog_files import CatalogFiles
 from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.operations import inspection, maintenance_operations, reclustering
-from dbt_recluster.operations.declaration import Answer, Call, Context, Operation
+from dbt_recluster.operations.declaration import METRICS, Answer, Call, Context, Operation
+from dbt_recluster.operations.inspection import overview_of
 from dbt_recluster.operations.tables import Target
+from dbt_recluster.report.metrics import write_metrics
 from dbt_recluster.text import did_you_mean
 
 OPERATIONS: Mapping[str, Operation] = {
@@ -41,11 +45,32 @@ def run_operation(
     """
     catalog = CatalogFiles()
     calls = operation.order([Call(target, arguments, context, catalog) for target in targets])
+    path, done = None if operation.finish else arguments.get(METRICS.name), []
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         answer = _answer(operation, call)
-        if answer is not None:
-            yield answer, number, len(calls)
+        if answer is None:
+            continue
+        done.append((call, answer))
+        if path is not None and number == len(calls):
+            answer.warnings.extend(record_metrics(done, path))
+        yield answer, number, len(calls)
+
+
+def record_metrics(done: Sequence[tuple[Call, Answer]], path: Path) -> list[str]:
+    """Write the line in the overview of each table that was worked on to a file; return why it could not be written."""
+    try:
+        write_metrics([_overview(call, answer) for call, answer in done], path)
+    except OptionError as e:
+        return [str(e)]
+    return []
+
+
+def _overview(call: Call, answer: Answer) -> Overview:
+    try:
+        return Overview(answer.table, "failing", answer.error) if answer.error else overview_of(call)
+    except Exception as e:
+        return Overview(answer.table, "failing", call.context.explain(e))
 
 
 def _answer(operation: Operation, call: Call) -> Answer | None:

@@ -21,6 +21,7 @@ _FIGURES = (
     ("pending_bytes", "Bytes that reclustering to the end would read", {"": "recluster_bytes"}),
     ("loaded_bytes", "Bytes of new rows", {"1d": "loaded_bytes_day", "7d": "loaded_bytes_week"}),
     ("rewritten_bytes", "Bytes that reclustering read", {"1d": "rewritten_bytes_day", "7d": "rewritten_bytes_week"}),
+    ("recluster_seconds", "Seconds that rounds of reclustering took", {"7d": "recluster_seconds"}),
     ("conflicts", "Rounds planned again because another writer was faster", {"7d": "conflicts"}),
 )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +15,7 @@ from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.report.metrics import parse_metrics_file, write_metrics
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 ODD = 'lake.sales."odd\\name"\n'
 TABLES = [
     Overview(
@@ -30,6 +33,7 @@ TABLES = [
         rewritten_bytes_week=30,
         last_recluster="2026-11-20T10:00:00+00:00",
         conflicts=2,
+        recluster_seconds=12.5,
         recluster_bytes=900,
     ),
     Overview(ODD, "failing", "there is no table"),
@@ -72,6 +76,23 @@ def test_promtool(text: str) -> None:
         ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_dashboard_asks_for_what_is_written(text: str) -> None:
+    """Each metric and label of its queries is in the file."""
+    panels = json.loads((DOCS / "grafana-dashboard.json").read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    written = {
+        sample.name: set(sample.labels)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    for query in queries:
+        names = re.findall(r"dbt_recluster_table_\w+", query)
+        assert names
+        for name in names:
+            labels = re.findall(r"(\w+)=", query) + re.findall(r"by \((\w+)\)", query)
+            assert set(labels) <= written[name], query
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
