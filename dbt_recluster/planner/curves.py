@@ -80,10 +80,12 @@ class Boxes:
         begin, end, middle, runs = first[order], last[order], self.middles[order], run[order]
         same = (runs[1:] == runs[:-1]) & (runs[1:] > 0)
         border = np.clip((middle[1:] + middle[:-1]) // 2, np.minimum(begin[1:], end[:-1]), end[:-1])
-        # Borders ascend within a run, also where a box reaches over more than one neighbour.
+        # Borders ascend within a run, also where a box reaches over more than one neighbour; and so do first places,
+        # also after a block for which its neighbours leave no place of its box.
         offset = np.cumsum(~same).astype(np.int64) << (len(self.lower) * self.bits + 1)
         border = np.maximum.accumulate(np.where(same, border, -1) + offset) - offset
         begin[1:] = np.where(same & (begin[1:] < border), border + 1, begin[1:])
+        begin[1:] = np.maximum.accumulate(np.append(begin[:1], begin[1:] + offset))[1:] - offset
         end[:-1] = np.where(same, np.minimum(end[:-1], border), end[:-1])
         first[order], last[order] = begin, np.maximum(begin, end)
         return first, last

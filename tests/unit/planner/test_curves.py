@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from curve_tables import arrow, curve_over, rows_of, table_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dbt_recluster.curve import Curve, hilbert_index, hilbert_range
@@ -47,6 +47,13 @@ def test_a_block_without_a_run_has_the_places_of_its_box(table):
 
 
 @given(boxes())
+@example(
+    (
+        [np.array([3, 3, 6]), np.array([1, 1, 3])],
+        [np.array([5, 5, 6]), np.array([7, 7, 5])],
+        np.ones(3, np.int64),
+    )
+)
 def test_blocks_of_a_run_are_disjoint_within_their_boxes(table):
     lower, upper, run = table
     first, last = Boxes(lower, upper, BITS).intervals(run)
