@@ -62,6 +62,13 @@ def metrics_file(variables: Mapping[str, Any]) -> Path | None:
     return None if value is None else parse_metrics_file(f"var {METRICS_VAR}", value)
 
 
+def check_vars(variables: Mapping[str, Any]) -> None:
+    """Raise an OptionError if one of these variables is wrong."""
+    run_budget(variables)
+    clustering_turned_off(variables)
+    metrics_file(variables)
+
+
 class DbtRun:
     """What the builds of an invocation share: a budget, what is submitted at its end, and warnings that come once."""
 

@@ -11,7 +11,7 @@ from dbt.adapters.base.column import Column
 from dbt.adapters.base.relation import BaseRelation
 
 from dbt_recluster.adapter.dbt_errors import ConfigurationError, as_dbt_errors, logger
-from dbt_recluster.adapter.dbt_run import DbtRun, clustering_turned_off, metrics_file, run_budget, run_vars
+from dbt_recluster.adapter.dbt_run import DbtRun, check_vars, run_vars
 from dbt_recluster.adapter.hooks import reclusters
 from dbt_recluster.adapter.relations.relation_config import (
     ClusteringChange,
@@ -96,9 +96,7 @@ class ModelBuild:
                 f"(`method: http` or `odbc`), not over `method: {method}`. Write it in SQL."
             )
         with as_dbt_errors():
-            run_budget(run_vars(self._macros))
-            clustering_turned_off(run_vars(self._macros))
-            metrics_file(run_vars(self._macros))
+            check_vars(run_vars(self._macros))
         self.warn_ignored(self._macros)
 
     def warn_ignored(self, macros: Mapping[str, Any]) -> None:

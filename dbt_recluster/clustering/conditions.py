@@ -80,11 +80,15 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
         yield Condition(left <= 0, text, count_noun(left, "more commit"))
     if after.share is not None:
         text = f"{share:.1%} of {after.share:.1%} of the rows changed"
-        yield Condition(share >= after.share, text, f"{after.share - share:.1%} more of the rows")
+        yield Condition(
+            share >= after.share,
+            text,
+            f"{math.ceil(1000 * (after.share - share)) / 1000:.1%} more of the rows",
+        )
     for unit, limit, passed in (("hours", after.hours, hours), ("days", after.days, hours / 24)):
         if limit is not None:
             text = f"{passed:.1f} of {limit:g} {unit} without a recluster"
-            yield Condition(passed >= limit, text, f"{limit - passed:.1f} more {unit}")
+            yield Condition(passed >= limit, text, f"{math.ceil(10 * (limit - passed)) / 10:.1f} more {unit}")
 
 
 def _when(table: ClusteredTable, when: When) -> Iterator[Condition]:

@@ -98,14 +98,16 @@ def describe(progress: Progress) -> tuple[str, tuple[str, ...]]:
     return "".join(text for text, *_ in parts), tuple(str(fact) for _, *facts in parts for fact in facts)
 
 
+def _depth(result: ReclusterResult) -> float | None:
+    return result.depth_after if result.read_depth_after is None else result.read_depth_after
+
+
 def standing(result: ReclusterResult) -> str:
     """Return the depth that decides and its threshold: ``depth 1.4 of 4``, or ``read depth`` where reads are known.
 
     Empty if no depth is known.
     """
-    kind, depth = "depth", result.depth_after
-    if result.read_depth_after is not None:
-        kind, depth = "read depth", result.read_depth_after
+    kind, depth = "depth" if result.read_depth_after is None else "read depth", _depth(result)
     of = "" if result.threshold is None else f" of {result.threshold:.4g}"
     return "" if depth is None else f"{kind} {depth:.1f}{of}"
 
@@ -113,13 +115,18 @@ def standing(result: ReclusterResult) -> str:
 def summary(result: ReclusterResult) -> str:
     """Return the result in one phrase for a model's line: ``1.4 of 4, reclustered 42 blocks into 12``."""
     blocks = f"{count_noun(result.blocks_in, 'block')} into {result.blocks_out}"
-    text = f"{standing(result).removeprefix('depth ')}, reclustered {blocks}"
-    return text if result.loss is None else f"{text}, {loss_text(result.loss)}"
+    loss = "" if result.loss is None else loss_text(result.loss)
+    return ", ".join(filter(None, [standing(result).removeprefix("depth "), f"reclustered {blocks}", loss]))
 
 
 def _why(result: ReclusterResult) -> str:
-    """Return what the verdict and the depth do not say of the reason."""
-    return _COMPARISON.sub("", result.reason, count=1)
+    """Return what the verdict and the depth do not say of the reason.
+
+    The depth is that of the whole table, and the reason compares what merges can reduce, in the worst partition.
+    """
+    depth, threshold = _depth(result), result.threshold
+    is_said = depth is None or threshold is None or (depth > threshold) == (result.verdict == "deep")
+    return _COMPARISON.sub("", result.reason, count=1) if is_said else result.reason
 
 
 def _verdict(result: ReclusterResult) -> str:
@@ -164,7 +171,7 @@ def recluster_line(result: ReclusterResult, resume: str = RESUME_WITH_DBT) -> st
     done += [] if before is None else [f"{before:.1f} before"]
     done += [f"{size(result.bytes_in)} rewritten{rounds} in {result.seconds:.1f}s"]
     done += [] if result.loss is None else [loss_text(result.loss)]
-    line = f"{name}: {', '.join(done)}"
+    line = f"{name}: {', '.join(filter(None, done))}"
     line = f"{line}. {orphan_note(result.table, result.orphans)}" if result.orphans else line
     opens = ""
     if result.key_read_bytes is not None:
@@ -199,9 +206,10 @@ def plan_table(result: ReclusterResult) -> str:
         if plan.estimated_seconds is None
         else f"about {plan.estimated_seconds:.1f} s at the speed of this table's earlier reclusters"
     )
+    kind = "depth" if result.read_depth_before is None else "average depth"
     total = (
         f"total: {size(plan.bytes)}, {plan.rows:,} rows, {seconds}; "
-        f"depth {depths(result.depth_before, plan.expected_depth, 'about ')}"
+        f"{kind} {depths(result.depth_before, plan.expected_depth, 'about ')}"
     )
     if plan.key_read_bytes is not None and plan.expected_key_read_bytes is not None:
         before = key_read_text(plan.key_read_bytes, plan.key_read_row_groups)

@@ -51,8 +51,23 @@ def test_lines() -> None:
 )
 def test_what_the_verdict_does_not_say_stays(reason: str, said: str) -> None:
     of = result(1)
-    of.verdict, of.reason = "deep", reason
+    of.depth_after, of.verdict, of.reason = 9.0, "deep", reason
     assert recluster_line(of).splitlines()[1].strip().startswith(said)
+
+
+def test_a_verdict_that_the_depth_contradicts_is_explained() -> None:
+    of = result(0)
+    of.depth_after, of.reason = 9.25, "reducible depth 1 is at most 4"
+    assert (
+        recluster_line(of)
+        == "db.t: nothing to do, depth 9.2 of 4, well clustered: reducible depth 1 is at most 4"
+    )
+    of.depth_after, of.reason = (
+        2.0,
+        "reducible depth 8 in the worst partition is above 4, and no block set fits",
+    )
+    of.verdict, of.limited = "deep", True
+    assert recluster_line(of) == f"db.t: not reclustered: {of.reason}, depth 2.0 of 4"
 
 
 def test_a_build_that_waits_says_for_what() -> None:
@@ -116,6 +131,6 @@ def test_a_plan_is_a_table_with_a_line_for_each_set() -> None:
     assert recluster_line(planned).startswith(
         "db.t: would recluster 6 blocks (6.0 MB) in 1 set; depth 1.4 of 4, deep"
     )
-    planned.plan = RewritePlan((), 0, 0, 1.0, None)
+    planned.plan, planned.depth_after = RewritePlan((), 0, 0, 1.0, None), 6.0
     assert plan_table(planned) == ""
-    assert recluster_line(planned) == "db.t: nothing to do, depth 1.4 of 4, deep"
+    assert recluster_line(planned) == "db.t: nothing to do, depth 6.0 of 4, deep"
