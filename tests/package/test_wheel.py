@@ -123,7 +123,7 @@ def test_dbt_works_with_it(python: Path, tmp_path: Path) -> None:
         "    dev: {type: recluster, method: embedded, path: lakehouse, schema: analytics}\n"
     )
     dbt("run")
-    assert "(reclustered" in dbt("run")
+    assert ", reclustered " in dbt("run")
     assert "analytics.events: " in dbt("run-operation", "recluster", "--args", "{dry_run: true}")
 
 

@@ -157,7 +157,7 @@ def test_a_model_s_key_and_options_reach_the_job(tmp_path: Path) -> None:
     for _ in range(2):
         code, out, _ = project.run("run")
         assert code == 0, out
-        assert "(reclustered" not in out
+        assert "reclustered " not in out
 
     everything = jobs.run("recluster", "--catalog", "lake", "--json")
     assert everything.code == 0, everything.out + everything.err

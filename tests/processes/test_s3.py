@@ -255,7 +255,7 @@ def test_dbt(storage: Storage, tmp_path: Path) -> None:
         code, out, err = project.run("--debug", "run", "--vars", f"{{load: {load}}}")
         assert code == 0, out + err
         printed += out + err
-    assert "(reclustered" in printed
+    assert ", reclustered " in printed
     storage.server.put("lake/warehouse/analytics/events/data/left-behind.parquet")
     time.sleep(1)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -90,7 +90,7 @@ def test_embedded(tmp_path: Path) -> None:
     project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
     out = run_and_look(project, tmp_path, of_jvm="SparkSubmit")
     assert "No suitable driver found for *****" in out
-    assert "(reclustered" in out
+    assert ", reclustered " in out
     # Spark's own log is where the address comes from.
     log = project.root / "lake" / "logs" / "spark.log"
     assert not log.exists() or MARKER not in log.read_text()
@@ -145,7 +145,7 @@ class TestThrift:
         warehouse = Path(profile.pop("warehouse"))
         project = Project(tmp_path / "p", profile, {"events.sql": EVENTS, "broken.sql": BROKEN})
         out = run_and_look(project, warehouse, of_jvm="SparkSubmit")
-        assert "(reclustered" in out
+        assert ", reclustered " in out
         session["spark.sql.catalog.lake.uri"] = f"jdbc:nothing://db/lake?password={MARKER}"
         project = Project(tmp_path / "q", {**profile, "recluster_session": session}, {"events.sql": EVENTS})
         code, out, err = project.run("--debug", "debug")

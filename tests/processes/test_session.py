@@ -55,7 +55,7 @@ def test_a_catalog_of_iceberg_tables_only(is_named: bool, tmp_path: Path) -> Non
     (project.root / "models" / "seen.sql").write_text("{{ config(materialized='view') }} select 1 as id")
     code, out, _ = project.run("run")
     assert code == 1
-    assert "(reclustered" in out
+    assert ", reclustered " in out
     assert "PASS=1 WARN=0 ERROR=1" in out
     text = " ".join(out.split())
     assert (

@@ -105,7 +105,7 @@ def test_a_session_reclusters_what_is_built_over_the_connection(server: Server, 
     code, out, _ = project.run("debug")
     assert code == 0, out
     assert "analytics has no Iceberg table yet" in out
-    for expected in ("[OK in", "[OK (reclustered"):
+    for expected in ("[OK (depth 1.0 of 1)", ", reclustered "):
         code, out, _ = project.run("run")
         assert code == 0, out
         assert expected in out
