@@ -28,8 +28,8 @@ test: lint spark ## Lint, types and this project's tests that share a Spark, in 
 	@cat build/tests.txt
 
 test-all: ## Everything that CI checks
-	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
-	@$(MAKE) --no-print-directory docs closed-network spark more versions
+	@$(MAKE) --no-print-directory -j2 lint $(CLASSES) docs closed-network
+	@$(MAKE) --no-print-directory spark more versions
 	@cat build/tests.txt
 
 ##@ For contributors

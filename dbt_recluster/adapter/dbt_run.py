@@ -163,7 +163,9 @@ class DbtRun:
                 result = recluster.run(call)
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
-            return Answer(name, {})
+            answer = Answer(name, {})
+            self._done += [] if call is None else [(call, answer)]
+            return answer
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
             answer = Answer(name, {}, error=failure_of_build(name, e))
             self._done += [] if call is None else [(call, answer)]

@@ -311,7 +311,7 @@ METRICS = Argument(
     "metrics",
     parse_metrics_file,
     "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
-    otherwise="the var recluster_metrics_file of the project, else none",
+    otherwise="none; in dbt, the project's var recluster_metrics_file",
     metavar="FILE",
 )
 MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")

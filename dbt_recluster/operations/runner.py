@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from dbt_recluster.operations.inspection import overview_of
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.report.metrics import write_metrics
 from dbt_recluster.text import did_you_mean
+
+logger = logging.getLogger(__name__)
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
@@ -45,16 +48,21 @@ def run_operation(
     """
     catalog = CatalogFiles()
     calls = operation.order([Call(target, arguments, context, catalog) for target in targets])
-    path, done = None if operation.finish else arguments.get(METRICS.name), []
+    changes_nothing = operation.finish is not None or arguments.get("dry_run")
+    path, done = None if changes_nothing else arguments.get(METRICS.name), []
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         answer = _answer(operation, call)
-        if answer is None:
-            continue
-        done.append((call, answer))
-        if path is not None and number == len(calls):
-            answer.warnings.extend(record_metrics(done, path))
-        yield answer, number, len(calls)
+        if answer is not None:
+            done.append((call, answer))
+        if path is not None and done and number == len(calls):
+            for warning in record_metrics(done, path):
+                if answer is None:  # the answer before it is shown already
+                    logger.warning(warning)
+                else:
+                    answer.warnings.append(warning)
+        if answer is not None:
+            yield answer, number, len(calls)
 
 
 def record_metrics(done: Sequence[tuple[Call, Answer]], path: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from dbt_recluster.adapter.operations import DbtContext, run_and_print
 from dbt_recluster.cluster_key import parse_cluster_key
+from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
-from dbt_recluster.operations.declaration import FORMAT, TABLE, Call, Operation, RunBudget
+from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.runner import OPERATIONS, run_operation
 from dbt_recluster.operations.tables import Target
@@ -158,3 +160,21 @@ def test_a_budget_is_for_all_tables_of_a_run() -> None:
         budget.spend(45)
     with pytest.raises(BudgetSpentError, match="the 100 bytes"), budget.limit(None):
         pass
+
+
+@pytest.mark.parametrize("names", [("fine", "silent"), ("silent", "fine")])
+def test_metrics_are_written_whichever_table_is_passed_over(
+    names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter: Any = SimpleNamespace(open_table=never_opened, is_built=lambda name: name != "s.silent")
+    context, path = DbtContext(adapter, RunBudget(), absent=""), tmp_path / "r.prom"
+    monkeypatch.setattr(
+        "dbt_recluster.operations.runner.overview_of",
+        lambda call: Overview(call.target.relation, "well clustered"),
+    )
+    operation = Operation("work", "work", "Work.", work, lambda values, _: values["is"], (METRICS,))
+    answers = list(run_operation(operation, [target(name) for name in names], {"metrics": path}, context))
+    assert [answer.table for answer, _, _ in answers] == ["s.fine"]
+    text = path.read_text()
+    assert 'table="s.fine"' in text
+    assert "s.silent" not in text
