@@ -53,6 +53,7 @@ class HistoryEntry:
             partitions says of itself that all its rows are new.
         rows_undone: Rows of blocks that reclustering had written, and that another writer's rewrite merged.
         seconds: Time that reading, sorting and writing took.
+        spent: Money for it; None without a price or if it is not recorded.
         conflicts: How often the round started again because another writer was faster.
         depth_before: Average depth when the round was planned.
         depth_after: Average depth after the round.
@@ -81,6 +82,7 @@ class HistoryEntry:
     rows_loaded: int = 0
     rows_undone: int = 0
     seconds: float | None = None
+    spent: float | None = None
     conflicts: int | None = None
     depth_before: float | None = None
     depth_after: float | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -12,6 +12,7 @@ from dbt_recluster.clustering.costs.cost_model import CostModel, recorded_depth,
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
+from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number
@@ -50,6 +51,9 @@ class Overview(Figures):
         gain_per_gigabyte: Blocks fewer that a query for one key opens then, for each GB of them: the order in which a
             budget is spent.
         suspended: Since when it is suspended, or None.
+        spent_week, saved_week: Money for the rounds of the past seven days, and for what known reads did not open
+            because of them; None without prices too.
+        labels: ``tag``, ``group`` and ``owner`` of its model, each a list.
     """
 
     table: str
@@ -73,6 +77,9 @@ class Overview(Figures):
     recluster_bytes: int | None = None
     gain_per_gigabyte: float | None = None
     suspended: str | None = None
+    spent_week: float | None = None
+    saved_week: float | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def depth(self) -> float | None:
@@ -87,17 +94,34 @@ class Overview(Figures):
 
 
 def totals(tables: Sequence[Overview]) -> dict[str, Any]:
-    """Return the number of tables, of those with each verdict, and the sums of their figures."""
+    """Return the number of tables, of those with each verdict, and the sums of their figures that are known."""
     summed = [f.name for f in fields(Overview) if f.type == "int | None"]
-    sums = {name: sum(getattr(table, name) or 0 for table in tables) for name in summed}
+    sums: dict[str, Any] = {name: sum(getattr(table, name) or 0 for table in tables) for name in summed}
     verdicts = [table.verdict for table in tables]
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS if verdict in verdicts}
+    for name in ("spent_week", "saved_week"):
+        known = [amount for table in tables if (amount := getattr(table, name)) is not None]
+        sums[name] = round(sum(known), 6) if known else None
     return {"tables": len(tables), "verdicts": counts, **sums}
 
 
-def table_overview(table: ClusteredTable, options: ReclusterOptions, now: datetime | None = None) -> Overview:
+def totals_by(tables: Sequence[Overview], label: str) -> dict[str, dict[str, Any]]:
+    """Return the totals for each tag, group or owner, of which a table may have several, and of those without."""
+    parts: dict[str, list[Overview]] = {}
+    for table in tables:
+        for name in table.labels.get(label) or [""]:
+            parts.setdefault(name, []).append(table)
+    return {name: totals(part) for name, part in sorted(parts.items())}
+
+
+def table_overview(
+    table: ClusteredTable,
+    options: ReclusterOptions,
+    now: datetime | None = None,
+    prices: PriceList | None = None,
+) -> Overview:
     """Return the line of a table that is reclustered with some options."""
-    recorded = _from_snapshots(table, now or datetime.now(timezone.utc))
+    recorded = _from_snapshots(table, now or datetime.now(timezone.utc), prices)
     if table.cluster_by is None and table_cluster_key(table.iceberg) is None:
         return Overview(table.name, "unclustered", "it has no cluster key", **recorded)
     try:
@@ -106,13 +130,13 @@ def table_overview(table: ClusteredTable, options: ReclusterOptions, now: dateti
     except (KeyTypeError, UnsupportedTableError) as e:
         return Overview(table.name, "not clusterable", str(e), **recorded)
     measured = {"verdict": "well clustered", "cluster_key": str(key), **recorded}
-    measured |= _from_blocks(table, options)
+    measured |= _from_blocks(table, options, prices)
     if table.suspension is not None:
         measured |= {"verdict": "suspended", "reason": f"suspended since {table.suspension}"}
     return Overview(table.name, **measured)
 
 
-def _from_snapshots(table: ClusteredTable, now: datetime) -> dict[str, Any]:
+def _from_snapshots(table: ClusteredTable, now: datetime, prices: PriceList | None) -> dict[str, Any]:
     """Return the figures that the snapshots of a table record."""
     snapshots = table.snapshots()
     entries = history_entries(snapshots)
@@ -129,10 +153,15 @@ def _from_snapshots(table: ClusteredTable, now: datetime) -> dict[str, Any]:
         figures[f"rewritten_bytes_{period}"] = sum(entry.bytes_in for entry in recent if entry.is_recluster)
         figures["conflicts"] = sum(entry.conflicts or 0 for entry in recent)
         figures["recluster_seconds"] = round(sum(entry.seconds or 0.0 for entry in recent), 3)
+        if prices is not None:
+            seconds = [entry.seconds for entry in recent if entry.is_recluster]
+            figures["spent_week"] = prices.of_seconds(*seconds)
     return figures
 
 
-def _from_blocks(table: ClusteredTable, options: ReclusterOptions) -> dict[str, Any]:
+def _from_blocks(
+    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None
+) -> dict[str, Any]:
     """Return what a plan of all that is to do says, or the last round, if that left nothing to do."""
     table.reads.follow(options.reads)
     recorded = recorded_depth(table) if options.depth == AUTO else None
@@ -141,6 +170,9 @@ def _from_blocks(table: ClusteredTable, options: ReclusterOptions) -> dict[str, 
     checkpoint = Checkpoint(table, policy, options.where)
     threshold = policy.depth * policy.tolerance if policy.depth >= 1 else None
     figures: dict[str, Any] = {"threshold": threshold, "recluster_bytes": 0, "gain_per_gigabyte": 0.0}
+    if prices is not None and prices.terabyte_scanned is not None:
+        balance = CostModel(table, options.policy).balance()
+        figures["saved_week"] = None if balance is None else prices.of_bytes(balance.saved * balance.days)
     last = table.snapshots()[-1:]
     if last and f"{PREFIX}fragmentation_expected" in last[0].summary and checkpoint.is_of(last[0].id):
         for name, figure in _MEASURES.items():

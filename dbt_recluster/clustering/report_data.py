@@ -17,6 +17,7 @@ from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_hi
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.overview import Overview, table_overview
+from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.snapshots import Snapshot
@@ -82,9 +83,11 @@ class ReportData:
         return str(self.information["table"])
 
 
-def report_data(table: ClusteredTable, options: ReclusterOptions) -> ReportData:
+def report_data(
+    table: ClusteredTable, options: ReclusterOptions, prices: PriceList | None = None
+) -> ReportData:
     """Collect the data of a table's report, which shows the cost and gain of a recluster. Nothing is changed."""
-    overview = table_overview(table, options)
+    overview = table_overview(table, options, prices=prices)
     table.reads.follow(options.reads)
     options, _ = with_depth(table, options)
     costs = CostModel(table, options.policy)

@@ -21,6 +21,7 @@ from dbt_recluster.operations.tables import (
     TABLES,
     Node,
     has_table,
+    labelled,
     project_queries,
     relation_of,
     required_table,
@@ -101,7 +102,7 @@ class Manifest:
             for node in (*nodes.values(), *map(placed, known))
             if node.get("relation_name") and node.get("schema") and node["alias"]
         }
-        return cls(path, nodes, relations, content["metadata"])
+        return cls(path, labelled(nodes, content.get("groups") or {}), relations, content["metadata"])
 
     def selected(self, words: Iterable[str], lines: Iterable[str]) -> set[str]:
         """Return the ids of the nodes that ``--select`` names.

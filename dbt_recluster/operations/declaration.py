@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from dbt_recluster.cluster_key import parse_cluster_key
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS, Parser, ReclusterOptions
+from dbt_recluster.clustering.prices import parse_prices
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_boolean, parse_branch, parse_moment, parse_predicate, parser
@@ -177,6 +178,7 @@ class Answer:
     result: Any = None
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -313,6 +315,13 @@ METRICS = Argument(
     "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
     otherwise="none; in dbt, the project's var recluster_metrics_file",
     metavar="FILE",
+)
+PRICES = Argument(
+    "prices",
+    parse_prices,
+    "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
+    otherwise="none; in dbt, the project's var recluster_prices",
+    metavar="PRICES",
 )
 MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")
 WHERE = Argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from dbt_recluster.clustering.costs.cost_model import CostEstimate, CostModel
 from dbt_recluster.clustering.costs.suggest import Suggestion, suggest_key
 from dbt_recluster.clustering.history import table_history
 from dbt_recluster.clustering.information import ReadsInformation, reads_information, table_information
-from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals
+from dbt_recluster.clustering.overview import VERDICTS, Overview, table_overview, totals, totals_by
 from dbt_recluster.clustering.report_data import ReportData, report_data
 from dbt_recluster.clustering.table_reads import ImportedReads
 from dbt_recluster.clustering.values import parse_event_log, parse_logged_as, parse_queries, parser
@@ -20,6 +21,7 @@ from dbt_recluster.operations.declaration import (
     MEASURED_KEY,
     METRICS,
     PLANNING,
+    PRICES,
     SINCE,
     WHERE,
     Answer,
@@ -89,7 +91,12 @@ RATIO = _metric(
 )
 
 
-@operation(lambda values, _: recluster_text.history(values), SINCE, short="history")
+@operation(
+    lambda values, call: recluster_text.history(values, call.arguments[PRICES.name]),
+    SINCE,
+    PRICES,
+    short="history",
+)
 def clustering_history(call: Call) -> dict[str, Any]:
     """Print what happened to tables, oldest first: every round of reclustering with its trigger, levels, blocks, bytes,
     rows, depths, seconds and conflicts, and the commits of everybody else between. It is read from the tables' own
@@ -98,18 +105,26 @@ def clustering_history(call: Call) -> dict[str, Any]:
     Returns:
         table: The table.
         since: The time before which entries are left out, ISO 8601, or None.
+        spent: Money for the rounds among them, or None if their seconds are not all recorded, or without prices.
+        currency, assumption: Its currency, and what it stands for; None without prices.
         entries: The entries, oldest first.
     """
-    since = call.arguments["since"]
+    since, prices = call.arguments["since"], call.arguments[PRICES.name]
+    entries = table_history(call.opened, since)
+    if prices is not None:
+        entries = [replace(e, spent=prices.of_seconds(e.seconds)) if e.is_recluster else e for e in entries]
     return {
         "table": call.target.relation,
         "since": since.isoformat() if since else None,
-        "entries": [entry.as_dict() for entry in table_history(call.opened, since)],
+        "spent": prices and prices.of_seconds(*(e.seconds for e in entries if e.is_recluster)),
+        "currency": prices and prices.currency,
+        "assumption": prices and prices.assumption,
+        "entries": [entry.as_dict() for entry in entries],
     }
 
 
 def _failing(answer: Answer) -> Overview:
-    return Overview(answer.table, "failing", answer.error or "")
+    return Overview(answer.table, "failing", answer.error or "", labels=answer.labels)
 
 
 def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
@@ -119,7 +134,9 @@ def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending
         from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
         failing = [_failing(answer) for answer in answers if answer.error is not None]
-        files = [str(path) for path in write_report(results, arguments["path"], failing)]
+        files = [
+            str(path) for path in write_report(results, arguments["path"], failing, arguments[PRICES.name])
+        ]
     return Ending("\n".join(files), {"files": files})
 
 
@@ -129,11 +146,12 @@ def _verdicts(value: Any) -> tuple[str, ...] | None:
     return verdicts if verdicts and all(verdict in VERDICTS for verdict in verdicts) else None
 
 
+parse_by = parser("tag, group or owner", lambda value: value if value in ("tag", "group", "owner") else None)
 parse_verdicts = parser(f"verdicts, separated by commas, of {', '.join(VERDICTS)}", _verdicts)
 
 
 def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
-    rows = [answer.result or _failing(answer) for answer in answers]
+    rows = [replace(a.result, labels=a.labels) if a.result else _failing(a) for a in answers]
     rows.sort(key=lambda row: row.rank)
     fail_on = arguments["fail_on"] or ()
     failed = [f"{row.table} is {row.verdict}" for row in rows if row.verdict in fail_on]
@@ -143,7 +161,13 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
         except OptionError as e:  # what was found is shown all the same
             failed.append(str(e))
     values: dict[str, Any] = {"tables": [row.as_dict() for row in rows], "totals": totals(rows)}
-    return Ending(operation_text.overview(rows, values["totals"]), values, ", ".join(failed) or None)
+    prices, label = arguments[PRICES.name], arguments["by"]
+    if label is not None:
+        values["totals"]["by"] = totals_by(rows, label)
+    if prices is not None:
+        values["totals"] |= {"currency": prices.currency, "assumption": prices.assumption}
+    text = operation_text.overview(rows, values["totals"], prices)
+    return Ending(text, values, ", ".join(failed) or None)
 
 
 @operation(
@@ -156,6 +180,14 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
         metavar="VERDICTS",
     ),
     METRICS,
+    PRICES,
+    Argument(
+        "by",
+        parse_by,
+        "Totals for each tag, group or owner of the models, too; the owner is meta.owner, else that of the group.",
+        otherwise="none",
+        metavar="LABEL",
+    ),
     short="overview",
     finish=_overview,
 )
@@ -169,12 +201,13 @@ def clustering_overview(call: Call) -> Overview:
 
 def overview_of(call: Call) -> Overview:
     """Return the line of a call's table in the overview."""
-    return table_overview(call.table, call.options())
+    return table_overview(call.table, call.options(), prices=call.arguments.get(PRICES.name))
 
 
 @operation(
     lambda *_: "",
     Argument("path", parse_path, "The HTML file to write.", Path(DEFAULT_REPORT), DEFAULT_REPORT, "FILE"),
+    PRICES,
     short="report",
     finish=_write_report,
 )
@@ -184,13 +217,14 @@ def clustering_report(call: Call) -> ReportData:
     in a day with reclustering and without. It needs no network. A picture of the same name, written beside it, is
     for a terminal or a chat. Needs the extra dbt-recluster[report].
     """
-    return report_data(call.table, call.options())
+    return report_data(call.table, call.options(), call.arguments[PRICES.name])
 
 
 @operation(
-    lambda cost, _: operation_text.cost(cost.as_dict()),
+    lambda cost, call: operation_text.cost(cost.as_dict(), call.arguments[PRICES.name]),
     key_argument("The key to estimate for; the table keeps its own"),
     *PLANNING,
+    PRICES,
     short="estimate",
 )
 def estimate_clustering_cost(call: Call) -> CostEstimate:
@@ -199,7 +233,7 @@ def estimate_clustering_cost(call: Call) -> CostEstimate:
     blocks. With reads also the balance: bytes that reclustering has rewritten each day, and bytes that the reads did
     not open because of it. Changes nothing.
     """
-    return CostModel.of(call.table, call.options()).estimate()
+    return CostModel.of(call.table, call.options()).estimate().priced(call.arguments[PRICES.name])
 
 
 @operation(

@@ -54,6 +54,7 @@ def run_operation(
         stop_if_interrupted()
         answer = _answer(operation, call)
         if answer is not None:
+            answer = replace(answer, labels=call.target.labels)
             done.append((call, answer))
         if path is not None and done and number == len(calls):
             for warning in record_metrics(done, path):

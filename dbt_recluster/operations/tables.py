@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dbt_recluster.exceptions import OptionError, ReclusterError
@@ -33,6 +33,7 @@ class Target:
         required: Whether the user named it. Otherwise it is passed over if it is not built yet.
         error: What is wrong with its model's options. Other tables are worked on regardless.
         unique_id: dbt's id of its node, or None for a table that is not part of the project.
+        labels: Its tags, group and owner (:func:`labelled`).
     """
 
     relation: str
@@ -40,6 +41,7 @@ class Target:
     required: bool = True
     error: str | None = None
     unique_id: str | None = None
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,24 @@ def target_of(node: Node, relation: str | None = None, *, required: bool = False
     except ReclusterError as e:
         file = node.get("original_file_path")
         error = f"the configuration of its model{f' in {file}' if file else ''} is wrong: {e}"
-    return Target(relation or join_parts(relation_of(node)), options, required, error, node.get("unique_id"))
+    relation = relation or join_parts(relation_of(node))
+    return Target(relation, options, required, error, node.get("unique_id"), node.get("labels") or {})
+
+
+def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:
+    """Return nodes with ``labels``: their tags, group and owner, which is ``meta.owner``, else that of the group."""
+    owners = {(of["package_name"], of["name"]): of.get("owner") or {} for of in groups.values()}
+
+    def labels(node: Node) -> dict[str, list[str]]:
+        group = node.get("group") or node["config"].get("group")
+        of_group = owners.get((node.get("package_name"), group), {})
+        owner = (
+            (node["config"].get("meta") or {}).get("owner") or of_group.get("name") or of_group.get("email")
+        )
+        found = {"tag": node.get("tags") or (), "group": (group,), "owner": (owner,)}
+        return {name: list(dict.fromkeys(map(str, filter(None, values)))) for name, values in found.items()}
+
+    return {unique_id: {**node, "labels": labels(node)} for unique_id, node in nodes.items()}
 
 
 def relation_of(node: Node) -> Parts:

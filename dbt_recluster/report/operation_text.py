@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dbt_recluster.clustering.overview import Overview
+from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.report.recluster_text import balance_text, key_read_text, undone_text
 from dbt_recluster.text import count_noun, depth_bucket, moment, size, span, table
@@ -80,17 +81,35 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
     return [*points, ("1 % of each column", curve["box_blocks"], curve["sorted_box_blocks"])]
 
 
-def overview(tables: Sequence[Overview], totals: Mapping[str, Any]) -> str:
+def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write one line for each table, the totals, and the reason of each verdict that its figures do not explain."""
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in totals["verdicts"].items())
-    sums = [size(totals[name]) for name in _OVERVIEW_BYTES]
-    last = ("total", "", "", "", "", *sums, "", f"{totals['conflicts']:,}", "")
-    rows = [*map(_overview_row, tables), last]
-    lines = [table(_OVERVIEW, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
+    names = {"total": totals} | {name or "(none)": part for name, part in totals.get("by", {}).items()}
+    rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
+    rows += [_total_row(name, part) + _money(part, prices) for name, part in names.items()]
+    header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
+    lines = [table(header, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
+    if prices is not None:
+        known = " and ".join(
+            f"{word} of {sum(getattr(of, f'{word}_week') is not None for of in tables):,}"
+            for word in ("spent", "saved")
+        )
+        lines.append(f"{prices.assumption}. Of {count_noun(len(tables), 'table')} known: {known}.")
     lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
     if any(t.is_expected for t in tables):
         lines.append("~: expected by the planner at the last recluster; nothing has changed since.")
     return "\n".join(lines)
+
+
+def _total_row(name: str, part: Mapping[str, Any]) -> tuple[str, ...]:
+    sums = [size(part[figure]) for figure in _OVERVIEW_BYTES]
+    return (name, "", "", "", "", *sums, "", f"{part['conflicts']:,}", "")
+
+
+def _money(figures: Mapping[str, Any], prices: PriceList | None) -> tuple[str, ...]:
+    return (
+        () if prices is None else tuple(prices.text(figures[f"{word}_week"]) for word in ("spent", "saved"))
+    )
 
 
 def _overview_row(of: Overview) -> tuple[str, ...]:
@@ -154,7 +173,7 @@ def removed(values: Mapping[str, Any]) -> str:
     return f"{values['table']}: {verb} {order}{', '.join(values['properties'])}"
 
 
-def cost(values: Mapping[str, Any]) -> str:
+def cost(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write what the first clustering and each day after it would cost, and how certain that is."""
     first = f"nothing to do, average depth is {values['depth']:.1f}"
     if values["first_bytes"]:
@@ -185,8 +204,17 @@ def cost(values: Mapping[str, Any]) -> str:
         ("balance", None if saved is None else balance_text(actual, saved)),
         ("duration", unknown if values["first_seconds"] is None else None),
         ("certainty", certainty),
+        *([] if prices is None else [("money", _cost_money(values, prices)), ("assumed", prices.assumption)]),
     ]
     return "\n".join([f"{values['table']} by {values['cluster_key']}", *_aligned(figures)])
+
+
+def _cost_money(values: Mapping[str, Any], prices: PriceList) -> str:
+    first, per_day = (
+        span(*map(prices.text, values[name] or (None, None))) for name in ("first_cost", "cost_per_day")
+    )
+    spent, saved = (prices.text(values[f"{word}_per_day"]) for word in ("spent", "saved"))
+    return f"first clustering {first}, each day {per_day}; in fact {spent} a day spent, {saved} a day saved"
 
 
 def suggestion(values: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from dbt_recluster.exceptions import orphan_note
 from dbt_recluster.text import count_noun, moment, size, table
 
 if TYPE_CHECKING:
+    from dbt_recluster.clustering.prices import PriceList
     from dbt_recluster.clustering.result import ReclusterResult
 
 # Commands that resume a suspended table.
@@ -253,20 +254,22 @@ def few_blocks(tables: Sequence[str], least: int) -> str:
     return f"{named}{more}: fewer than {least} blocks, so a query opens few anyhow; do not cluster {it} yet"
 
 
-def history(values: Mapping[str, Any]) -> str:
+def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write a table's history, one line for each round and other commit."""
     entries = values["entries"]
     if not entries:
         return f"{values['table']}: no commit" + (f" since {values['since']}" if values["since"] else "")
-    rows = list(map(history_row, entries))
+    rows = [history_row(entry, prices) for entry in entries]
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
     ending = {"benefit_cost": _RATIO_NOTE, "rows_undone": _UNDONE_NOTE}
     notes = [note for name, note in ending.items() if any(entry[name] for entry in entries)]
+    notes += [] if prices is None else [f"spent: {prices.text(values['spent'])}. {prices.assumption}"]
     return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
 
-def history_row(entry: Mapping[str, Any]) -> dict[str, str]:
+def history_row(entry: Mapping[str, Any], prices: PriceList | None = None) -> dict[str, str]:
     """Return the cells of a round or another commit, by their headings; ``~`` is before an expected depth."""
+    spent = "" if prices is None or entry["kind"] != "recluster" else prices.text(entry["spent"])
     before, after = entry["depth_before"], entry["depth_after"]
     expected = "~" if entry["depth_after_is"] == "expected" else ""
     if entry["kind"] == "recluster":
@@ -289,6 +292,7 @@ def history_row(entry: Mapping[str, Any]) -> dict[str, str]:
         "average depth": "" if before is None or after is None else depths(before, after, expected),
         "benefit/cost": ratio_text(entry["benefit_cost"], entry["benefit_cost_left"]),
         "seconds": "" if entry["seconds"] is None else f"{entry['seconds']:.1f}",
+        **({} if prices is None else {"spent": spent}),
         "conflicts": "" if entry["conflicts"] is None else str(entry["conflicts"]),
         "amplification": f"{entry['write_amplification']:.2f}",
     }

@@ -21,6 +21,7 @@ from dbt_recluster.clustering.costs.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
 from dbt_recluster.clustering.information import daily_bytes
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
@@ -43,11 +44,15 @@ _DEPTH_HOLDS = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Balance:
-    """Bytes per day of the past week that reclustering rewrote, saved reads from opening, and left for them to open."""
+    """Bytes per day of the past week that reclustering rewrote, saved reads from opening, and left for them to open.
+
+    The snapshots cover ``days`` of that week.
+    """
 
     rewritten: int
     saved: int
     opened: int
+    days: float
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,12 @@ class CostEstimate(Figures):
             each, most with rounds until nothing is left to do.
         seconds_per_day: Likewise, by the least and the greatest speed.
         actual_bytes_per_day: Bytes that reclustering read in these days; None under another key than the table's own.
+        actual_seconds_per_day: Seconds of its rounds in these days; None also if a round has not recorded them.
         saved_bytes_per_day: Bytes that reads did not open because of it; None also without reads, or if
             nothing was loaded.
+        first_cost, cost_per_day, spent_per_day, saved_per_day: Money for first_seconds, seconds_per_day,
+            actual_seconds_per_day and saved_bytes_per_day; None without prices too.
+        currency, assumption: Its currency, and what it stands for; None without prices.
     """
 
     table: str
@@ -88,7 +97,28 @@ class CostEstimate(Figures):
     bytes_per_day: tuple[int, int]
     seconds_per_day: tuple[float, float] | None
     actual_bytes_per_day: int | None
+    actual_seconds_per_day: float | None
     saved_bytes_per_day: int | None
+    first_cost: tuple[float | None, ...] | None = None
+    cost_per_day: tuple[float | None, ...] | None = None
+    spent_per_day: float | None = None
+    saved_per_day: float | None = None
+    currency: str | None = None
+    assumption: str | None = None
+
+    def priced(self, prices: PriceList | None) -> CostEstimate:
+        """Return the estimate with money by these prices."""
+        if prices is None:
+            return self
+        return replace(
+            self,
+            first_cost=self.first_seconds and tuple(map(prices.of_seconds, self.first_seconds)),
+            cost_per_day=self.seconds_per_day and tuple(map(prices.of_seconds, self.seconds_per_day)),
+            spent_per_day=prices.of_seconds(self.actual_seconds_per_day),
+            saved_per_day=prices.of_bytes(self.saved_bytes_per_day),
+            currency=prices.currency,
+            assumption=prices.assumption,
+        )
 
 
 @dataclass(frozen=True)
@@ -214,6 +244,7 @@ class CostModel:
             bytes_per_day=per_day,
             seconds_per_day=_seconds(per_day, speeds),
             actual_bytes_per_day=week.rewritten_bytes_per_day if is_own_key else None,
+            actual_seconds_per_day=week.rewriting_seconds_per_day if is_own_key else None,
             saved_bytes_per_day=None if balance is None else balance.saved,
         )
 
@@ -232,7 +263,7 @@ class CostModel:
         if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
             return None
         if not week.rounds:
-            return Balance(0, 0, round(daily_bytes(table, table.metadata()).opened))
+            return Balance(0, 0, round(daily_bytes(table, table.metadata()).opened), week.days)
         if not week.changes:
             return None
         blocks, current = week.unmerged(), table.metadata()
@@ -240,7 +271,7 @@ class CostModel:
         # The unmerged blocks still hold rows that a later commit replaced in merged ones, in proportion to the rows.
         without *= min(1.0, float(current.rows.sum()) / max(1, int(blocks.rows.sum())))
         saved = max(0.0, without - now.wasted) / 2 * week.scale
-        return Balance(week.rewritten_bytes_per_day, round(saved), round(now.opened))
+        return Balance(week.rewritten_bytes_per_day, round(saved), round(now.opened), week.days)
 
     def loss(self) -> int | None:
         """Return the bytes a day by which the week's reclustering cost more than it saved, or None.

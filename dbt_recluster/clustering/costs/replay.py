@@ -49,6 +49,7 @@ class Week:
         written_bytes_per_day: Bytes of new blocks per day, also of those that hold rows of the blocks that they
             replaced.
         rewritten_bytes_per_day: Bytes that reclustering read per day.
+        rewriting_seconds_per_day: Seconds of its rounds per day, or None if one has not recorded them.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, now: datetime | None = None) -> None:
@@ -73,6 +74,9 @@ class Week:
         self.loaded_bytes_per_day = round(sum(entry.bytes_loaded for entry in self.loads) / self.days)
         self.written_bytes_per_day = round(sum(entry.bytes_out for entry in self.changes) / self.days)
         self.rewritten_bytes_per_day = round(sum(entry.bytes_in for entry in self.rounds) / self.days)
+        seconds = [entry.seconds for entry in self.rounds if entry.seconds is not None]
+        is_known = len(seconds) == len(self.rounds)
+        self.rewriting_seconds_per_day = round(sum(seconds) / self.days, 3) if is_known else None
 
     @property
     def scale(self) -> float:
