@@ -10,7 +10,7 @@ from typing import Any
 from dbt_recluster.adapter.after_build import failure_of_build, note_of, respond, warnings_of
 from dbt_recluster.adapter.connections.submission import RunSubmission
 from dbt_recluster.adapter.dbt_errors import as_dbt_errors, failure, logger
-from dbt_recluster.adapter.operations import METRICS_VAR, DbtContext
+from dbt_recluster.adapter.operations import DbtContext
 from dbt_recluster.adapter.relations.table_methods import TableMethods
 from dbt_recluster.clustering.costs.suggest import LEAST_BLOCKS
 from dbt_recluster.clustering.information import table_information
@@ -19,7 +19,7 @@ from dbt_recluster.clustering.result import ReclusterResult
 from dbt_recluster.clustering.table_maintenance import TableMaintenance
 from dbt_recluster.clustering.values import parse_boolean, parse_bytes, parse_iso_time
 from dbt_recluster.exceptions import BudgetSpentError
-from dbt_recluster.operations.declaration import Answer, Call, RunBudget
+from dbt_recluster.operations.declaration import METRICS, Answer, Call, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import record_metrics
@@ -31,6 +31,7 @@ from dbt_recluster.report.recluster_text import few_blocks
 AUTOMATIC_CLUSTERING_VAR = "automatic_clustering"
 AUTOMATIC_CLUSTERING_ENV = "DBT_RECLUSTER_AUTOMATIC_CLUSTERING"
 BUDGET_VAR = "recluster_max_bytes"
+METRICS_VAR = METRICS.var
 
 
 def run_vars(context: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,22 +14,10 @@ from dbt_recluster.adapter.dbt_errors import ConfigurationError, failure, logger
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
-from dbt_recluster.operations.declaration import (
-    FORMAT,
-    METRICS,
-    PRICES,
-    TABLE,
-    Answer,
-    Ending,
-    Operation,
-    RunBudget,
-)
+from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
 from dbt_recluster.operations.runner import failure_line, operation_named, run_operation
 from dbt_recluster.operations.tables import Node, Target, choose, labelled, project_queries
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
-
-METRICS_VAR = "recluster_metrics_file"
-PRICES_VAR = "recluster_prices"
 
 
 @dataclass
@@ -81,11 +69,10 @@ class DbtContext:
 def operate(name: str, given: Mapping[str, Any], macros: Mapping[str, Any], context: DbtContext) -> None:
     """Run an operation on the tables that are chosen."""
     operation = operation_named(name)
-    if METRICS in operation.arguments:
-        given = {METRICS.name: macros["var"](METRICS_VAR, None), **given}
-    prices = macros["var"](PRICES_VAR, None) if PRICES in operation.arguments else None
-    if prices is not None:
-        given = {PRICES.name: PRICES.parse(f"var {PRICES_VAR}", prices), **given}
+    for argument in operation.arguments:
+        value = macros["var"](argument.var, None) if argument.var else None
+        if value is not None and given.get(argument.name) is None:
+            given = {**given, argument.name: argument.parse(f"var {argument.var}", value)}
     arguments = operation.read((TABLE, FORMAT), given)
     table = arguments[TABLE.name]
     if operation.needs_choice and table is None:

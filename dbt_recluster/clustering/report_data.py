@@ -61,6 +61,7 @@ class ReportData:
         on_curve: Its blocks along each column of its curve, by the column's name; empty without one.
         threshold: The greatest average depth allowed; None if partitions have different ones.
         balance: Cost and benefit of the past week's reclustering, or None (:meth:`CostModel.balance`).
+        prices: By which the overview's money was counted.
         partitions: Number of partitions. With several, ``before``, ``after`` and ``now`` do not share one axis.
     """
 
@@ -75,6 +76,7 @@ class ReportData:
     on_curve: Mapping[str, Layout]
     threshold: float | None
     balance: Balance | None
+    prices: PriceList | None
     partitions: int
 
     @property
@@ -111,6 +113,7 @@ def report_data(
         },
         threshold=thresholds.pop() if len(thresholds) == 1 else None,
         balance=costs.balance(),
+        prices=prices,
         partitions=len(partitions),
     )
 

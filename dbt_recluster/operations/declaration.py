@@ -144,6 +144,7 @@ class Argument:
         metavar: What stands for the value in help; empty for one that is true or false.
         is_list: Whether a command line may repeat it.
         is_of_one_table: Whether it is for a single table that is named.
+        var: The var of a dbt project that stands in for it.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Argument:
     metavar: str = "VALUE"
     is_list: bool = False
     is_of_one_table: bool = False
+    var: str = ""
 
     def read(self, value: Any) -> Any:
         """Return a value, checked; the default for None."""
@@ -315,6 +317,7 @@ METRICS = Argument(
     "A file to write the tables' line in the overview to as well, in Prometheus' text format (dbt-recluster[metrics]).",
     otherwise="none; in dbt, the project's var recluster_metrics_file",
     metavar="FILE",
+    var="recluster_metrics_file",
 )
 PRICES = Argument(
     "prices",
@@ -322,6 +325,7 @@ PRICES = Argument(
     "Prices by which money is shown: currency=EUR,compute_hour=3.20,terabyte_scanned=5; in dbt a mapping.",
     otherwise="none; in dbt, the project's var recluster_prices",
     metavar="PRICES",
+    var="recluster_prices",
 )
 MEASURED_KEY = key_argument("The key to measure by; the table keeps its own")
 WHERE = Argument(

@@ -106,7 +106,7 @@ def clustering_history(call: Call) -> dict[str, Any]:
         table: The table.
         since: The time before which entries are left out, ISO 8601, or None.
         spent: Money for the rounds among them, or None if their seconds are not all recorded, or without prices.
-        currency, assumption: Its currency, and what it stands for; None without prices.
+        assumption: What money stands for, in one line; None without prices.
         entries: The entries, oldest first.
     """
     since, prices = call.arguments["since"], call.arguments[PRICES.name]
@@ -117,7 +117,6 @@ def clustering_history(call: Call) -> dict[str, Any]:
         "table": call.target.relation,
         "since": since.isoformat() if since else None,
         "spent": prices and prices.of_seconds(*(e.seconds for e in entries if e.is_recluster)),
-        "currency": prices and prices.currency,
         "assumption": prices and prices.assumption,
         "entries": [entry.as_dict() for entry in entries],
     }
@@ -134,9 +133,7 @@ def _write_report(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending
         from dbt_recluster.report.html import write_report  # matplotlib takes a second
 
         failing = [_failing(answer) for answer in answers if answer.error is not None]
-        files = [
-            str(path) for path in write_report(results, arguments["path"], failing, arguments[PRICES.name])
-        ]
+        files = [str(path) for path in write_report(results, arguments["path"], failing)]
     return Ending("\n".join(files), {"files": files})
 
 
@@ -165,7 +162,7 @@ def _overview(answers: list[Answer], arguments: Mapping[str, Any]) -> Ending:
     if label is not None:
         values["totals"]["by"] = totals_by(rows, label)
     if prices is not None:
-        values["totals"] |= {"currency": prices.currency, "assumption": prices.assumption}
+        values["totals"]["assumption"] = prices.assumption
     text = operation_text.overview(rows, values["totals"], prices)
     return Ending(text, values, ", ".join(failed) or None)
 

@@ -123,7 +123,7 @@ def target_of(node: Node, relation: str | None = None, *, required: bool = False
 
 def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str, Node]:
     """Return nodes with ``labels``: their tags, group and owner, which is ``meta.owner``, else that of the group."""
-    owners = {(of["package_name"], of["name"]): of.get("owner") or {} for of in groups.values()}
+    owners = {(of.get("package_name"), of.get("name")): of.get("owner") or {} for of in groups.values()}
 
     def labels(node: Node) -> dict[str, list[str]]:
         group = node.get("group") or node["config"].get("group")
@@ -131,7 +131,11 @@ def labelled(nodes: Mapping[str, Node], groups: Mapping[str, Node]) -> dict[str,
         owner = (
             (node["config"].get("meta") or {}).get("owner") or of_group.get("name") or of_group.get("email")
         )
-        found = {"tag": node.get("tags") or (), "group": (group,), "owner": (owner,)}
+        found = {
+            "tag": node.get("tags") or [],
+            "group": [group],
+            "owner": owner if isinstance(owner, list) else [owner],
+        }
         return {name: list(dict.fromkeys(map(str, filter(None, values)))) for name, values in found.items()}
 
     return {unique_id: {**node, "labels": labels(node)} for unique_id, node in nodes.items()}

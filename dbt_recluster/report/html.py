@@ -25,7 +25,6 @@ from dbt_recluster.text import best_unit, count_noun, depth_bucket, size
 if TYPE_CHECKING:
     from dbt_recluster.clustering.costs.cost_model import Balance
     from dbt_recluster.clustering.overview import Overview
-    from dbt_recluster.clustering.prices import PriceList
     from dbt_recluster.clustering.report_data import Layout, ReportData
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -46,10 +45,7 @@ _COLOURS = {name: f"#0a1b{number:02x}" for number, name in enumerate(_PNG_COLOUR
 
 
 def write_report(
-    reports: Sequence[ReportData],
-    path: str | Path,
-    failing: Sequence[Overview] = (),
-    prices: PriceList | None = None,
+    reports: Sequence[ReportData], path: str | Path, failing: Sequence[Overview] = ()
 ) -> list[Path]:
     """Write the report on one or more tables, and a picture of the same name beside it for a terminal or a chat.
 
@@ -57,13 +53,12 @@ def write_report(
         reports: The tables' data.
         path: The HTML file.
         failing: The lines of tables that have none.
-        prices: By which the money of the reports' overview was counted.
 
     Raises:
         ReportError: matplotlib is missing, or a file cannot be written. Then neither is.
     """
     ranked = sorted(reports, key=lambda report: report.overview.rank)
-    page = render(ranked, "Clustering report", datetime.now(timezone.utc), failing, prices)
+    page = render(ranked, "Clustering report", datetime.now(timezone.utc), failing)
     picture = overview_png(ranked)
     html = Path(path)
     png = html.with_suffix(".png")
@@ -76,13 +71,7 @@ def write_report(
     return [html, png]
 
 
-def render(
-    reports: Sequence[ReportData],
-    title: str,
-    now: datetime,
-    failing: Sequence[Overview] = (),
-    prices: PriceList | None = None,
-) -> str:
+def render(reports: Sequence[ReportData], title: str, now: datetime, failing: Sequence[Overview] = ()) -> str:
     """Return the page, with the failing tables first and the others in the order given."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -106,7 +95,7 @@ def render(
         title=title,
         at=now.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         failing=failing,
-        prices=prices,
+        prices=next((report.prices for report in reports), None),
         tables=list(map(_table, reports)),
         last_commits=_LAST_COMMITS,
     )

@@ -84,17 +84,13 @@ def opened_on_curve(curve: Mapping[str, Any]) -> list[tuple[str, float, float]]:
 def overview(tables: Sequence[Overview], totals: Mapping[str, Any], prices: PriceList | None = None) -> str:
     """Write one line for each table, the totals, and the reason of each verdict that its figures do not explain."""
     verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in totals["verdicts"].items())
-    names = {"total": totals} | {name or "(none)": part for name, part in totals.get("by", {}).items()}
+    parts = [("total", totals), *((name or "(none)", part) for name, part in totals.get("by", {}).items())]
     rows = [_overview_row(of) + _money(vars(of), prices) for of in tables]
-    rows += [_total_row(name, part) + _money(part, prices) for name, part in names.items()]
+    rows += [_total_row(name, part) + _money(part, prices) for name, part in parts]
     header = (*_OVERVIEW, *(() if prices is None else ("spent 7 d", "saved 7 d")))
     lines = [table(header, rows), f"{count_noun(len(tables), 'table')}: {verdicts}"]
     if prices is not None:
-        known = " and ".join(
-            f"{word} of {sum(getattr(of, f'{word}_week') is not None for of in tables):,}"
-            for word in ("spent", "saved")
-        )
-        lines.append(f"{prices.assumption}. Of {count_noun(len(tables), 'table')} known: {known}.")
+        lines.append(f"{prices.assumption}. Totals are of what is known.")
     lines += [f"  {t.table}: {t.reason}" for t in tables if t.verdict not in ("deep", "well clustered")]
     if any(t.is_expected for t in tables):
         lines.append("~: expected by the planner at the last recluster; nothing has changed since.")

@@ -43,7 +43,8 @@ class TestMoney(Operations):
         totals = found["totals"]
         assert {tag: part["tables"] for tag, part in totals["by"].items()} == {"hourly": 1, "sales": 2}
         assert totals["by"]["hourly"]["spent_week"] == totals["spent_week"] == read["spent_week"]
-        assert (totals["currency"], totals["saved_week"]) == ("EUR", read["saved_week"])
+        assert totals["saved_week"] == read["saved_week"]
+        assert totals["assumption"].startswith("spent: EUR 3600 an hour")
         text = operate("clustering_overview", "{by: owner}")
         assert "spent 7 d" in text
         assert f"EUR {read['spent_week']:,.2f}" in text
@@ -52,7 +53,6 @@ class TestMoney(Operations):
             "Bob",
         ]
         assert "saved: EUR 1.04858e+06 for 2^40 bytes" in text
-        assert "saved of 1" in text
 
     def test_the_history(self) -> None:
         found = operate_json("clustering_history", "{table: read, format: json}")

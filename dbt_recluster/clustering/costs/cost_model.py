@@ -81,7 +81,7 @@ class CostEstimate(Figures):
             nothing was loaded.
         first_cost, cost_per_day, spent_per_day, saved_per_day: Money for first_seconds, seconds_per_day,
             actual_seconds_per_day and saved_bytes_per_day; None without prices too.
-        currency, assumption: Its currency, and what it stands for; None without prices.
+        assumption: What money stands for, in one line; None without prices.
     """
 
     table: str
@@ -103,7 +103,6 @@ class CostEstimate(Figures):
     cost_per_day: tuple[float | None, ...] | None = None
     spent_per_day: float | None = None
     saved_per_day: float | None = None
-    currency: str | None = None
     assumption: str | None = None
 
     def priced(self, prices: PriceList | None) -> CostEstimate:
@@ -116,7 +115,6 @@ class CostEstimate(Figures):
             cost_per_day=self.seconds_per_day and tuple(map(prices.of_seconds, self.seconds_per_day)),
             spent_per_day=prices.of_seconds(self.actual_seconds_per_day),
             saved_per_day=prices.of_bytes(self.saved_bytes_per_day),
-            currency=prices.currency,
             assumption=prices.assumption,
         )
 
