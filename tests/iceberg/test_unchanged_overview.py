@@ -13,6 +13,7 @@ from dbt_recluster.clustering import table
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.overview import Overview, table_overview
+from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.recluster import Recluster
 from dbt_recluster.maintenance import ClusteredTable, suspend_recluster
 
@@ -69,6 +70,9 @@ def test_it_says_what_the_blocks_say(
         ):
             assert getattr(expected, figure) == getattr(measured, figure), figure
         assert (expected.read_depth is None) == (reads is None)
+        if reads is None:  # without reads, prices have no blocks read either
+            priced = seen(spark, name, options, prices=PriceList("EUR", 3600, 5))
+            assert (priced.spent_week, priced.saved_week) == (priced.recluster_seconds, None)
         suspend_recluster(spark, name)
         assert (seen(spark, name, options).verdict, seen(spark, name, options).is_expected) == (
             "suspended",

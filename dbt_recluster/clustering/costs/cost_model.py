@@ -257,9 +257,10 @@ class CostModel:
             None under another key than the table's own, or if no read of the key is known, or there was something to
             recluster but nothing was loaded.
         """
-        table, week = self._table, self._week
+        table = self._table
         if not is_cluster_key(table.iceberg, table.key) or table.reads.restricting(table.key).reads is None:
             return None
+        week = self._week
         if not week.rounds:
             return Balance(0, 0, round(daily_bytes(table, table.metadata()).opened), week.days)
         if not week.changes:
