@@ -52,7 +52,7 @@ class PriceList:
             ),
         }
         return "; ".join(
-            f"{word}: {'no price' if price is None else f'{self.currency} {price:g} {unit}'}"
+            f"{word}: {'no price' if price is None else f'{self.currency} {price:,.10g} {unit}'}"
             for word, (price, unit) in units.items()
         )
 

@@ -263,7 +263,7 @@ def history(values: Mapping[str, Any], prices: PriceList | None = None) -> str:
     lines = table(list(rows[0]), [list(row.values()) for row in rows])
     ending = {"benefit_cost": _RATIO_NOTE, "rows_undone": _UNDONE_NOTE}
     notes = [note for name, note in ending.items() if any(entry[name] for entry in entries)]
-    notes += [] if prices is None else [f"spent: {prices.text(values['spent'])}. {prices.assumption}"]
+    notes += [] if prices is None else [f"in all {prices.text(values['spent'])}; {prices.assumption}"]
     return "\n".join((values["table"], lines, _HISTORY_NOTE, *notes))
 
 
