@@ -20,7 +20,8 @@ def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible =
     @wraps(method)
     def run(call: Call) -> Any:
         maintenance = TableMaintenance(call.opened.iceberg, catalog=call.catalog)
-        return method(maintenance, **{argument.name: call.arguments[argument.name] for argument in arguments})
+        names = [argument.name for argument in arguments if argument is not METRICS]
+        return method(maintenance, **{name: call.arguments[name] for name in names})
 
     return Operation(
         name,
