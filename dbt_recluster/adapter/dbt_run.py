@@ -24,7 +24,6 @@ from dbt_recluster.operations.model_options import ModelOptions
 from dbt_recluster.operations.reclustering import recluster
 from dbt_recluster.operations.runner import record_metrics
 from dbt_recluster.operations.tables import Target
-from dbt_recluster.report.metrics import parse_metrics_file
 from dbt_recluster.report.operation_text import maintained as maintained_text
 from dbt_recluster.report.recluster_text import few_blocks
 
@@ -60,7 +59,7 @@ def run_budget(variables: Mapping[str, Any]) -> int | None:
 def metrics_file(variables: Mapping[str, Any]) -> Path | None:
     """Return the file that the tables' metrics go to at the end of this run, or None."""
     value = variables.get(METRICS_VAR)
-    return None if value is None else parse_metrics_file(f"var {METRICS_VAR}", value)
+    return None if value is None else METRICS.parse(f"var {METRICS_VAR}", value)
 
 
 def check_vars(variables: Mapping[str, Any]) -> None:
@@ -78,7 +77,7 @@ class DbtRun:
         self._budget = RunBudget()
         self._warned: set[str] = set()
         self._few_blocks: list[str] = []
-        self._done: list[tuple[Call, Answer]] = []
+        self._done: list[Answer] = []
         self._metrics: Path | None = None
         self.submission: RunSubmission | None = None
         if adapter.credentials.recluster_submit is not None:
@@ -99,10 +98,9 @@ class DbtRun:
 
     def end(self) -> None:
         """At the end of dbt's run, whether it went well or not: submit what it has built (``recluster_submit``)."""
-        if self._metrics is not None and self._done:
-            for warning in record_metrics(self._done, self._metrics):
-                logger.warning(warning)
-            self._done.clear()
+        for warning in record_metrics(self._done, self._metrics):
+            logger.warning(warning)
+        self._done.clear()
         if self._few_blocks:
             logger.info(few_blocks(sorted(set(self._few_blocks)), LEAST_BLOCKS))
             self._few_blocks.clear()
@@ -152,29 +150,25 @@ class DbtRun:
                 return Answer(name, {})
         if self.submission is None and not self._is_possible("reclustered", macros["exceptions"]["warn"]):
             return Answer(name, {})
-        call = None
+        target = Target(name, options, unique_id=macros["model"]["unique_id"])
+        call = Call(target, arguments, self.context(variables, "run"))
         try:
             self._metrics = metrics_file(variables)
             if self.submission is not None:
                 return self._submit(name, self.submission, arguments)
-            context = self.context(variables, "run")
             with self._adapter.cancellable():
-                target = Target(name, options, unique_id=macros["model"]["unique_id"])
-                call = Call(target, arguments, context)
                 result = recluster.run(call)
         except BudgetSpentError as e:
             logger.info(f"{name} was built but not reclustered: {e}")
-            answer = Answer(name, {})
-            self._done += [] if call is None else [(call, answer)]
-            return answer
+            answer = Answer(name, {}, call=call)
         except Exception as e:  # recluster_session or the command does not start, or the connection is lost
-            answer = Answer(name, {}, error=failure_of_build(name, e))
-            self._done += [] if call is None else [(call, answer)]
-            return answer
-        if result.rounds and result.blocks_before < LEAST_BLOCKS:
-            self._few_blocks.append(name)
-        answer = Answer(name, {}, result=result, warnings=warnings_of(name, result))
-        self._done.append((call, answer))
+            answer = Answer(name, {}, error=failure_of_build(name, e), call=call)
+        else:
+            if result.rounds and result.blocks_before < LEAST_BLOCKS:
+                self._few_blocks.append(name)
+            answer = Answer(name, {}, result=result, warnings=warnings_of(name, result), call=call)
+        if self._metrics is not None:
+            self._done.append(answer)
         return answer
 
     def _submit(self, name: str, submission: RunSubmission, arguments: Mapping[str, Any]) -> Answer:

@@ -15,7 +15,13 @@ from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.exceptions import OptionError
 from dbt_recluster.operations.declaration import FORMAT, TABLE, Answer, Ending, Operation, RunBudget
-from dbt_recluster.operations.runner import failure_line, operation_named, run_operation
+from dbt_recluster.operations.runner import (
+    failure_line,
+    metrics_path,
+    operation_named,
+    record_metrics,
+    run_operation,
+)
 from dbt_recluster.operations.tables import Node, Target, choose, labelled, project_queries
 from dbt_recluster.report.recluster_text import RESUME_WITH_DBT, ProgressLines
 
@@ -108,6 +114,8 @@ def run_and_print(
             macros["print"](text)
         for warning in answer.warnings:
             macros["exceptions"]["warn"](f"{answer.table}: {warning}")
+    for warning in record_metrics(answers, metrics_path(operation, arguments)):
+        macros["exceptions"]["warn"](warning)
     ending = _end(operation, answers, arguments)
     if ending.text:
         macros["print"](ending.text)

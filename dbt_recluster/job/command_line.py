@@ -37,7 +37,7 @@ from dbt_recluster.job.manifest import STANDARD_INPUT, Manifest
 from dbt_recluster.job.request import PROGRAM, Exit, Request, answer_of, parse, standard_error
 from dbt_recluster.operations.declaration import Answer, Call, Ending, Operation, RunBudget
 from dbt_recluster.operations.model_options import MODEL_OPTIONS, recorded_key
-from dbt_recluster.operations.runner import failure_line, run_operation
+from dbt_recluster.operations.runner import failure_line, metrics_path, record_metrics, run_operation
 from dbt_recluster.operations.tables import EVERY_TABLE, Target, choose, has_table
 from dbt_recluster.redaction import redact, without_known_secrets
 from dbt_recluster.report.recluster_text import RESUME_WITHOUT_DBT, ProgressLines
@@ -114,6 +114,8 @@ class _Job:
         for answer, _, _ in run_operation(operation, self._targets(), request.arguments, self):
             self._answers.append(answer)
             self._show(answer)
+        for warning in record_metrics(self._answers, metrics_path(operation, request.arguments)):
+            _note(warning)
         if operation.finish is not None:
             self._ending = operation.finish(self._answers, request.arguments)
             if self._answers and self._ending.text:

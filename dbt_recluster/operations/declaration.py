@@ -171,6 +171,7 @@ class Answer:
         text: For people, with ``detail`` below it; empty if it failed.
         result: What the operation's function has returned, or None.
         warnings: What the user should know although it did not fail.
+        call: The call that it answers, or None.
     """
 
     table: str
@@ -180,7 +181,12 @@ class Answer:
     result: Any = None
     warnings: list[str] = field(default_factory=list)
     error: str | None = None
-    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    call: Call | None = None
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """The tags, group and owner of the table's model."""
+        return self.call.target.labels if self.call else {}
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,20 @@ from dbt_recluster.operations.tables import EVERY_TABLE, MAINTAINED, Eligible
 from dbt_recluster.report import operation_text
 
 
-def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible = EVERY_TABLE) -> Operation:
-    """Declare the method of :class:`TableMaintenance` of this name; its arguments are those of the operation."""
+def _declare(
+    name: str,
+    meaning: str,
+    *arguments: Argument,
+    eligible: Eligible = EVERY_TABLE,
+    more: tuple[Argument, ...] = (),
+) -> Operation:
+    """Declare the method of :class:`TableMaintenance` of this name, which takes the arguments without ``more``."""
     method = getattr(TableMaintenance, name)
 
     @wraps(method)
     def run(call: Call) -> Any:
         maintenance = TableMaintenance(call.opened.iceberg, catalog=call.catalog)
-        names = [argument.name for argument in arguments if argument is not METRICS]
-        return method(maintenance, **{name: call.arguments[name] for name in names})
+        return method(maintenance, **{argument.name: call.arguments[argument.name] for argument in arguments})
 
     return Operation(
         name,
@@ -29,7 +34,7 @@ def _declare(name: str, meaning: str, *arguments: Argument, eligible: Eligible =
         meaning,
         run,
         lambda result, _: operation_text.maintained(result.as_dict()),
-        arguments,
+        (*arguments, *more),
         eligible=eligible,
         needs_choice=eligible is EVERY_TABLE,
     )
@@ -100,8 +105,8 @@ MAINTAIN = _declare(
         "Also remove orphan files of more than three days, for which all files in the table's directories are listed.",
     ),
     flag("dry_run", "Say what is due; change nothing."),
-    METRICS,
     eligible=MAINTAINED,
+    more=(METRICS,),
 )
 
 

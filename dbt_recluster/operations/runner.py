@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,6 @@ from dbt_recluster.operations.inspection import overview_of
 from dbt_recluster.operations.tables import Target
 from dbt_recluster.report.metrics import write_metrics
 from dbt_recluster.text import did_you_mean
-
-logger = logging.getLogger(__name__)
 
 OPERATIONS: Mapping[str, Operation] = {
     operation.name: operation
@@ -48,38 +45,38 @@ def run_operation(
     """
     catalog = CatalogFiles()
     calls = operation.order([Call(target, arguments, context, catalog) for target in targets])
-    changes_nothing = operation.finish is not None or arguments.get("dry_run")
-    path, done = None if changes_nothing else arguments.get(METRICS.name), []
     for number, call in enumerate(calls, start=1):
         stop_if_interrupted()
         answer = _answer(operation, call)
         if answer is not None:
-            answer = replace(answer, labels=call.target.labels)
-            done.append((call, answer))
-        if path is not None and done and number == len(calls):
-            for warning in record_metrics(done, path):
-                if answer is None:  # the answer before it is shown already
-                    logger.warning(warning)
-                else:
-                    answer.warnings.append(warning)
-        if answer is not None:
-            yield answer, number, len(calls)
+            yield replace(answer, call=call), number, len(calls)
 
 
-def record_metrics(done: Sequence[tuple[Call, Answer]], path: Path) -> list[str]:
-    """Write the line in the overview of each table that was worked on to a file; return why it could not be written."""
+def record_metrics(answers: Sequence[Answer], path: Path | None) -> list[str]:
+    """Write the overview's line of each table that was worked on to a file, if any; return why it was not written."""
+    if path is None or not answers:
+        return []
     try:
-        write_metrics([_overview(call, answer) for call, answer in done], path)
+        write_metrics(list(map(_overview, answers)), path)
     except OptionError as e:
         return [str(e)]
     return []
 
 
-def _overview(call: Call, answer: Answer) -> Overview:
+def metrics_path(operation: Operation, arguments: Mapping[str, Any]) -> Path | None:
+    """Return where the metrics of the tables go after an operation that changes them, or None."""
+    is_change = operation.finish is None and not arguments.get("dry_run")
+    return arguments.get(METRICS.name) if is_change else None
+
+
+def _overview(answer: Answer) -> Overview:
+    assert answer.call is not None
     try:
-        return Overview(answer.table, "failing", answer.error) if answer.error else overview_of(call)
+        if answer.error is None:
+            return overview_of(answer.call)
+        return Overview(answer.table, "failing", answer.error)
     except Exception as e:
-        return Overview(answer.table, "failing", call.context.explain(e))
+        return Overview(answer.table, "failing", answer.call.context.explain(e))
 
 
 def _answer(operation: Operation, call: Call) -> Answer | None:

@@ -231,10 +231,7 @@ def history(report: ReportData) -> str:
         above.plot(at, before, "o", color=_COLOURS["before"], markersize=4)
         above.plot(at, after, "o", color=_COLOURS["after"], markersize=4)
         above.set_ylabel("average depth")
-        if report.threshold is not None and report.threshold <= _HIGHEST * max(
-            filter(None, before), default=0
-        ):
-            above.axhline(report.threshold, color=_COLOURS["muted"], linewidth=1.2, dashes=(5, 3))
+        _draw_threshold(above, report.threshold, max(filter(None, before), default=0), _COLOURS)
         above.set_ylim(bottom=0)
         above.margins(y=0.2)
     loads = [(entry.at, entry.bytes_loaded) for entry in entries if not entry.is_recluster]
@@ -302,14 +299,16 @@ def _draw_curves(axes: Any, report: ReportData, colours: Mapping[str, str]) -> N
         if name != "now" or report.after is None:
             axes.fill_between(at, depth, step="mid", color=colours[name], alpha=0.14, linewidth=0)
         axes.step(at, depth, where="mid", color=colours[name], linewidth=1.4, label=name)
-    if report.threshold is not None and report.threshold <= _HIGHEST * deepest:
-        axes.axhline(
-            report.threshold, color=colours["muted"], linewidth=1.2, dashes=(5, 3), label="threshold"
-        )
+    _draw_threshold(axes, report.threshold, deepest, colours)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01, y=0.12)
     axes.set_ylabel("depth")
     _count_blocks(axes)
+
+
+def _draw_threshold(axes: Any, threshold: float | None, deepest: float, colours: Mapping[str, str]) -> None:
+    if threshold is not None and threshold <= _HIGHEST * deepest:
+        axes.axhline(threshold, color=colours["muted"], linewidth=1.2, dashes=(5, 3), label="threshold")
 
 
 def _count_blocks(axes: Any) -> None:

@@ -16,7 +16,7 @@ from dbt_recluster.clustering.overview import Overview
 from dbt_recluster.exceptions import BudgetSpentError, OptionError
 from dbt_recluster.operations.declaration import FORMAT, METRICS, TABLE, Call, Operation, RunBudget
 from dbt_recluster.operations.model_options import ModelOptions
-from dbt_recluster.operations.runner import OPERATIONS, run_operation
+from dbt_recluster.operations.runner import OPERATIONS, metrics_path, record_metrics, run_operation
 from dbt_recluster.operations.tables import Target
 
 
@@ -173,8 +173,12 @@ def test_metrics_are_written_whichever_table_is_passed_over(
         lambda call: Overview(call.target.relation, "well clustered"),
     )
     operation = Operation("work", "work", "Work.", work, lambda values, _: values["is"], (METRICS,))
-    answers = list(run_operation(operation, [target(name) for name in names], {"metrics": path}, context))
-    assert [answer.table for answer, _, _ in answers] == ["s.fine"]
+    targets, arguments = [target(name) for name in names], {"metrics": path}
+    answers = [answer for answer, _, _ in run_operation(operation, targets, arguments, context)]
+    assert [answer.table for answer in answers] == ["s.fine"]
+    assert record_metrics(answers, metrics_path(operation, {**arguments, "dry_run": True})) == []
+    assert not path.exists()
+    assert record_metrics(answers, metrics_path(operation, arguments)) == []
     text = path.read_text()
     assert 'table="s.fine"' in text
     assert "s.silent" not in text

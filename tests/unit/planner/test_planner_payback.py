@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dbt_recluster.planner import Blocks, Policy, plan
 from dbt_recluster.planner.strategies.age_groups import AgeGroups, level_of_loads, loads_of_level
 from dbt_recluster.planner.strategies.payback import removed_coverage, split_keys
+from dbt_recluster.report import recluster_text
 
 
 def grouped(table, part=None):
@@ -186,6 +187,12 @@ class TestSelection:
         (everything,) = plan(blocks, Policy(depth=1, block_rows=100)).block_sets
         assert young.benefit_cost_left == everything.benefit_cost == 2.9277
         assert everything.benefit_cost_left is None
+
+    @given(block_tables.TABLES, block_tables.POLICIES, block_tables.READS)
+    def test_texts_know_what_a_reason_compares(self, table, policy, reads):
+        """Answers say the depth and its threshold by themselves, and of the reason what is left."""
+        reason = plan(block_tables.describe(table, reads=reads), policy).reason
+        assert "reducible" not in recluster_text._COMPARISON.sub("", reason, count=1)
 
     @given(block_tables.TABLES, block_tables.POLICIES, block_tables.READS)
     def test_what_is_left_is_worth_less(self, table, policy, reads):
