@@ -76,11 +76,9 @@ def parse_prices(name: str, value: Any) -> PriceList:
         raise OptionError(f"{name} has no {unknown[0]!r}; {did_you_mean(unknown[0], names, 'it has')}")
     currency = value["currency"]
     if not isinstance(currency, str) or not currency.strip().isalpha() or len(currency.strip()) > 8:
-        raise OptionError(f"{name}: currency must be a name such as EUR, not {currency!r:.80}")
+        raise OptionError(f"{name} must have a currency such as EUR, not {currency!r:.80}")
     prices = {key: parse_number(value[key]) for key in names[1:] if key in value}
     for key, price in prices.items():
         if price is None or not 0 <= price <= _GREATEST:
-            raise OptionError(
-                f"{name}: {key} must be a number from 0 to {_GREATEST:,.0f}, not {value[key]!r:.80}"
-            )
+            raise OptionError(f"{name} must have a {key} from 0 to {_GREATEST:,.0f}, not {value[key]!r:.80}")
     return PriceList(currency.strip(), **prices)
