@@ -251,7 +251,7 @@ def history(report: ReportData) -> str:
     if entries[-1].at - entries[0].at < _SHORTEST_SPAN:
         below.set_xlim(entries[0].at - _SHORTEST_SPAN / 20, entries[0].at + _SHORTEST_SPAN)
     dates: Any = matplotlib.dates
-    locator = dates.AutoDateLocator(maxticks=5)
+    locator = dates.AutoDateLocator(minticks=2, maxticks=5)
     below.xaxis.set_major_locator(locator)
     below.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     return _svg(figure, f"history {report.table}", "Depth over time, and bytes loaded and rewritten so far")
