@@ -1,4 +1,6 @@
-"""Write docs/reference from the code: configs, operations, figures, Python functions and errors.
+"""Write docs/reference from the code: configs, operations, figures and errors.
+
+MkDocs makes the page of Python functions.
 
 python scripts/reference.py            # writes
 python scripts/reference.py --check    # fails when what is there is not what would be written
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from python_reference import entries, figures, functions, markdown, sections, table
+from figures_reference import entries, figures, markdown, sections, table
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -30,7 +32,6 @@ def main() -> None:
         REFERENCE / "configs.md": configs(),
         REFERENCE / "operations.md": operations(),
         REFERENCE / "figures.md": f"{_NOTE}\n{figures()}",
-        REFERENCE / "python.md": f"{_NOTE}\n{functions()}",
         REFERENCE / "errors.md": errors(),
         REFERENCE / "properties.md": properties(),
         ROOT / "macros" / "operations" / "operations.sql": macros(),
