@@ -33,7 +33,7 @@ _FAILED = [
 ]
 _ENVELOPE = [
     ("`command`", "The command."),
-    ("`exit_code`", "[What it ended with](../job.md#commands)."),
+    ("`exit_code`", "[What it ended with](../guides/job.md#commands)."),
     ("`error`", "Why it ended before all tables had their turn, in one line, or null."),
     ("`tables`", "An array with an object for each table, as in dbt, however many there are."),
     ("`files`", "Only of `report`: the files that it has written; `tables` is empty."),

@@ -116,7 +116,7 @@ def operations() -> str:
         "1 in dbt and 2 of the command.\n",
         "## Arguments of all in dbt\n",
         table(("argument", "what it is", "default"), [_argument_row(each) for each in (TABLE, FORMAT)]),
-        "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([job](../job.md)).\n",
+        "\nThe command takes tables, `--namespace` or `--catalog` in their place, and `--json` ([Without dbt](../guides/job.md)).\n",
     ]
     for operation in OPERATIONS.values():
         short = f" The command also calls it `{operation.short}`." if operation.short else ""
@@ -211,7 +211,7 @@ def properties() -> str:
             _NOTE,
             "# Properties\n",
             "All that dbt-recluster keeps is in the table itself. Losing any of it costs work, never rows. "
-            "[Leaving](../leaving.md) strips a table of it.\n",
+            "[Leaving](../guides/leaving.md) strips a table of it.\n",
             "## Of the table\n",
             table(("property", "what it holds", "without it"), listed),
             "\nBeside these is the table's sort order, set with `alter table ... write ordered by`. "
