@@ -1,8 +1,8 @@
 """The place of a row on a curve as Spark SQL: no UDF, no Python worker.
 
 A binary search among literal boundaries finds each rank, and look-ups in a table of the curve's states make a place of
-the ranks (see :mod:`dbt_recluster.curve`). Each step is a column that refers to earlier ones: Spark compiles such small
-steps, while a tree of comparisons is too large a method for Java to compile.
+the ranks (see :mod:`dbt_recluster.key.curve`). Each step is a column that refers to earlier ones: Spark compiles such
+small steps, while a tree of comparisons is too large a method for Java to compile.
 
 Boundaries are values of the column from which its transform reaches them, so a place needs neither Iceberg's functions
 nor the session's time zone.
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster.box_tree import SHARE, BoxTree
-from dbt_recluster.cluster_key import ClusterKey, KeyField
-from dbt_recluster.columns import base_type, quote_path
-from dbt_recluster.curve import Curve, curve_states
 from dbt_recluster.iceberg.rewrite.literals import column_starts, keys_sql
-from dbt_recluster.transforms import INTEGERS, TEXTS
+from dbt_recluster.key.box_tree import SHARE, BoxTree
+from dbt_recluster.key.cluster_key import ClusterKey, KeyField
+from dbt_recluster.key.columns import base_type, quote_path
+from dbt_recluster.key.curve import Curve, curve_states
+from dbt_recluster.key.transforms import INTEGERS, TEXTS
 
 # What the boundaries of a column are compared with, and their type, by Spark's type of the column.
 _COMPARED = {

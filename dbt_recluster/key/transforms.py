@@ -1,0 +1,375 @@
+"""The transforms of a cluster key's items: one class each, which alone knows how it is written, sorted and bounded.
+
+Their values are those of Iceberg's specification: whole hours, days, weeks, months or years since 1970 (UTC), and
+truncated numbers and texts. NULL stays NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.key.columns import base_type, decimal_scale
+
+INTEGERS = ("tinyint", "smallint", "int", "integer", "bigint", "long")
+TIMES = ("timestamp", "timestamp_ntz")
+TEXTS = ("string", "varchar", "char")
+# Iceberg's types with an order. Spark has no name for its uuid, which arrives as a string.
+ORDERED = ("boolean", "float", "double", "decimal", *TEXTS, "binary", "date", *TIMES, *INTEGERS)
+
+EXACT = Context(prec=80)  # Python rounds to 28 digits, and Arrow's decimals have up to 76
+_MAX_WIDTH = 2**30  # Iceberg doubles it, and its ints would wrap around
+_MOST_SPANS = 2**33
+
+
+class FunctionCall(NamedTuple):
+    """A function of a column, as users write it: all in lower case but the column, and without quotes."""
+
+    function: str
+    column: str
+    others: Sequence[str]
+
+    def __str__(self) -> str:
+        """Return how an error names it."""
+        return f"cluster_by item {self.function}({self.column})"
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A monotonic function of one column. This one is a column itself.
+
+    Attributes:
+        name: Iceberg's name, which is also that of the method of its ``Expressions``; a name of our own where Iceberg
+            has none.
+        written: Examples of how users write it, for errors.
+        types: The types that it takes.
+    """
+
+    name: ClassVar[str] = "identity"
+    written: ClassVar[Sequence[str]] = ("a column",)
+    types: ClassVar[Sequence[str]] = ORDERED
+
+    @classmethod
+    def parse(cls, call: FunctionCall) -> Transform | None:
+        """Return the transform that a call stands for, or None if it is not one of this class."""
+        return None
+
+    @classmethod
+    def from_iceberg(cls, text: str) -> Transform | None:
+        """Return the transform that Iceberg prints as ``text``, or None if it is not one of this class."""
+        return cls() if text == cls.name else None
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        """What Iceberg's ``Expressions`` take besides the column."""
+        return ()
+
+    def text(self, column: str) -> str:
+        """Return the item as users write it, which is also the DDL if ``column`` is quoted."""
+        return column
+
+    def description(self, column: str) -> str:
+        """Return the item as Iceberg lists a sort order in ``SHOW TBLPROPERTIES``."""
+        return f"{self.text(column)} ASC NULLS FIRST"
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        """Return Spark SQL that orders rows as this transform does.
+
+        Days and longer spans are those of the session's time zone here and of UTC in Iceberg: the order differs, if at
+        all, within the hours around midnight, which costs a little overlap and nothing else.
+        """
+        return column
+
+    def sql(self, column: str, functions: str) -> str:
+        """Return Spark SQL for the exact value, by the catalog that has Iceberg's functions."""
+        return column if self == Transform() else f"{functions}.{self.text(column)}"
+
+    def values(self, values: pa.Array) -> pa.Array:
+        """Return the values of the transform for values of a column, of the same shape."""
+        kind = values.type
+        is_time = pa.types.is_temporal(kind) and not pa.types.is_date32(kind)
+        return values.cast(pa.int64()) if is_time else values
+
+    def as_bounds(self, results: pa.Array) -> pa.Array:
+        """Return what Spark returns for :meth:`sql` as :meth:`values` has it, of the same shape."""
+        return self.values(results)
+
+    def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
+        """Return the least value of the column whose transform is ``value``, as Python and Iceberg have it.
+
+        Args:
+            value: A value of the transform, neither NULL nor NaN.
+            of_date: Whether the column is a date. Dates are days, times microseconds since 1970.
+        """
+        if pa.types.is_temporal(value.type):
+            return int(value.cast(pa.int32() if of_date else pa.int64()).as_py())
+        return value.as_py()
+
+    def next(self, value: pa.Scalar) -> pa.Scalar | None:
+        """Return the value after ``value``, or None if it is unknown."""
+        return None
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        """Return a value for people, or None if Spark prints it as a value of the column."""
+        return None
+
+
+class Span(Transform):
+    """A span of time, as the number of such spans since 1970.
+
+    Attributes:
+        unit: The unit of ``date_trunc``.
+        units: Its other names there.
+        parts: Spark SQL that orders rows by the unit, with ``{}`` for the column. Unlike ``date_trunc``, it never
+            overflows.
+        numpy_type: NumPy's type of the unit; of days for spans that NumPy does not know.
+    """
+
+    types: ClassVar[Sequence[str]] = ("date", *TIMES)
+    unit: ClassVar[str]
+    units: ClassVar[Sequence[str]] = ()
+    parts: ClassVar[Sequence[str]] = ("cast({} as date)",)
+    numpy_type: ClassVar[str] = "datetime64[D]"
+
+    @classmethod
+    def parse(cls, call: FunctionCall) -> Transform | None:
+        if call.function in ("date_trunc", "trunc"):
+            return cls() if len(call.others) == 1 and call.others[0] in (cls.unit, *cls.units) else None
+        if call.function == cls.unit and not call.others:
+            # Spark's function of this name returns a part of the time, such as the hour of the day.
+            raise ClusterKeyError(
+                f"{call} is a part of the time that starts over, not an order of rows; write {cls.unit}s({call.column})"
+            )
+        return cls() if call.function == f"{cls.unit}s" and not call.others else None
+
+    def text(self, column: str) -> str:
+        return f"{self.unit}s({column})"
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        return ", ".join(part.format(column) for part in self.parts)
+
+    def values(self, values: pa.Array) -> pa.Array:
+        numbers = _numbers(values)
+        # Seconds, since NumPy takes the first microsecond for no time.
+        days_or_seconds = (
+            numbers.astype("datetime64[D]")
+            if pa.types.is_date32(values.type)
+            else (numbers // 1_000_000).astype("datetime64[s]")
+        )
+        return _like(days_or_seconds.astype(self.numpy_type).astype("int64"), values)
+
+    def as_bounds(self, results: pa.Array) -> pa.Array:
+        return _like(_numbers(results), results)
+
+    def start(self, value: pa.Scalar, *, of_date: bool) -> Any:
+        start = np.array(_number(value), self.numpy_type)
+        if of_date:
+            return int(start.astype("datetime64[D]").astype("int64"))
+        return int(start.astype("datetime64[s]").astype("int64")) * 1_000_000
+
+    def next(self, value: pa.Scalar) -> pa.Scalar | None:
+        return pa.scalar(_number(value) + 1, pa.int64())
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        text = str(np.array(_number(value), self.numpy_type))
+        return f"+{text}" if len(text.partition("-")[0]) > len("9999") else text  # as Spark prints dates
+
+
+class Hour(Span):
+    """Hours."""
+
+    name = "hour"
+    written = ("hours(ts)", "date_trunc('hour', ts)")
+    types = TIMES
+    unit = "hour"
+    parts = (*Span.parts, "hour({})")
+    numpy_type = "datetime64[h]"
+
+    def sql(self, column: str, functions: str) -> str:
+        # Iceberg's function returns an int, and wraps around beyond the year 246,953 and before -243,014.
+        hours, year = super().sql(column, functions), f"year({column})"
+        return (
+            f"{hours} + case when {year} > 200000 and {hours} < 0 then {1 << 32} "
+            f"when {year} < -200000 and {hours} >= 0 then {-1 << 32} else 0L end"
+        )
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        return f"{super().printed(value, spark_type)}h".replace("T", " ")
+
+
+class Day(Span):
+    """Days."""
+
+    name = "day"
+    written = ("days(ts)", "date_trunc('day', ts)", "to_date(ts)", "cast(ts as date)")
+    unit = "day"
+    units = ("dd",)
+
+    @classmethod
+    def parse(cls, call: FunctionCall) -> Transform | None:
+        is_cast = (call.function, *call.others) in (("to_date",), ("date",), ("cast", "date"))
+        return cls() if is_cast else super().parse(call)
+
+
+class Week(Span):
+    """Weeks, which are no key: Iceberg has no such transform, and rows in the order of days are in that of weeks."""
+
+    written = ()
+    unit = "week"
+
+    @classmethod
+    def parse(cls, call: FunctionCall) -> Transform | None:
+        if (call.function, *call.others) != ("week",) and super().parse(call) is None:
+            return None
+        raise ClusterKeyError(
+            f"{call}: Iceberg has no transform to weeks; write days({call.column}), which keeps weeks together too and "
+            "lets a query of one day skip more"
+        )
+
+
+class Month(Span):
+    """Months."""
+
+    name = "month"
+    written = ("months(ts)", "date_trunc('month', ts)")
+    unit = "month"
+    units = ("mon", "mm")
+    parts = ("year({})", "month({})")
+    numpy_type = "datetime64[M]"
+
+
+class Year(Span):
+    """Years."""
+
+    name = "year"
+    written = ("years(ts)", "date_trunc('year', ts)")
+    unit = "year"
+    units = ("yyyy", "yy")
+    parts = ("year({})",)
+    numpy_type = "datetime64[Y]"
+
+    @classmethod
+    def parse(cls, call: FunctionCall) -> Transform | None:
+        # The year is no part that starts over.
+        return cls() if call.function == "year" and not call.others else super().parse(call)
+
+
+@dataclass(frozen=True)
+class Truncate(Transform):
+    """The beginning of a text, or the greatest multiple of a width that is not above a number.
+
+    A width is characters of a text or bytes; of a decimal it is in units of its last digit.
+    """
+
+    name = "truncate"
+    written = ("truncate(n, c)", "substr(c, 1, n)", "left(c, n)")
+    types = (*INTEGERS, "decimal", *TEXTS, "binary")
+    width: int
+
+    @classmethod
+    def parse(cls, call: FunctionCall) -> Transform | None:
+        *start, width = call.others or ("",)
+        is_substring = call.function in ("substr", "substring") and start in (["0"], ["1"])
+        is_truncate = call.function in ("truncate", "left") and not start
+        if not (is_substring or is_truncate) or not re.fullmatch(r"[0-9]+", width):
+            return None
+        if int(width) > _MAX_WIDTH:
+            raise ClusterKeyError(f"{call}: the width must be at most {_MAX_WIDTH}")
+        return cls(int(width)) if int(width) > 0 else None
+
+    @classmethod
+    def from_iceberg(cls, text: str) -> Transform | None:
+        match = re.fullmatch(r"truncate\[(\d+)\]", text)
+        return cls(int(match[1])) if match and int(match[1]) <= _MAX_WIDTH else None
+
+    @property
+    def arguments(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    def text(self, column: str) -> str:
+        return f"truncate({self.width}, {column})"
+
+    def description(self, column: str) -> str:
+        return f"truncate({column}, {self.width}) ASC NULLS FIRST"
+
+    def order_by(self, column: str, spark_type: str) -> str:
+        if base_type(spark_type) == "decimal":
+            # Iceberg truncates the unscaled number: a width of 50 is 0.50 in a decimal(10, 2).
+            width = Decimal(self.width).scaleb(-decimal_scale(spark_type), EXACT)
+            return f"try_subtract({column}, pmod({column}, {width:f}))"
+        if base_type(spark_type) in INTEGERS:
+            return f"try_subtract({column}, pmod({column}, {self.width}))"
+        return f"substr({column}, 1, {self.width})"
+
+    def sql(self, column: str, functions: str) -> str:
+        # Java's numbers wrap around below the least one. Such a value stays itself.
+        truncated = super().sql(column, functions)
+        return f"least({truncated}, {column})"
+
+    def values(self, values: pa.Array) -> pa.Array:
+        kind = values.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return pc.utf8_slice_codeunits(values, 0, self.width)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return pc.binary_slice(values, 0, self.width)
+        if pa.types.is_decimal(kind):
+            # Python integers, because an unscaled decimal may have 38 digits. Spark turns longer ones into NULL.
+            unscaled = [None if v is None else int(v.scaleb(kind.scale, EXACT)) for v in values.to_pylist()]
+            truncated = [None if v is None else v - v % self.width for v in unscaled]
+            texts = [None if v is None or v <= -(10**kind.precision) else str(v) for v in truncated]
+            return pa.array(texts, pa.string()).cast(pa.decimal256(40, 0))
+        numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+        return _like(np.minimum(numbers - numbers % self.width, numbers), values)
+
+    def as_bounds(self, results: pa.Array) -> pa.Array:
+        # Text that is not UTF-8 cannot be cut off here; Spark has done so.
+        is_text = pa.types.is_string(results.type) or pa.types.is_binary(results.type)
+        return results if is_text else self.values(results)
+
+    def next(self, value: pa.Scalar) -> pa.Scalar | None:
+        if pa.types.is_integer(value.type) and value.type != pa.int64():
+            return pa.scalar(value.as_py() + self.width, pa.int64())
+        return None
+
+    def printed(self, value: pa.Scalar, spark_type: str) -> str | None:
+        if base_type(spark_type) != "decimal":
+            return None
+        return str(Decimal(value.as_py()).scaleb(-decimal_scale(spark_type), EXACT))
+
+
+# In the order in which errors list them.
+TRANSFORMS: tuple[type[Transform], ...] = (Transform, Hour, Day, Week, Month, Year, Truncate)
+
+
+def transform_of_iceberg(text: str) -> Transform | None:
+    """Return the transform that Iceberg prints as ``text``, or None if a cluster key has no such transform."""
+    return next(filter(None, (kind.from_iceberg(text) for kind in TRANSFORMS)), None)
+
+
+def _numbers(values: pa.Array) -> Any:
+    """Return dates as days and times as microseconds since 1970, and NULL as 0: int64 of shape (n,)."""
+    if pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _like(numbers: Any, values: pa.Array) -> pa.Array:
+    """Return numbers as int64, NULL where ``values`` are."""
+    return pa.array(numbers, type=pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _number(value: pa.Scalar) -> int:
+    """Return a number of spans, which Iceberg's functions return as a date or an int.
+
+    One beyond all moments, which a boundary may be, becomes one that NumPy can still count in seconds.
+    """
+    number = int((value.cast(pa.int32()) if pa.types.is_date32(value.type) else value).as_py())
+    return min(max(number, -_MOST_SPANS), _MOST_SPANS)
