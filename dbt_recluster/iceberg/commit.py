@@ -40,9 +40,9 @@ MAX_ATTEMPTS = 5
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 
-# Returns figures for the snapshots' summaries, given the groups to be committed.
+# Returns the figures for the snapshots' summaries, given the groups to be committed.
 Summary = Callable[[Sequence[RewrittenGroup]], Mapping[str, str]]
-# Returns properties to set, given the ids of the new snapshots and the table as they leave it.
+# Returns what to set with the commit, given the ids of the new snapshots and the table as they leave it.
 Properties = Callable[[Sequence[int], "IcebergTable"], Changes]
 
 
@@ -80,9 +80,10 @@ class RoundCommit:
     Insisting on them would make one of the two writers start again forever.
 
     Attributes:
-        snapshot_id: The snapshot that the groups were planned from, against which later commits are validated.
+        snapshot_id: The snapshot that the groups were planned from. Later commits of others are checked against it.
+        groups: What the round has written.
         properties: Further properties to set with the commit.
-        change: Further changes of the table.
+        change: What else to change of the table with the commit.
     """
 
     table: IcebergTable

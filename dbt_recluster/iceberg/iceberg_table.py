@@ -77,6 +77,7 @@ class IcebergTable:
         self.identifier = identifier
         self.java = java
         self.branch = branch
+        self._properties: dict[str, str] | None = None
 
     @classmethod
     def load(cls, spark: SparkSession, name: str) -> IcebergTable:
@@ -104,6 +105,7 @@ class IcebergTable:
     def refresh(self) -> None:
         """Read the current metadata; a catalog may have returned a cached table."""
         self.java.refresh()
+        self.forget_properties()
 
     @property
     def schema_id(self) -> int:
@@ -204,8 +206,15 @@ class IcebergTable:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table's properties."""
-        return java_map(self.spark, self.java.properties())
+        """The table's properties, read once after each refresh and change."""
+        properties = self._properties
+        if properties is None:
+            properties = self._properties = java_map(self.spark, self.java.properties())
+        return dict(properties)
+
+    def forget_properties(self) -> None:
+        """Read the properties again when they are next asked for."""
+        self._properties = None
 
     def number_property(self, name: str, default: int, least: int = 1, most: int = GREATEST_LONG) -> int:
         """Return a property; one that is no whole number from ``least`` to ``most`` is an UnsupportedTableError."""
@@ -228,6 +237,7 @@ class IcebergTable:
     def commit(self, transaction: Any) -> None:
         """Send a transaction to the catalog: the one call after which a recluster is part of the table."""
         transaction.commitTransaction()
+        self.forget_properties()
 
     def columns(self) -> Columns:
         """Return the columns and the fields of structs with Spark's types; Iceberg's ``uuid`` keeps its name.
@@ -331,6 +341,7 @@ class Transaction:
     def begin(cls, table: IcebergTable) -> Transaction:
         """Begin a transaction on the newest metadata, to which it moves ``table`` too."""
         java = table.java.newTransaction()
+        table.forget_properties()
         changed = IcebergTable(table.spark, table.name, table.identifier, java.table(), table.branch)
         return cls(java, changed, changed.snapshot_id)
 
@@ -365,6 +376,7 @@ class Transaction:
             else:
                 update.set(name, value)
         update.commit()
+        self.table.forget_properties()
 
     def clean_up(self) -> None:
         """Delete the manifests of a transaction that is not sent."""

@@ -154,17 +154,17 @@ class KeyedRows:
             values = [[*cut.key, pa.scalar(round(cut.share * SHARES), pa.int32())] for cut in cuts]
         deciding = deciding_columns(values)
         names = rows.names[:deciding]
-        key, array = key_sql(names), keys_sql(values, _types(rows.frame, names))
         first_cuts = list(accumulate(map(len, starts), initial=0))
-        block, end = f"{self.block}_start", f"{self.prefix}_end"
+        keys, block, end = f"{self.prefix}_cuts", f"{self.block}_start", f"{self.prefix}_end"
         steps = [
+            f"{keys_sql(values, _types(rows.frame, names))} as {keys}",
             f"get({_integers(first_cuts[:-1])}, {group}) as {block}",
             f"get({_integers(first_cuts[1:])}, {group}) as {end}",
         ]
         for bit in reversed(range(max(map(len, starts)).bit_length())):
             candidate = f"{block} + {(1 << bit) - 1}"
             # A comparison with a NULL key is NULL.
-            reached = f"{candidate} < {end} and coalesce({key} >= get({array}, {candidate}), false)"
+            reached = f"{candidate} < {end} and coalesce({key_sql(names)} >= get({keys}, {candidate}), false)"
             steps.append(f"if({reached}, {block} + {1 << bit}, {block}) as {self.block}_{bit}")
             block = f"{self.block}_{bit}"
         # Every group before this one has one block more than it has cuts.
