@@ -48,7 +48,10 @@ def check_environment(spark: SparkSession, catalog: str | None = None, *, any_ca
             version of Spark is not supported.
     """
     check_version(spark)
-    problems = [_classes(spark), _extensions(spark), None if any_catalog else _catalog(spark, catalog)]
+    problems = [_classes(spark), None if any_catalog else _catalog(spark, catalog)]
+    if EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
+        settings = f"Start the session with spark.sql.extensions={EXTENSIONS}"
+        problems.insert(1, f"Iceberg's SQL extensions are not loaded. {settings}")
     if missing := [f"- {problem}" for problem in problems if problem]:
         raise SparkEnvironmentError("\n".join(["This Spark session lacks what clustering needs:", *missing]))
 
@@ -132,12 +135,6 @@ def _classes(spark: SparkSession) -> str | None:
 def _major_minor(version: str) -> tuple[int, int]:
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-
-
-def _extensions(spark: SparkSession) -> str | None:
-    if EXTENSIONS not in str(spark.conf.get("spark.sql.extensions", "")):
-        return f"Iceberg's SQL extensions are not loaded. Start the session with spark.sql.extensions={EXTENSIONS}"
-    return None
 
 
 def _catalog(spark: SparkSession, given: str | None) -> str | None:
