@@ -21,7 +21,7 @@ ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 SPARK_CONNECT = ("SPARK_REMOTE", "spark.remote", _CONNECT_MODE)
 # The name of the runtime's jar has the versions of Spark and Scala.
-_RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
+RUNTIME = re.compile(r"iceberg-spark-runtime-(\d+\.\d+)_\d+\.\d+")
 
 
 def require_pyspark() -> None:
@@ -76,15 +76,10 @@ def check_version(spark: SparkSession) -> None:
         )
 
 
-def is_runtime(jar: str) -> bool:
-    """Whether a jar is Iceberg's runtime for Spark, by its name."""
-    return _RUNTIME.search(jar) is not None
-
-
 def wrong_runtime(jar: str, spark_version: str) -> str | None:
     """Return an error message if an Iceberg runtime is for another Spark, by its name, or None."""
     name = jar.rpartition("/")[2]
-    match = _RUNTIME.search(name)
+    match = RUNTIME.search(name)
     wanted = ".".join(map(str, _major_minor(spark_version)))
     if match is None or match.group(1) == wanted:
         return None

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from dbt_recluster.exceptions import JavaNotFoundError, OptionError, SparkEnvironmentError
-from dbt_recluster.iceberg.session.environment import EXTENSIONS, is_runtime, wrong_runtime
+from dbt_recluster.iceberg.session.environment import EXTENSIONS, RUNTIME, wrong_runtime
 
 ICEBERG_JAR = "iceberg-spark-runtime-3.5_2.12-1.10.2.jar"
 # Of the jar in snowpark-connect-deps-iceberg 1.0.2, as a test checks.
@@ -100,7 +100,7 @@ def iceberg_settings(given: Mapping[str, str], *, needs_jar: bool = False) -> di
 def check_jars(given: Mapping[str, str]) -> None:
     """Raise a SparkEnvironmentError for an Iceberg jar of another Spark, or for two jars, before Spark starts."""
     spark = _spark_and_scala()
-    runtimes = [name for name in _iceberg_jars(given) if is_runtime(name)]
+    runtimes = [name for name in _iceberg_jars(given) if RUNTIME.search(name)]
     for name in runtimes:
         if spark is not None and (problem := wrong_runtime(name, spark[0])):
             raise SparkEnvironmentError(problem)

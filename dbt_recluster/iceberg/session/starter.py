@@ -185,8 +185,9 @@ def outside_settings(properties_file: Path | None = None) -> dict[str, str]:
     The file is the given one, the one that the environment names, or spark-defaults.conf.
     """
     given, file, _ = _submit_arguments()
-    directory = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
-    file = properties_file or file or Path(directory, "spark-defaults.conf")
+    file = properties_file or file
+    if file is None:
+        file = Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf", "spark-defaults.conf")
     text = file.read_text("utf-8", "replace") if file.is_file() else ""
     properties = read_properties(text).items()
     return {name: value.strip() for name, value in properties if name.startswith("spark.")} | given
