@@ -1,7 +1,7 @@
-"""Spark's event logs: the scans of all queries of applications, their times, and what they filter by.
+"""Spark's event logs: the scans of an application's queries, with their times and filters.
 
-Iceberg writes filters for people: names and texts are not escaped, dates are days and times are microseconds since
-1970. A filter that cannot be parsed restricts nothing.
+Iceberg prints filters for people: names and texts are not escaped, dates are days and times microseconds since 1970. A
+filter that cannot be parsed restricts nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# An event is a line of JSON that begins with its name.
 _STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-_BEGINNING = 200
-# A longer line is passed over. A plan of 1,000 scans takes about one megabyte.
+# Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
 LONGEST_LINE = 16 * 2**20
-# Bytes that come from the JVM in one call.
-_CHUNK = 4 * 2**20
-# Tables of the same name in other catalogs.
-_MOST_NAMED = 10
 
 # The texts of Iceberg's scans: those of Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and
 # those of Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
@@ -55,31 +49,31 @@ _EPOCH = date(1970, 1, 1)
 
 
 class LoggedScan(NamedTuple):
-    """A scan of a table: when its query began, UTC, and Iceberg's filters."""
+    """A scan of a table: the start of its query, UTC, and Iceberg's filters."""
 
     at: datetime
     filters: str
 
 
 class EventLogs:
-    """The event logs of a directory, of any file system that Spark reads, compressed or rolled over or neither.
+    """The event logs in a directory of any file system, compressed or not, rolled over or not.
 
     Args:
         spark: A session, whose JVM opens the logs.
         directory: The directory, or one log.
-        table: The full name of a table in the logs, without quotes.
+        table: The full unquoted name of a table in the logs.
 
     Raises:
         EventLogError: There is no such directory or log.
 
     Attributes:
         count: Number of logs read so far.
-        faults: The logs, or parts of logs, that could not be read as a whole, a line for each.
+        faults: A line for each log, or part of one, that could not be read completely.
         scanned: Scans of the table so far.
-        unknown: Scans of the table whose text is not known, so far; they are among the faults.
-        first: When the first query of any table began, or None.
-        last: When the last query of this table began, or None.
-        namesakes: Tables of the same name in other catalogs.
+        unknown: Scans of the table whose text is unknown so far, which are among the faults.
+        first: The start of the first query of any table, or None.
+        last: The start of the last query of this table, or None.
+        namesakes: Up to ten tables of the same name in other catalogs.
     """
 
     def __init__(self, spark: SparkSession, directory: str, table: str) -> None:
@@ -99,11 +93,11 @@ class EventLogs:
             raise EventLogError(f"event logs at {directory} cannot be listed: {short_message(e)}") from e
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
-        """Yield the scans of the table by queries that began at a time or later."""
+        """Yield the scans of the table by queries that began at ``since`` or later."""
         for entry in self._entries:
             try:
                 parts = self._parts(entry, since)
-            except Exception:  # a directory without the files of a log, or one that nobody may read
+            except Exception:  # a directory that is not a log, or without permission
                 logger.debug("%s could not be read", entry.getPath(), exc_info=True)
                 self.faults.append(f"{entry.getPath().getName()}: could not be read")
                 continue
@@ -111,13 +105,13 @@ class EventLogs:
                 yield from self._scans_of(path, since)
 
     def _parts(self, entry: Any, since: datetime) -> list[Any]:
-        """Return the paths of a log's files that may hold queries since a time."""
+        """Return the paths of a log's files that may hold queries since then."""
         reader = self._reader.apply(self._files, entry)
         if reader.isEmpty():
             return []
         parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
         self.count += 1
-        # HDFS updates the time of a file that is still written only when the file is closed.
+        # HDFS updates a file's modification time only when the file is closed.
         return [
             part.getPath()
             for part in map(parts.apply, range(parts.size()))
@@ -127,12 +121,12 @@ class EventLogs:
     def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:
         malformed, unknown = 0, self.unknown
         for line in self._lines(path):
-            if _STARTED not in line[:_BEGINNING]:
-                continue
+            if _STARTED not in line[:200]:
+                continue  # an event of another name, with which the line begins
             try:
                 at, plan = _query(line[:LONGEST_LINE])
             except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-                # The last line of a log may still be written.
+                # The last line may be incomplete.
                 malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
                 continue
             for table, filters in scans(plan) if at >= since else ():
@@ -144,7 +138,7 @@ class EventLogs:
                     self.last = max(self.last or at, at)
                     yield LoggedScan(at, filters)
                 elif table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
-                    self.namesakes.update([table] if len(self.namesakes) < _MOST_NAMED else [])
+                    self.namesakes.update([table] if len(self.namesakes) < 10 else [])
         if malformed:
             lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
             self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
@@ -156,7 +150,7 @@ class EventLogs:
             )
 
     def _lines(self, path: Any) -> Iterator[bytes]:
-        """Yield the lines of a log. One that is longer than `LONGEST_LINE` lacks what comes later."""
+        """Yield the lines of a log, each cut off after `LONGEST_LINE`."""
         rest = b""
         for chunk in self._chunks(path):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -165,7 +159,7 @@ class EventLogs:
         yield rest
 
     def _chunks(self, path: Any) -> Iterator[bytes]:
-        """Yield the bytes of a log, which the JVM writes into a file in turn: py4j is a hundred times slower."""
+        """Yield the bytes of a log by way of a file, since py4j is a hundred times slower."""
         java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
         no_options = java_array(self._spark, java.nio.file.CopyOption, [])
         with tempfile.TemporaryDirectory() as directory:
@@ -175,13 +169,13 @@ class EventLogs:
                 stream = self._reader.openEventLog(path, self._files)
                 while not chunk.exists() or chunk.stat().st_size:
                     chunk.unlink(missing_ok=True)
-                    part = guava.io.ByteStreams.limit(stream, _CHUNK)
+                    part = guava.io.ByteStreams.limit(stream, 4 * 2**20)
                     java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
                     yield chunk.read_bytes()
             except Exception:
                 logger.debug("%s could not be read to its end", path, exc_info=True)
                 self.faults.append(f"{path.getName()}: could not be read to its end")
-                if chunk.exists():  # what was read before
+                if chunk.exists():
                     yield chunk.read_bytes()
             finally:
                 with suppress(Exception):
@@ -189,9 +183,8 @@ class EventLogs:
 
 
 def scans(plan: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the table and the filters of each scan in the text of a physical plan; None if the text is not known."""
-    # The table of an operator whose text has not come yet.
-    waiting = None
+    """Yield the table and the filters of each scan in the text of a physical plan; None for an unknown text."""
+    waiting = None  # the table of an operator whose text is still to come
     for line in plan.split("\n"):
         if known := _scan(line):
             table, filters = known
@@ -210,7 +203,7 @@ def scans(plan: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _scan(line: str) -> tuple[str, str | None] | None:
-    """Return the table and the filters in the text of a scan, None for one of given files; or None for another line."""
+    """Return the table and the filters in a line about a scan, None for a scan of given files; or None."""
     line = line.strip()
     kind, is_named, rest = line.partition(_KIND)
     if is_named and kind == "IcebergStaged":
@@ -226,7 +219,7 @@ def _scan(line: str) -> tuple[str, str | None] | None:
 
 
 def _query(line: bytes) -> tuple[datetime, str]:
-    """Return when the query of an event began, and its plan; any other event raises, as does one too deep."""
+    """Return the start of an event's query and its plan; any other event raises."""
     event = json.loads(line.decode("utf-8", errors="replace"))
     plan = event["physicalPlanDescription"]
     if not isinstance(plan, str):
@@ -235,20 +228,17 @@ def _query(line: bytes) -> tuple[datetime, str]:
 
 
 class LoggedFilters:
-    """Parses filters from left to right; an unknown filter restricts nothing.
-
-    ``kinds`` are the types of the columns that have ranges.
-    """
+    """A parser of filters; ``kinds`` are the types of the columns that can have ranges."""
 
     def __init__(self, kinds: Mapping[str, ValueType]) -> None:
         self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
-        # The longest first: a name may begin with another one.
+        # Longest first, since a name may begin with another one.
         self._columns = sorted(kinds, key=len, reverse=True)
 
     def ranges(self, text: str) -> list[ColumnRanges]:
-        """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
+        """Return the ranges of each alternative of a scan's filters, without empty ones."""
         self._text, self._at = text, 0
-        # Of every open bracket the operands and the words between them so far; the filters themselves come first.
+        # The operands of the filters and of every open bracket, and the words between them.
         groups: list[list[Any]] = [[]]
         try:
             while self._at < len(text):
@@ -263,7 +253,7 @@ class LoggedFilters:
                     groups[-1].append(self._predicate())
             (filters,) = groups
             return [ranges for ranges in _joined(filters, (", ",)) if ranges]
-        except (ValueError, IndexError):  # not a text that Iceberg writes
+        except (ValueError, IndexError):  # not written by Iceberg
             return []
 
     def _predicate(self) -> list[ColumnRanges]:
@@ -295,7 +285,7 @@ class LoggedFilters:
         return next(group for group in match.groups() if group is not None)
 
     def _skip(self) -> None:
-        """Pass over a filter without a range, up to the next filter or the end of the brackets around it."""
+        """Skip a filter without a range, up to the next one or the closing bracket."""
         depth = 0
         while self._at < len(self._text):
             if self._text[self._at] == "'":
@@ -315,7 +305,7 @@ class LoggedFilters:
 
 
 def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]:
-    """Return the alternatives of operands with one of these words between them; otherwise raise a ValueError."""
+    """Return the alternatives of operands joined by one of these words, or raise a ValueError."""
     values, between = operands[::2], operands[1::2]
     is_complete = len(values) == len(between) + 1 and all(isinstance(value, list) for value in values)
     if not is_complete or not any(all(word == given for given in between) for word in words):
