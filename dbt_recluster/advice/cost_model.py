@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dbt_recluster import table_properties
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.advice.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
-from dbt_recluster.clustering.information import daily_bytes
+from dbt_recluster.clustering.information import read_costs_of
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.prices import PriceList
-from dbt_recluster.clustering.result import MAX_ROUNDS, Figures
+from dbt_recluster.clustering.recluster import Recluster
+from dbt_recluster.clustering.result import MAX_ROUNDS, Figures, ReclusterResult
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
+from dbt_recluster.iceberg.iceberg_table import Changes
+from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
@@ -285,6 +289,28 @@ def _seconds(amount: tuple[int, int], speeds: Sequence[float]) -> tuple[float, f
     return (round(amount[0] / max(speeds), 1), round(amount[1] / min(speeds), 1)) if speeds else None
 
 
+class DailyBytes(NamedTuple):
+    """Bytes of blocks that reads open each day, those they waste, and the waste for each unit of depth above 1.
+
+    Under a key with a curve the last are those that they open in a table sorted at once.
+    """
+
+    opened: float
+    wasted: float
+    per_depth: float
+
+
+def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
+    """Return what the table's reads open of these blocks each day."""
+    costs, recorded = read_costs_of(table, metadata), table.reads.recorded
+    if costs is None or not len(metadata):
+        return DailyBytes(0.0, 0.0, 0.0)
+    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
+    return DailyBytes(
+        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
+    )
+
+
 @dataclass(frozen=True)
 class AutoDepth:
     """The threshold of a table with ``recluster_depth: auto``, where rewriting and reading cost least together."""
@@ -334,6 +360,27 @@ def with_depth(table: ClusteredTable, options: ReclusterOptions) -> tuple[Reclus
         return options, None
     depth = auto_depth(table)
     return replace(options, depth=depth.depth), depth
+
+
+def recluster_table(
+    table: ClusteredTable, options: ReclusterOptions, changes: Changes | None = None
+) -> ReclusterResult:
+    """Recluster a table by :class:`Recluster`, with a number in place of ``auto``; report what the week has lost.
+
+    ``changes`` are further properties to set with the first commit.
+    """
+    properties: Changes = changes or {}
+    if options.depth == AUTO:
+        if options.where is not None:
+            table.predicate(options.where)
+        table.reads.follow(options.reads)
+        options, depth = with_depth(table, options)
+        properties = {**properties, **(depth.as_properties() if depth else {})}
+    result = Recluster(table, options, properties).run()
+    if result.rounds and table.reads.restricting(table.key).reads is not None:
+        with suppress(Exception):  # an expiry meanwhile; the rounds are committed
+            result.loss = CostModel(table, options.policy).loss()
+    return result
 
 
 def recorded_depth(table: ClusteredTable) -> AutoDepth | None:

@@ -20,7 +20,6 @@ from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, DeclaredRead, is_query, parse_queries
 from dbt_recluster.exceptions import ClusterKeyError, PredicateError
-from dbt_recluster.iceberg.predicates import Ranges
 from dbt_recluster.iceberg.sort_order import table_cluster_key
 from dbt_recluster.key.cluster_key import ClusterKey, KeyField
 from dbt_recluster.key.curve import Curve
@@ -189,8 +188,9 @@ def _tried_queries(
             left_out.append(f"{name}: {e}")
     if not tried:
         weights: defaultdict[str, float] = defaultdict(float)
+        ranges = table.reads.column_ranges
         for read in table.reads.ranges:
-            weights[table.reads.predicate(read)] += read.weight
+            weights[ranges.sql(ranges.of_json(read.columns))] += read.weight
         by_weight = sorted(weights.items(), key=lambda item: -item[1])
         tried = {text: DeclaredRead(text, weight) for text, weight in by_weight}
     if len(tried) > _MOST_QUERIES:
@@ -209,7 +209,7 @@ def _given(table: ClusteredTable, query: str) -> str:
 
 def _predicate(table: ClusteredTable, query: str) -> str:
     """Return the predicate of a whole query: empty if it restricts no column of the table."""
-    ranges = Ranges(table.iceberg, table.columns)
+    ranges = table.reads.column_ranges
     return " or ".join(f"({ranges.sql(alternative)})" for alternative in ranges.of_query(query)[1])
 
 
@@ -357,7 +357,7 @@ class KeyTrial:
 
     def _single_values(self, name: str) -> list[Query]:
         examples = self._rows.columns[name].examples(_SINGLE_VALUES)
-        ranges = Ranges(self._table.iceberg, self._table.columns)
+        ranges = self._table.reads.column_ranges
         texts = Counter(ranges.sql({name: (value, value)}) for value in examples)
         return [self._query(text, count) for text, count in texts.items()]
 

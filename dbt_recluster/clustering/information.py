@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +153,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
         return ReadInformation(read.source, read.imported_from, read.weight, columns, *figures)
 
     metadata = table.current_blocks().metadata
-    costs, of_key = _costs(table, metadata), table.reads.restricting(table.key).ranges
+    costs, of_key = read_costs_of(table, metadata), table.reads.restricting(table.key).ranges
     opened, others = [], table.reads.ranges
     if costs is not None:
         bytes_wasted = np.rint(costs.bytes_wasted).astype(np.int64)
@@ -176,29 +176,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
     )
 
 
-class DailyBytes(NamedTuple):
-    """Bytes of blocks that reads open each day, those they waste, and the waste for each unit of depth above 1.
-
-    Under a key with a curve the last are those that they open in a table sorted at once.
-    """
-
-    opened: float
-    wasted: float
-    per_depth: float
-
-
-def daily_bytes(table: ClusteredTable, metadata: BlockMetadata) -> DailyBytes:
-    """Return what the table's reads open of these blocks each day."""
-    costs, recorded = _costs(table, metadata), table.reads.recorded
-    if costs is None or not len(metadata):
-        return DailyBytes(0.0, 0.0, 0.0)
-    daily = np.array([recorded.daily(read) for read in table.reads.restricting(table.key).ranges])
-    return DailyBytes(
-        *(float(daily @ each) for each in (costs.bytes, costs.bytes_wasted, costs.bytes_per_depth))
-    )
-
-
-def _costs(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
+def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
     """Return what the reads that restrict the key open, in their order; None if there are none."""
     key, reads = table.key, table.reads.restricting(table.key).reads
     if reads is None:

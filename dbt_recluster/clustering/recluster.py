@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dbt_recluster.advice.cost_model import CostModel, with_depth
 from dbt_recluster.clustering import history
 from dbt_recluster.clustering.checkpoint import Checkpoint, nothing_to_do
 from dbt_recluster.clustering.conditions import block_count, met_condition
@@ -90,9 +88,6 @@ class Recluster:
         if not (result.rounds or self._options.dry_run or result.suspended or self._table.iceberg.branch):
             self._change_alone.commit(self._table.iceberg)
             history.record_warning(self._table, self._rewrites)
-        if result.rounds and self._table.reads.restricting(self._table.key).reads is not None:
-            with suppress(Exception):  # an expiry meanwhile; the rounds are committed
-                result.loss = CostModel(self._table, self._options.policy).loss()
         result.seconds = time.monotonic() - started
         return result
 
@@ -115,9 +110,7 @@ class Recluster:
             self._table.predicate(self._options.where)
         self._result.warnings += self._table.reads.follow(self._options.reads)
         iceberg, key = self._table.iceberg, self._table.key
-        self._options, depth = with_depth(self._table, self._options)
-        properties = {**self._changes, **(depth.as_properties() if depth else {})}
-        self._change = sort_order.TableChange(key, properties, replaces=iceberg.sort_order_id)
+        self._change = sort_order.TableChange(key, self._changes, replaces=iceberg.sort_order_id)
         sort_order.check_bounds_are_recorded(self._change.pending(iceberg), key)
         if self._options.dry_run or self._result.suspended is not None:
             return

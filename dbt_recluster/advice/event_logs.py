@@ -7,37 +7,24 @@ Iceberg writes filters for people: names and texts are not escaped, dates are da
 from __future__ import annotations
 
 import json
-import logging
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from functools import partial, reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dbt_recluster.exceptions import EventLogError
+from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives
-from dbt_recluster.iceberg.session.java_errors import short_message
-from dbt_recluster.iceberg.session.jvm import java_array, jvm
 from dbt_recluster.iceberg.value_types import ValueType
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-logger = logging.getLogger(__name__)
 
 # An event is a line of JSON that begins with its name.
 _STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 _BEGINNING = 200
 # A longer line is passed over. A plan of 1,000 scans takes about one megabyte.
 LONGEST_LINE = 16 * 2**20
-# Bytes that come from the JVM in one call.
-_CHUNK = 4 * 2**20
 # Tables of the same name in other catalogs.
 _MOST_NAMED = 10
 
@@ -62,18 +49,14 @@ class LoggedScan(NamedTuple):
 
 
 class EventLogs:
-    """The event logs of a directory, of any file system that Spark reads, compressed or rolled over or neither.
+    """The scans of a table in event logs.
 
     Args:
-        spark: A session, whose JVM opens the logs.
-        directory: The directory, or one log.
-        table: The full name of a table in the logs, without quotes.
-
-    Raises:
-        EventLogError: There is no such directory or log.
+        files: The logs.
+        table: The full name of the table in them, without quotes.
 
     Attributes:
-        count: Number of logs read so far.
+        files: The logs.
         faults: The logs, or parts of logs, that could not be read as a whole, a line for each.
         scanned: Scans of the table so far.
         unknown: Scans of the table whose text is not known, so far; they are among the faults.
@@ -82,110 +65,59 @@ class EventLogs:
         namesakes: Tables of the same name in other catalogs.
     """
 
-    def __init__(self, spark: SparkSession, directory: str, table: str) -> None:
-        self._spark, self._table = spark, table.lower()
-        self.count = self.scanned = self.unknown = 0
-        self.faults: list[str] = []
+    def __init__(self, files: EventLogFiles, table: str) -> None:
+        self.files, self.faults, self._table = files, files.faults, table.lower()
+        self.scanned = self.unknown = 0
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.namesakes: set[str] = set()
-        hadoop = jvm(spark).org.apache.hadoop
-        self._reader = jvm(spark).org.apache.spark.deploy.history.EventLogFileReader
-        try:
-            path = hadoop.fs.Path(directory)
-            self._files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-            self._entries = list(self._files.listStatus(path))
-        except Exception as e:
-            raise EventLogError(f"event logs at {directory} cannot be listed: {short_message(e)}") from e
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
         """Yield the scans of the table by queries that began at a time or later."""
-        for entry in self._entries:
-            try:
-                parts = self._parts(entry, since)
-            except Exception:  # a directory without the files of a log, or one that nobody may read
-                logger.debug("%s could not be read", entry.getPath(), exc_info=True)
-                self.faults.append(f"{entry.getPath().getName()}: could not be read")
-                continue
-            for path in parts:
-                yield from self._scans_of(path, since)
+        for path in self.files.paths(since):
+            malformed, unknown = 0, self.unknown
+            for line in self._lines(path):
+                if _STARTED not in line[:_BEGINNING]:
+                    continue
+                try:
+                    at, plan = _query(line[:LONGEST_LINE])
+                except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
+                    # The last line of a log may still be written.
+                    malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
+                    continue
+                if at >= since:
+                    yield from self._scans_of(at, plan)
+            if malformed:
+                lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
+                self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
+            if unknown != self.unknown:
+                times = f"{self.unknown - unknown:,} times"
+                self.faults.append(
+                    f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
+                    "spark.sql.ui.explainMode formatted, the default"
+                )
 
-    def _parts(self, entry: Any, since: datetime) -> list[Any]:
-        """Return the paths of a log's files that may hold queries since a time."""
-        reader = self._reader.apply(self._files, entry)
-        if reader.isEmpty():
-            return []
-        parts, is_complete = reader.get().listEventLogFiles(), bool(reader.get().completed())
-        self.count += 1
-        # HDFS updates the time of a file that is still written only when the file is closed.
-        return [
-            part.getPath()
-            for part in map(parts.apply, range(parts.size()))
-            if not is_complete or part.getModificationTime() >= since.timestamp() * 1000
-        ]
-
-    def _scans_of(self, path: Any, since: datetime) -> Iterator[LoggedScan]:
-        malformed, unknown = 0, self.unknown
-        for line in self._lines(path):
-            if _STARTED not in line[:_BEGINNING]:
-                continue
-            try:
-                at, plan = _query(line[:LONGEST_LINE])
-            except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-                # The last line of a log may still be written.
-                malformed += line.endswith(b"\n") or len(line) >= LONGEST_LINE
-                continue
-            for table, filters in scans(plan) if at >= since else ():
-                self.first = min(self.first or at, at)
-                if table.lower() == self._table and filters is None:
-                    self.unknown += 1
-                elif table.lower() == self._table and filters is not None:
-                    self.scanned += 1
-                    self.last = max(self.last or at, at)
-                    yield LoggedScan(at, filters)
-                elif table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
+    def _scans_of(self, at: datetime, plan: str) -> Iterator[LoggedScan]:
+        for table, filters in scans(plan):
+            self.first = min(self.first or at, at)
+            if table.lower() != self._table:
+                if table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
                     self.namesakes.update([table] if len(self.namesakes) < _MOST_NAMED else [])
-        if malformed:
-            lines = "1 line is" if malformed == 1 else f"{malformed:,} lines are"
-            self.faults.append(f"{path.getName()}: {lines} malformed, too long or too deep")
-        if unknown != self.unknown:
-            times = f"{self.unknown - unknown:,} times"
-            self.faults.append(
-                f"{path.getName()}: unknown text of a scan, {times}. Known are those of Iceberg 1.10 to 1.12, with "
-                "spark.sql.ui.explainMode formatted, the default"
-            )
+            elif filters is None:
+                self.unknown += 1
+            else:
+                self.scanned += 1
+                self.last = max(self.last or at, at)
+                yield LoggedScan(at, filters)
 
     def _lines(self, path: Any) -> Iterator[bytes]:
-        """Yield the lines of a log. One that is longer than `LONGEST_LINE` lacks what comes later."""
+        """Yield the lines of a log, each cut off after `LONGEST_LINE`."""
         rest = b""
-        for chunk in self._chunks(path):
+        for chunk in self.files.chunks(path):
             *lines, rest = (rest + chunk).split(b"\n")
             yield from (line + b"\n" for line in lines)
             rest = rest[:LONGEST_LINE]
         yield rest
-
-    def _chunks(self, path: Any) -> Iterator[bytes]:
-        """Yield the bytes of a log, which the JVM writes into a file in turn: py4j is a hundred times slower."""
-        java, guava = jvm(self._spark).java, jvm(self._spark).org.apache.iceberg.relocated.com.google.common
-        no_options = java_array(self._spark, java.nio.file.CopyOption, [])
-        with tempfile.TemporaryDirectory() as directory:
-            chunk = Path(directory) / "chunk"
-            stream: Any = None
-            try:
-                stream = self._reader.openEventLog(path, self._files)
-                while not chunk.exists() or chunk.stat().st_size:
-                    chunk.unlink(missing_ok=True)
-                    part = guava.io.ByteStreams.limit(stream, _CHUNK)
-                    java.nio.file.Files.copy(part, java.io.File(str(chunk)).toPath(), no_options)
-                    yield chunk.read_bytes()
-            except Exception:
-                logger.debug("%s could not be read to its end", path, exc_info=True)
-                self.faults.append(f"{path.getName()}: could not be read to its end")
-                if chunk.exists():  # what was read before
-                    yield chunk.read_bytes()
-            finally:
-                with suppress(Exception):
-                    stream.close()
 
 
 def scans(plan: str) -> Iterator[tuple[str, str | None]]:

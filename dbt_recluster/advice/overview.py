@@ -8,11 +8,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from dbt_recluster.advice.cost_model import CostModel, recorded_depth, with_depth
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.planned_round import PlannedRound
-from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.result import Figures
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number

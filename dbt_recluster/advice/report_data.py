@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from dbt_recluster.advice.cost_model import Balance, CostModel, ReclusterEstimate, with_depth
+from dbt_recluster.advice.overview import Overview, table_overview
+from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering.curve_boundaries import curve_blocks
 from dbt_recluster.clustering.history import HistoryEntry, is_of_round, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.overview import Overview, table_overview
-from dbt_recluster.clustering.prices import PriceList
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.snapshots import Snapshot
