@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tables import append, delete_by_equality, forget_checkpoints, make_table, metadata_file
 
+from dbt_recluster.advice.report_data import report_data
 from dbt_recluster.clustering.checkpoint import PROPERTY
 from dbt_recluster.clustering.history import foreign_rewrites, table_history
 from dbt_recluster.clustering.information import table_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.recluster import Recluster
-from dbt_recluster.clustering.report_data import report_data
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.session.jvm import java_items
 from dbt_recluster.maintenance import ClusteredTable
