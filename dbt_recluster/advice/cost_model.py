@@ -5,8 +5,7 @@ The cost comes from a simulation. Nothing is changed.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dbt_recluster import table_properties
 from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.advice.replay import DAYS, Week
 from dbt_recluster.clustering.history import rewrite_speed
@@ -29,6 +27,7 @@ from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
 from dbt_recluster.iceberg.sort_order import is_cluster_key
+from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
 from dbt_recluster.key.curve import Curve
 from dbt_recluster.planner import (
@@ -324,7 +323,7 @@ class AutoDepth:
         """Return the property that records it."""
         since, at = (time.isoformat(timespec="seconds") for time in (self.since, self.at))
         value = {"depth": self.depth, "since": since, "at": at, "rewriting": round(self.rewriting, 3)}
-        return {table_properties.AUTO_DEPTH: json.dumps(value)}
+        return {AUTO_DEPTH: AUTO_DEPTH.dump(value)}
 
 
 def auto_depth(table: ClusteredTable) -> AutoDepth:
@@ -385,12 +384,11 @@ def recluster_table(
 
 def recorded_depth(table: ClusteredTable) -> AutoDepth | None:
     """Return the threshold that a table records, or None. A malformed property counts as none."""
-    try:
-        value = json.loads(table.iceberg.properties.get(table_properties.AUTO_DEPTH, "null"))
+
+    def read(value: Mapping[str, Any]) -> AutoDepth | None:
         depth, rewriting = parse_number(value["depth"]), parse_number(value.get("rewriting", 1))
-        since, at = parse_iso_time(value["since"]), parse_iso_time(value["at"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
-        return None
-    return AutoDepth(depth, since, at, rewriting)
+        if depth is None or depth < 1 or rewriting is None or rewriting <= 0:
+            return None
+        return AutoDepth(depth, parse_iso_time(value["since"]), parse_iso_time(value["at"]), rewriting)
+
+    return AUTO_DEPTH.load(table.iceberg.properties.get(AUTO_DEPTH), read)

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import curve_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import digest
@@ -34,18 +33,16 @@ from dbt_recluster.iceberg.metadata.changed_partitions import (
 )
 from dbt_recluster.iceberg.recorded_levels import level_properties
 from dbt_recluster.iceberg.snapshots import GREATEST_LONG
+from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.planner import Blocks, Plan, Policy, plan
 
 logger = logging.getLogger(__name__)
 
-PROPERTY = table_properties.CHECKPOINT
-# Its earlier name, still read.
+# The earlier name of the property, still read.
 _OLD_PROPERTY = "recluster.looked"
-NO_CHECKPOINT: Mapping[str, str | None] = {PROPERTY: None, _OLD_PROPERTY: None}
+NO_CHECKPOINT: Mapping[str, str | None] = {CHECKPOINT: None, _OLD_PROPERTY: None}
 # The last rules, and the snapshot of each table, by which this process found nothing to do.
 _REMEMBERED: dict[str, tuple[str, int]] = {}
-# Characters of the property; a Hive metastore may hold 4,000.
-_LONGEST = 2_000
 
 
 class Checkpoint:
@@ -123,8 +120,10 @@ class Checkpoint:
         }
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
-        whole = json.dumps({**checkpoint, "partitions": partitions})
-        return {**NO_CHECKPOINT, PROPERTY: whole if len(whole) <= _LONGEST else json.dumps(checkpoint)}
+        text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
+        if len(text) > CHECKPOINT.longest:
+            text = CHECKPOINT.dump(checkpoint)
+        return {**NO_CHECKPOINT, CHECKPOINT: text}
 
     def _earlier(self, snapshot_id: int) -> Iterator[tuple[int, Sequence[PartitionText]]]:
         """Yield snapshots that were checked by the same rules, youngest first, and the partitions left to do."""
@@ -144,18 +143,16 @@ class Checkpoint:
     def _recorded(self) -> tuple[int, list[int], list[PartitionText] | None] | None:
         """Return the snapshot planned, those committed and the partitions of the property; None of other rules."""
         properties = self._table.iceberg.properties
-        try:
-            recorded = json.loads(properties.get(PROPERTY) or properties.get(_OLD_PROPERTY, "{}"))
-            if recorded["rules"] != digest(self._rules):
-                return None
-            planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
-            given = recorded.get("partitions")
-            partitions = [(int(spec_id), json.dumps(values)) for spec_id, values in given or ()]
-        except (ValueError, TypeError, KeyError, AttributeError):
+        return CHECKPOINT.load(properties.get(CHECKPOINT) or properties.get(_OLD_PROPERTY), self._read)
+
+    def _read(self, recorded: Mapping[str, Any]) -> tuple[int, list[int], list[PartitionText] | None] | None:
+        planned, committed = int(recorded["planned"]), list(map(int, recorded["committed"]))
+        is_snapshot = committed and max(planned, *committed) <= GREATEST_LONG
+        if recorded["rules"] != digest(self._rules) or not is_snapshot:
             return None
-        if not committed or max(planned, *committed) > GREATEST_LONG:
-            return None
-        return planned, committed, None if given is None else partitions
+        if (given := recorded.get("partitions")) is None:
+            return planned, committed, None
+        return planned, committed, [(int(spec_id), json.dumps(values)) for spec_id, values in given]
 
     def _follow_one_another(self, snapshots: Sequence[int]) -> bool:
         """Whether each snapshot but the first is in the table, and the one before is its parent."""

@@ -7,7 +7,6 @@ removes the property. So a snapshot may expire as soon as one build has counted 
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.history import is_of_round, rows_before
 from dbt_recluster.clustering.information import reads_information
 from dbt_recluster.clustering.options import ReclusterOptions
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import When
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.scan import file_paths
 from dbt_recluster.iceberg.predicates import run_query, scan_predicates
 from dbt_recluster.iceberg.snapshots import Snapshot
@@ -66,7 +65,7 @@ def _after(table: ClusteredTable, options: ReclusterOptions) -> Iterator[Conditi
     changes, before = changes_since_recluster(table.snapshots(), recorded), recorded or Changes()
     if not options.dry_run and (changes.rows, changes.commits) != (before.rows, before.commits):
         # The snapshots may expire before the next build.
-        table.iceberg.set_property(table_properties.CHANGES, json.dumps(asdict(changes)))
+        table.iceberg.set_property(table_properties.CHANGES, table_properties.CHANGES.dump(asdict(changes)))
     rows = changes.rows
     hours = (time.time() - changes.since) / 3600 if changes.since else 0.0
     current = table.iceberg.current_snapshot()
@@ -132,11 +131,9 @@ class Changes:
     @classmethod
     def parse(cls, text: str | None) -> Changes | None:
         """Read the property; None if there is none, or a malformed one."""
-        try:
-            changes = cls(**json.loads(text or "null"))
-        except (ValueError, TypeError, RecursionError):
-            return None
-        return changes if all(type(value) is int for value in asdict(changes).values()) else None
+        changes = table_properties.CHANGES.load(text, lambda counts: cls(**counts))
+        is_whole = changes and all(type(value) is int for value in asdict(changes).values())
+        return changes if is_whole else None
 
     def plus(self, snapshots: Sequence[Snapshot]) -> Changes:
         """Return these changes and those of the snapshots that follow."""

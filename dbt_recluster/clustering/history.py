@@ -5,7 +5,6 @@ Every reader of the table can read it. It goes back as far as snapshots are kept
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import parse_moment, parse_number
 from dbt_recluster.exceptions import ReclusterError
 from dbt_recluster.iceberg.recorded_levels import level_properties, reclustered_rows_removed
 from dbt_recluster.iceberg.snapshots import Snapshot
+from dbt_recluster.iceberg.table_properties import CHECKPOINT
 from dbt_recluster.planner import clustering_information
 
 logger = logging.getLogger(__name__)
@@ -308,7 +307,7 @@ def record_warning(table: ClusteredTable, rewrites: Sequence[ForeignRewrite]) ->
     """Record that rewrites were warned of, if there are any; the commit of a recluster records it without that."""
     if rewrites:
         recorded = {**_recorded_checkpoint(table), _WARNED: rewrites[-1].snapshot.id}
-        table.iceberg.set_property(table_properties.CHECKPOINT, json.dumps(recorded))
+        table.iceberg.set_property(CHECKPOINT, CHECKPOINT.dump(recorded))
 
 
 def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
@@ -324,9 +323,5 @@ def rewrite_warnings(rewrites: Sequence[ForeignRewrite]) -> list[str]:
     ]
 
 
-def _recorded_checkpoint(table: ClusteredTable) -> dict[str, object]:
-    try:
-        recorded = json.loads(table.iceberg.properties.get(table_properties.CHECKPOINT, "{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return recorded if isinstance(recorded, dict) else {}
+def _recorded_checkpoint(table: ClusteredTable) -> dict[str, Any]:
+    return CHECKPOINT.load(table.iceberg.properties.get(CHECKPOINT), dict) or {}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering import values
 from dbt_recluster.clustering.result import ProgressCallback
 from dbt_recluster.clustering.values import AUTO, After, DeclaredRead, Depth, When
 from dbt_recluster.exceptions import OptionError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.planner import Policy
 
 TRIGGERS = ("run", "manual")

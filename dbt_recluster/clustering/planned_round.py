@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbt_recluster.clustering.conditions import NO_CHANGES
 from dbt_recluster.clustering.history import rewrite_speed
@@ -18,6 +17,7 @@ from dbt_recluster.clustering.rest import Rest
 from dbt_recluster.clustering.result import PlannedSet, RewritePlan
 from dbt_recluster.clustering.table import ClusteredTable, SnapshotBlocks
 from dbt_recluster.clustering.values import digest
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import Changes, IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import IntArray
 from dbt_recluster.iceberg.metadata.scan import scan_tasks

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dbt_recluster.clustering.values import MOST_CHARACTERS, parse_iso_time
+from dbt_recluster.clustering.values import parse_iso_time
+from dbt_recluster.iceberg import table_properties
 
 # Where reads on record were imported from.
 PROJECT, EVENT_LOG = "project", "event log"
@@ -69,14 +70,14 @@ class RecordedReads:
 
     @classmethod
     def parse(cls, text: str | None) -> RecordedReads:
-        """Read the property; one that is malformed, or longer than :meth:`text` writes it, counts as empty."""
-        try:
-            value = json.loads((text or "{}") if len(text or "") <= MOST_CHARACTERS else "")
-            at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
-            state = {name: str(text) for name, text in value.get("state", {}).items()}
-            return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return cls()
+        """Read the property; one that is malformed, or too long, counts as empty."""
+        return table_properties.READS.load(text, cls._of_json) or cls()
+
+    @classmethod
+    def _of_json(cls, value: Mapping[str, Any]) -> RecordedReads:
+        at = {origin: parse_iso_time(when) for origin, when in value.get("at", {}).items()}
+        state = {name: str(text) for name, text in value.get("state", {}).items()}
+        return cls(tuple(map(ReadRange.parse, value.get("reads", ()))), at, state)
 
     def text(self) -> str:
         """Write the property."""
@@ -88,10 +89,10 @@ class RecordedReads:
                 "state": self.state,
                 "reads": [[read.imported_from, float(f"{read.weight:.4g}"), read.columns] for read in reads],
             }
-            text = json.dumps(value, separators=(",", ":"))
-            if len(text) <= MOST_CHARACTERS or most <= 0:
+            text, longest = table_properties.READS.dump(value), table_properties.READS.longest
+            if len(text) <= longest or most <= 0:
                 return text
-            most = min(most - 1, most * MOST_CHARACTERS // len(text))
+            most = min(most - 1, most * longest // len(text))
 
     def with_import(
         self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime

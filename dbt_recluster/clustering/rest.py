@@ -10,20 +10,17 @@ or leaves fewer blocks that are not settled, and each partition comes to rest.
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from dbt_recluster import table_properties
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.planner import Blocks, Plan, Policy
 from dbt_recluster.planner.arrays import FloatArray
-
-# Characters of the property; a Hive metastore may hold 4,000.
-_LONGEST = 3_900
 
 
 class Rest:
@@ -41,19 +38,15 @@ class Rest:
         self, blocks: Blocks, metadata: BlockMetadata, policy: Policy, recorded: str | None, rules: str
     ) -> None:
         self._blocks, self._metadata, self._policy, self._rules = blocks, metadata, policy, rules
-        self._commits: list[int] = []
-        self._recorded: dict[str, tuple[float, int]] = {}
-        try:
-            record = json.loads(recorded or "{}")
-            if record["rules"] != rules:
-                return
-            commits = [int(commit) for commit in record["commits"]]
-            partitions = {
-                str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            return
-        self._commits, self._recorded = commits, partitions
+        self._commits, self._recorded = table_properties.REST.load(recorded, self._read) or ([], {})
+
+    def _read(self, record: Mapping[str, Any]) -> tuple[list[int], dict[str, tuple[float, int]]] | None:
+        if record["rules"] != self._rules:
+            return None
+        partitions = {
+            str(name): (float(depth), int(first)) for name, (depth, first) in record["partitions"].items()
+        }
+        return list(map(int, record["commits"])), partitions
 
     @cached_property
     def settled(self) -> BoolArray:
@@ -99,8 +92,8 @@ class Rest:
                 "commits": [*self._commits[oldest:], *commits],
                 "partitions": {name: [depth, first - oldest] for name, (depth, first) in kept.items()},
             }
-            text = json.dumps(record, separators=(",", ":"))
-            if len(text) <= _LONGEST:
+            text = table_properties.REST.dump(record)
+            if len(text) <= table_properties.REST.longest:
                 return {table_properties.REST: text}
             del kept[next(iter(kept))]
         return {table_properties.REST: None}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from typing import Any
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.values import parse_iso_time
+from dbt_recluster.iceberg.table_properties import SUSPENDED
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,22 @@ class Suspension:
 
         A text that is no such record, as earlier versions wrote it, is the time since when, without an end.
         """
-        text = properties.get(table_properties.SUSPENDED)
-        if text is None:
+        if (text := properties.get(SUSPENDED)) is None:
             return None
-        try:
-            facts = json.loads(text)
-            recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
-            end = None if recorded.until is None else parse_iso_time(recorded.until)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            return cls(text)
-        return recorded if end is None or end > datetime.now(timezone.utc) else None
+        recorded = SUSPENDED.load(text, cls._of_json) or cls(text)
+        end = recorded.until and parse_iso_time(recorded.until)
+        return recorded if not end or end > datetime.now(timezone.utc) else None
+
+    @classmethod
+    def _of_json(cls, facts: Mapping[str, Any]) -> Suspension:
+        recorded = cls(**{name: str(fact) for name, fact in facts.items() if fact is not None})
+        if recorded.until is not None:
+            parse_iso_time(recorded.until)
+        return recorded
 
     def as_property(self) -> str:
         """Return the value of the property."""
-        return json.dumps(asdict(self))
+        return SUSPENDED.dump(asdict(self))
 
     def __str__(self) -> str:
         """Return it as it stands behind "suspended since"."""

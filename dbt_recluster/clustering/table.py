@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.curve_boundaries import SampledLoad, curve_blocks, recorded_curve
 from dbt_recluster.clustering.options import KEY_PROPERTY, ReclusterOptions
 from dbt_recluster.clustering.suspension import Suspension
 from dbt_recluster.clustering.table_reads import TableReads
 from dbt_recluster.clustering.values import parse_end, parse_predicate, parse_reason
 from dbt_recluster.exceptions import ClusterKeyError, ReclusterError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.metadata.block_metadata import (
     BlockMetadata,

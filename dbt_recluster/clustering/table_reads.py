@@ -8,11 +8,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from dbt_recluster import table_properties
 from dbt_recluster.clustering.options import RECLUSTER_OPTIONS
 from dbt_recluster.clustering.recorded_reads import ReadRange, RecordedReads
 from dbt_recluster.clustering.values import DeclaredRead
 from dbt_recluster.exceptions import PredicateError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.iceberg_table import IcebergTable
 from dbt_recluster.iceberg.predicates import ColumnRanges, Predicate, Ranges, ranges_as_json
 from dbt_recluster.key.cluster_key import ClusterKey

@@ -31,8 +31,8 @@ Depth = float | Literal["auto"]
 Queries = Sequence[str] | Mapping[str, str]
 # Stands for no reads at all, whatever the table records.
 EVEN = "even"
-# A Hive metastore may hold 4,000 in a property.
-MOST_CHARACTERS = 3_500
+# The most characters of declared reads in a table's property; a Hive metastore holds 4,000.
+_MOST_CHARACTERS = 3_500
 # The sum of many must stay finite.
 _GREATEST_WEIGHT = 1e9
 
@@ -229,10 +229,10 @@ def parse_reads(name: str, value: Any) -> tuple[DeclaredRead, ...]:
             raise OptionError(f"{name} must be a list of SQL predicates, not {value!r:.40}") from None
     items = value if isinstance(value, (list, tuple)) else [value]
     reads = tuple(_parse_read(f"{name}: a read", item) for item in items)
-    if (length := len(reads_as_text(reads))) > MOST_CHARACTERS:
+    if (length := len(reads_as_text(reads))) > _MOST_CHARACTERS:
         raise OptionError(
             f"{name} must be shorter: {len(reads):,} reads take {length:,} characters, and the table's property holds "
-            f"{MOST_CHARACTERS:,}"
+            f"{_MOST_CHARACTERS:,}"
         )
     return reads
 

@@ -39,8 +39,8 @@ from dbt_recluster.iceberg.snapshots import (
     read_snapshots,
     whole_number,
 )
+from dbt_recluster.iceberg.table_properties import METRICS_PREFIX
 from dbt_recluster.key.columns import Columns, quote_path
-from dbt_recluster.table_properties import METRICS_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,6 @@ A lost level makes its blocks level 0, which costs work and never rows.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbt_recluster import table_properties
 from dbt_recluster.exceptions import ClusterKeyError
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata, BoolArray, IntArray
 from dbt_recluster.iceberg.session.java_functions import CONTENT_FILE, STRING, JavaFunctions
 from dbt_recluster.iceberg.session.jvm import java_list
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 # Earlier versions of this package recorded each level by itself, by the snapshot's id.
 _EARLIER = "recluster.level."
-# Characters of the property; a Hive metastore may hold 4,000.
-LONGEST = 3_900
 # Python's digits to the base of 26, and ours.
 _LETTERS = str.maketrans("0123456789ABCDEFGHIJKLMNOP", "abcdefghijklmnopqrstuvwxyz")
 _DIGITS = str.maketrans("abcdefghijklmnopqrstuvwxyz", "0123456789abcdefghijklmnop")
@@ -87,19 +84,21 @@ class RecordedLevels:
             snapshot, level = whole_number(name.removeprefix(_EARLIER)), whole_number(value)
             if name.startswith(_EARLIER) and snapshot is not None and level is not None:
                 levels[snapshot] = level
-        try:
-            recorded = json.loads(properties.get(table_properties.LEVELS, "{}"))
-            packed: dict[int, int] = {}
-            for level, differences in recorded["levels"].items():
-                packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
-            last_old, mean_old = map(int, recorded["old"])
-            numbers = (*packed, *packed.values(), last_old, mean_old)
-            curve = str(recorded.get("curve", ""))[:_DIGEST]
-            if min(numbers) >= 0 and max(numbers) <= GREATEST_LONG:
-                return cls(packed if curve else levels | packed, last_old, mean_old, curve)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            pass
-        return cls(levels)
+        recorded = table_properties.LEVELS.load(properties.get(table_properties.LEVELS), cls._of_json)
+        if recorded is None:
+            return cls(levels)
+        return recorded if recorded.curve else replace(recorded, by_number=levels | dict(recorded.by_number))
+
+    @classmethod
+    def _of_json(cls, recorded: Mapping[str, Any]) -> RecordedLevels:
+        packed: dict[int, int] = {}
+        for level, differences in recorded["levels"].items():
+            packed |= dict.fromkeys(accumulate(_unpacked(differences)), int(level))
+        last_old, mean_old = map(int, recorded["old"])
+        numbers = (*packed, *packed.values(), last_old, mean_old)
+        if min(numbers) < 0 or max(numbers) > GREATEST_LONG:
+            raise ValueError(recorded)
+        return cls(packed, last_old, mean_old, str(recorded.get("curve", ""))[:_DIGEST])
 
     def look_up(self, number: IntArray) -> IntArray:
         """Return the level of snapshots, -1 where nothing is recorded: int64 (n,)."""
@@ -110,7 +109,7 @@ class RecordedLevels:
         return np.array(level, dtype=np.int64)[place]
 
     def packed(self) -> str:
-        """Return a text that records this, or as much as fits into `LONGEST` characters."""
+        """Return a text that records this, or as much as fits."""
         by_level: dict[int, list[int]] = {}
         for number in sorted(self.by_number):
             by_level.setdefault(self.by_number[number], [0]).append(number)
@@ -120,8 +119,8 @@ class RecordedLevels:
         }
         curve = {"curve": self.curve} if self.curve else {}
         recorded = {**curve, "old": [self.last_old, self.mean_old], "levels": differences}
-        text = json.dumps(recorded, separators=(",", ":"))
-        return text if len(text) <= LONGEST else self._with_more_old().packed()
+        text = table_properties.LEVELS.dump(recorded)
+        return text if len(text) <= table_properties.LEVELS.longest else self._with_more_old().packed()
 
     def _with_more_old(self) -> RecordedLevels:
         numbers = sorted(self.by_number)
