@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dbt_recluster import table_properties
 from dbt_recluster.advice.cost_model import CostModel, auto_depth, recluster_table
 from dbt_recluster.clustering.options import ReclusterOptions
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.maintenance import (
     ClusteredTable,
     clustering_report_data,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dbt_recluster import table_properties
 from dbt_recluster.advice.event_logs import LONGEST_LINE, EventLogs, LoggedFilters, scans
 from dbt_recluster.clustering.recorded_reads import RecordedReads
+from dbt_recluster.iceberg import table_properties
 from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.value_types import value_types
 from dbt_recluster.maintenance import ClusteredTable, forget_reads, import_reads
