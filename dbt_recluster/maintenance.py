@@ -253,7 +253,7 @@ def estimate_recluster(
     """Estimate what :func:`recluster` with ``final`` and the same arguments would cost and gain."""
     with _opened(spark, table, cluster_by) as opened:
         options = opened.options(where=where, depth=depth, strategy=strategy, block_rows=block_rows)
-        return CostModel.of(opened, options).recluster(options.where)
+        return CostModel.of(opened, options).recluster(opened.predicate(options.where))
 
 
 def suggest_cluster_by(

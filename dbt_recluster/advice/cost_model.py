@@ -26,6 +26,7 @@ from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_iso_time, parse_number
 from dbt_recluster.iceberg.iceberg_table import Changes
 from dbt_recluster.iceberg.metadata.block_metadata import BlockMetadata
+from dbt_recluster.iceberg.predicates import Predicate
 from dbt_recluster.iceberg.sort_order import is_cluster_key
 from dbt_recluster.iceberg.table_properties import AUTO_DEPTH
 from dbt_recluster.key.cluster_key import ClusterKey
@@ -185,7 +186,7 @@ class CostModel:
     def _week(self) -> Week:
         return Week(self._table, self._policy, self._now)
 
-    def recluster(self, where: str | None = None) -> ReclusterEstimate:
+    def recluster(self, where: Predicate | None = None) -> ReclusterEstimate:
         """Estimate a recluster of the blocks that ``where`` admits until nothing is left to do, without a budget."""
         snapshot = self._table.blocks(where)
         return self._recluster(self._table, snapshot.blocks, snapshot.planned)
@@ -370,8 +371,7 @@ def recluster_table(
     """
     properties: Changes = changes or {}
     if options.depth == AUTO:
-        if options.where is not None:
-            table.predicate(options.where)
+        table.predicate(options.where)  # which is refused first
         table.reads.follow(options.reads)
         options, depth = with_depth(table, options)
         properties = {**properties, **(depth.as_properties() if depth else {})}

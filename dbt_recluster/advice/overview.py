@@ -12,8 +12,8 @@ from dbt_recluster.advice.prices import PriceList
 from dbt_recluster.clustering.checkpoint import Checkpoint
 from dbt_recluster.clustering.history import PREFIX, history_entries
 from dbt_recluster.clustering.options import ReclusterOptions
-from dbt_recluster.clustering.planned_round import PlannedRound
 from dbt_recluster.clustering.result import Figures
+from dbt_recluster.clustering.rounds import plan_round
 from dbt_recluster.clustering.table import ClusteredTable
 from dbt_recluster.clustering.values import AUTO, parse_number
 from dbt_recluster.exceptions import KeyTypeError, UnsupportedTableError
@@ -178,15 +178,16 @@ def _from_blocks(
         for name, figure in _MEASURES.items():
             figures[name] = parse_number(last[0].summary.get(f"{PREFIX}{figure}_expected"))
         return {**figures, "reason": "unchanged since its last recluster", "is_expected": True}
-    blocks = table.current_blocks(options.where)
-    planned_round = PlannedRound(table, checkpoint, blocks, None)
+    where = table.predicate(options.where)
+    blocks = table.current_blocks(where)
+    planned_round = plan_round(table, checkpoint, blocks)
     planned = planned_round.plan
     measured = table.measure(blocks.blocks, policy.block_rows)
     figures |= {name: getattr(measured, name) for name in _MEASURES}
     figures |= {"reason": planned.reason, "threshold": threshold or planned.threshold}
     figures["verdict"] = planned_round.verdict
     if planned.block_sets or planned.limited:
-        estimate = CostModel(table, options.policy).recluster(options.where)
+        estimate = CostModel(table, options.policy).recluster(where)
         figures["recluster_bytes"] = estimate.bytes
         figures["gain_per_gigabyte"] = round(estimate.gain_per_byte * 2**30, 4)
     return figures

@@ -101,7 +101,7 @@ def report_data(
     return ReportData(
         overview=overview,
         information=table_information(table, block_rows=options.block_rows),
-        estimate=costs.recluster(options.where),
+        estimate=costs.recluster(table.predicate(options.where)),
         history=table_history(table),
         now=now,
         before=around[0] if around else None,

@@ -265,7 +265,7 @@ def _measured_depth(
     try:
         # Its blocks by this key have been read, if it is the table's own.
         measured = table.under(entry.cluster_by) if entry.cluster_by else table
-        return clustering_information(measured.blocks(entry.where).blocks).average_depth
+        return clustering_information(measured.blocks(measured.predicate(entry.where)).blocks).average_depth
     except ReclusterError:
         return None  # a column of the key or of the predicate is gone
 

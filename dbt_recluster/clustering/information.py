@@ -51,7 +51,7 @@ def table_information(
         OptionError: ``block_rows``, or the option that the table records, is not a number of rows.
     """
     block_rows = RECLUSTER_OPTIONS["block_rows"].of_table(table.iceberg.properties, block_rows)
-    blocks = table.blocks(where)
+    blocks = table.blocks(table.predicate(where))
     measured = table.measure(blocks.blocks, block_rows).as_dict()
     if table.key.curve:
         measured["curve"] = _on_curve(table, blocks.metadata.take(blocks.eligible), block_rows)

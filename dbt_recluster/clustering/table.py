@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timezone
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -135,7 +135,6 @@ class ClusteredTable:
         # Rows of loads under a curve, by the snapshot that added them.
         self.sampled: dict[int, SampledLoad] = {}
         self._snapshots: list[Snapshot] | None = None
-        self._predicates: dict[str, Predicate] = {}
         # Of the table, under whatever key.
         self.reads = TableReads(iceberg, lambda: self.columns)
 
@@ -250,12 +249,13 @@ class ClusteredTable:
             self._snapshots = self.iceberg.snapshots()
         return self._snapshots
 
-    def predicate(self, where: str) -> Predicate:
-        """Return a parsed predicate, or raise PredicateError if it cannot choose blocks of this table."""
-        parse_predicate("where", where)
-        if where not in self._predicates:
-            self._predicates[where] = Predicate.parse(self.iceberg, where)
-        return self._predicates[where]
+    @overload
+    def predicate(self, where: str) -> Predicate: ...
+    @overload
+    def predicate(self, where: str | None) -> Predicate | None: ...
+    def predicate(self, where: str | None) -> Predicate | None:
+        """Parse a predicate, None for None, or raise PredicateError if it cannot select blocks of this table."""
+        return where if where is None else Predicate.parse(self.iceberg, parse_predicate("where", where))
 
     def policy(self, policy: Policy) -> Policy:
         """Return a policy with what this table adds: its full block, and the tolerance of a curve."""
@@ -292,7 +292,7 @@ class ClusteredTable:
 
     def blocks(
         self,
-        where: str | None = None,
+        where: Predicate | None = None,
         snapshot_id: int | None = None,
         added_by: Collection[int] | None = None,
     ) -> SnapshotBlocks:
@@ -302,11 +302,10 @@ class ClusteredTable:
         are those that the table knows today: 0 if no live block has the level any more. With ``added_by``, only blocks
         that these snapshots added are planned.
         """
-        predicate = None if where is None else self.predicate(where)
         metadata = self.metadata(snapshot_id)
         admitted = np.ones(len(metadata), np.bool_)
-        if predicate is not None:
-            admitted = predicate.may_match(self.iceberg, metadata)
+        if where is not None:
+            admitted = where.may_match(self.iceberg, metadata)
         planned = np.ones(len(metadata), np.bool_)
         if added_by is not None:
             planned = np.isin(metadata.added_by, list(added_by))
@@ -321,7 +320,7 @@ class ClusteredTable:
         return SnapshotBlocks(metadata, eligible, blocks, self.planner_blocks(both, fixed=fixed), both)
 
     def current_blocks(
-        self, where: str | None = None, added_by: Collection[int] | None = None
+        self, where: Predicate | None = None, added_by: Collection[int] | None = None
     ) -> SnapshotBlocks:
         """Return the blocks of the current snapshot, even if other writers expire snapshots during the read."""
         for _ in range(_READ_ATTEMPTS - 1):

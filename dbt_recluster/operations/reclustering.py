@@ -74,7 +74,7 @@ def _gain_first(calls: list[Call]) -> list[Call]:
 def _gain_per_byte(call: Call) -> float:
     try:
         options = call.options()
-        return CostModel.of(call.table, options).recluster(options.where).gain_per_byte
+        return CostModel.of(call.table, options).recluster(call.table.predicate(options.where)).gain_per_byte
     except ReclusterError:
         return 0.0  # its own run raises it again
 
