@@ -1,12 +1,9 @@
-"""Checkpoints: the snapshot up to which nothing is left to do, and the partitions in which something is.
+"""Checkpoints: the snapshot up to which nothing is left to do, and the partitions where something is.
 
-If a plan leaves nothing to do outside the partitions of its sets, the commit that follows records a checkpoint in a
-property of the table: the snapshot that was planned, the commit's own snapshots, and those partitions. The next check
-reads these partitions, and those that differ from the commit's last snapshot; or, if others committed during the merge,
-those that differ from the snapshot that was planned.
-
-A check that finds nothing to do must not commit, so only the process remembers it. Without a checkpoint the next check
-reads the whole table.
+If a plan leaves nothing to do outside the partitions of its sets, its commit records them, the planned snapshot and its
+own snapshots. The next check reads these partitions, and those that differ from the last of these snapshots, or from
+the planned one if others committed meanwhile. A check that finds nothing to do must not commit, so only the process
+remembers it. Without a checkpoint, a check reads the whole table.
 """
 
 from __future__ import annotations
@@ -48,17 +45,11 @@ _REMEMBERED: dict[str, tuple[str, int]] = {}
 class Checkpoint:
     """The checkpoint of a table under the rules of this moment: all that a plan depends on besides the blocks.
 
-    If the rules change before it is recorded, it is not: other threads may share Iceberg's table object, and commit to
-    it.
-
-    Args:
-        table: The table.
-        policy: The policy to plan with. Its `max_bytes` is not among the rules: it only puts work off.
-        where: A predicate that restricts the plan; then nothing is remembered or recorded.
+    It is not recorded if the rules change meanwhile: threads may share Iceberg's table object, and commit to it.
 
     Attributes:
-        policy: The policy without `max_bytes`.
-        where: The predicate.
+        policy: The policy to plan with, without `max_bytes`, which only puts work off.
+        where: A predicate that restricts the plan; then nothing is remembered or recorded.
     """
 
     def __init__(self, table: ClusteredTable, policy: Policy, where: str | None = None) -> None:
@@ -67,15 +58,12 @@ class Checkpoint:
         self._rules = self._rules_of(table.iceberg)
 
     def changed(self, snapshot_id: int) -> ChangedPartitions | None:
-        """Return the partitions that have changed until a snapshot, and those in which something was left to do.
-
-        None stands for the whole table.
-        """
-        for since, partitions in self._earlier(snapshot_id):
-            changed = changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
-            if changed is not None:
-                return changed
-        return None
+        """Return the partitions that changed until a snapshot or had something left to do; None for the whole table."""
+        changes = (
+            changed_partitions(self._table.iceberg, since, snapshot_id, partitions)
+            for since, partitions in self._earlier(snapshot_id)
+        )
+        return next((changed for changed in changes if changed is not None), None)
 
     def is_of(self, snapshot_id: int) -> bool:
         """Whether a snapshot is of the commit that recorded the checkpoint, directly on what that had planned."""
@@ -85,13 +73,13 @@ class Checkpoint:
         return committed[-1] == snapshot_id and self._follow_one_another([planned, *committed])
 
     def remember(self, snapshot_id: int | None) -> None:
-        """Remember in this process that nothing is to be done in a snapshot; None is that of an empty table."""
+        """Remember in this process that nothing is left to do in a snapshot; None is that of an empty table."""
         is_of_main = self._table.iceberg.branch is None
         if snapshot_id is not None and self.where is None and is_of_main and self._still_holds():
             _REMEMBERED[self._table.iceberg.uuid] = digest(self._rules), snapshot_id
 
     def leaves_nothing(self, blocks: Blocks, planned: Plan) -> bool:
-        """Whether nothing is to be done outside the partitions of a plan's sets."""
+        """Whether nothing is left to do outside the partitions of a plan's sets."""
         if self.where is not None:
             return False
         in_sets = [block_set.partition for block_set in planned.block_sets]
@@ -103,7 +91,7 @@ class Checkpoint:
     def properties(
         self, planned: int, committed: Sequence[int], files: Sequence[Any], after: IcebergTable
     ) -> Mapping[str, str | None]:
-        """Return what a commit records if its plan leaves nothing to do outside the partitions of its sets.
+        """Return the properties of a commit whose plan leaves nothing to do outside the partitions of its sets.
 
         Args:
             planned: The snapshot that was planned.
@@ -113,11 +101,8 @@ class Checkpoint:
         """
         if not self._still_holds():
             return NO_CHECKPOINT
-        checkpoint = {
-            "rules": digest(self._rules_of(after)),
-            "planned": planned,
-            "committed": list(committed),
-        }
+        rules = digest(self._rules_of(after))
+        checkpoint = {"rules": rules, "planned": planned, "committed": list(committed)}
         texts = sorted({partition_of(self._table.iceberg, file) for file in files})
         partitions = [(spec_id, json.loads(values)) for spec_id, values in texts]
         text = CHECKPOINT.dump({**checkpoint, "partitions": partitions})
@@ -141,7 +126,7 @@ class Checkpoint:
         yield planned, ()
 
     def _recorded(self) -> tuple[int, list[int], list[PartitionText] | None] | None:
-        """Return the snapshot planned, those committed and the partitions of the property; None of other rules."""
+        """Return the planned snapshot, the committed ones and the partitions, None if not recorded by these rules."""
         properties = self._table.iceberg.properties
         return CHECKPOINT.load(properties.get(CHECKPOINT) or properties.get(_OLD_PROPERTY), self._read)
 
@@ -179,10 +164,7 @@ class Checkpoint:
 
 
 def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
-    """Plan the partitions that have changed since the checkpoint; return why there is nothing to do.
-
-    None means that there may be something to do, and that the whole table has to be read.
-    """
+    """Plan the partitions that changed since the checkpoint; return why nothing is left to do, or None."""
     try:
         snapshot = table.iceberg.current_snapshot()
         if snapshot is None or snapshot.count("total-data-files") is None:
@@ -195,7 +177,7 @@ def nothing_to_do(table: ClusteredTable, policy: Policy) -> str | None:
         if len(changed):
             blocks = table.blocks_among(changed, snapshot.id)
             planned = plan(blocks, checkpoint.policy)
-            # Loads under a curve are read before they are planned.
+            # Loads under a curve are sampled before they are planned.
             is_unread = blocks.layout is not None and blocks.layout.load.any()
             if planned.block_sets or planned.limited or is_unread:
                 return None

@@ -1,8 +1,7 @@
-"""The curve of a table, whose boundaries are kept in a property for each column.
+"""The curve of a table, whose boundaries are recorded in a property for each column.
 
-A boundary is kept as text: text as it is, binary and numbers as hexadecimal digits. Any value between two parts cuts
-there as well as another, so the start of a text is enough. What is lost, malformed or of another key or type counts as
-not recorded, which costs work and never rows.
+A boundary is recorded as text, binary and numbers as hexadecimal digits. The start of a text is enough, as any value
+between two parts separates them.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class SampledLoad:
 
 
 def curve_blocks(key: ClusterKey, curve: Curve | None, blocks: BlockMetadata) -> CurveBlocks:
-    """Return blocks under a key with a curve; one that is None, or of other types, is drawn from their bounds."""
+    """Return blocks under a key with a curve, which is drawn from their bounds if it is None or of other types."""
     if curve is None or not is_curve_of(curve, key, blocks):
         own = slice(len(key.leading), None)
         curve = curve_of_bounds(blocks.lower[own], blocks.upper[own], blocks.unbounded[own], blocks.rows)
@@ -67,7 +66,7 @@ def is_curve_of(curve: Curve, key: ClusterKey, blocks: BlockMetadata) -> bool:
 
 
 def curve_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a table's properties that record curves."""
+    """Return the properties that record curves."""
     return {name: text for name, text in properties.items() if name.startswith(CURVE_PREFIX)}
 
 
@@ -95,10 +94,9 @@ def as_properties(key: ClusterKey, curve: Curve, ids: Mapping[str, int]) -> dict
 def recorded_curve(
     properties: Mapping[str, str], key: ClusterKey, ids: Mapping[str, int] | None = None
 ) -> Curve | None:
-    """Return the curve that properties record, or None if they do not record all of it.
+    """Return the curve that properties record, or None if part of it is missing.
 
-    With ``ids``, the field ids of the columns, boundaries belong to a column whatever its name was when they were
-    drawn. Without, as where only SQL tells of the table, they belong to the name.
+    Boundaries are found by the field ids of the columns, or, without ``ids``, by their names.
     """
     boundaries = []
     for field in key.on_curve:

@@ -222,20 +222,23 @@ def describe_round(table: ClusteredTable, planned: PlannedRound) -> RewritePlan:
     """Describe a plan for a dry run."""
     blocks, plan = planned.blocks.blocks, planned.plan
     lower, upper = _key_texts(table, planned)
+    same = (
+        "expected_blocks",
+        "rows",
+        "bytes",
+        "depth",
+        "expected_depth",
+        "benefit_cost",
+        "benefit_cost_left",
+    )
     sets = tuple(
         PlannedSet(
             level=int(blocks.level[block_set.blocks].max()),
             new_level=block_set.level,
             blocks=len(block_set.blocks),
-            expected_blocks=block_set.expected_blocks,
-            rows=block_set.rows,
-            bytes=block_set.bytes,
             lower=least,
             upper=greatest,
-            depth=block_set.depth,
-            expected_depth=block_set.expected_depth,
-            benefit_cost=block_set.benefit_cost,
-            benefit_cost_left=block_set.benefit_cost_left,
+            **{name: getattr(block_set, name) for name in same},
         )
         for block_set, least, greatest in zip(plan.block_sets, lower, upper, strict=True)
     )

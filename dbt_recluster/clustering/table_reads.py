@@ -24,13 +24,12 @@ class Restricting(NamedTuple):
     """The reads of a table that restrict its key."""
 
     ranges: list[ReadRange]  # the reads
-    # The ranges of the key that they ask for, in this order; under a key with a curve, the range of each of its
-    # columns by itself. None if there are none.
+    # Their ranges of the key, in this order; under a curve, of each of its columns by itself. None without reads.
     reads: Reads | None
 
 
 class TableReads:
-    """The reads of a table, which plans and metrics follow: those declared, or else those that the table records.
+    """The reads that plans and metrics of a table follow: those declared, or else those recorded.
 
     Attributes:
         left_out: Warnings about declared reads that are left out.
@@ -48,9 +47,7 @@ class TableReads:
         return RecordedReads.parse(self._iceberg.properties.get(table_properties.READS))
 
     def follow(self, declared: Sequence[DeclaredRead] | None = None) -> list[str]:
-        """Have plans and metrics follow these reads; return warnings about those that are left out.
-
-        None stands for the reads that the table's model declares, or else for those that the table records.
+        """Follow these reads, or by default those of the model, else the recorded ones; return warnings.
 
         Raises:
             OptionError: The property that records what the model declares is no list of reads.
@@ -93,10 +90,7 @@ class TableReads:
         return self._of_key[str(key)]
 
     def of_key(self, key: ClusterKey) -> Reads | None:
-        """Return the ranges of a key of the table for the planner, or None if no read restricts the key.
-
-        Those of a curve's columns do not: they end nowhere along the curve.
-        """
+        """Return the ranges of the key's columns before its curve, or None if no read restricts them."""
         plain = ClusterKey(key.leading) if key.curve else key
         return self.restricting(plain).reads if plain.fields else None
 
@@ -113,10 +107,7 @@ class TableReads:
         return Ranges(self._iceberg, self._columns())
 
     def _of_declared(self, read: DeclaredRead) -> list[ColumnRanges]:
-        """Return the ranges of a declared read; none, with a warning, if they cannot be had.
-
-        A read that restricts no column reads the whole table and ends nowhere, so it needs no warning.
-        """
+        """Return the ranges of a declared read, or warn that it is left out; one of the whole table has none."""
         try:
             if not read.is_query:
                 return self.column_ranges.of_predicate(Predicate.parse(self._iceberg, read.text))
