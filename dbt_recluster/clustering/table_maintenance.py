@@ -35,6 +35,7 @@ _DANGERS = {
 _MANY_MANIFESTS, _MANIFEST_GAIN = 10, 4
 # Iceberg's min-input-files: it leaves fewer position delete files of a partition as they are.
 _MANY_DELETE_FILES = 5
+_TASKS = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files")
 
 
 @dataclass(frozen=True)
@@ -247,16 +248,11 @@ class TableMaintenance:
         """
         done = []
         with self._step("maintain"):
-            for task in (
-                self.rewrite_position_delete_files,
-                self.rewrite_manifests,
-                self.expire_snapshots,
-                *([self.remove_orphan_files] if orphans else []),
-            ):
+            for task in _TASKS if orphans else _TASKS[:-1]:
                 stop_if_interrupted()
                 self._table.refresh()
-                if self._is_due(task.__name__):
-                    done.append(task(dry_run=dry_run))
+                if self._is_due(task):
+                    done.append(getattr(self, task)(dry_run=dry_run))
         return Maintained(self._table.name, tuple(result for result in done if result.changed))
 
     def _is_due(self, task: str) -> bool:
