@@ -1,4 +1,4 @@
-"""How well a table is clustered, by its own key or any other, and the blocks that each of its reads opens."""
+"""Clustering metrics of a table under any key, and the blocks that each of its reads opens."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def table_information(
 
 
 def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> dict[str, Any]:
-    """Return what reads of the columns of a curve open, now and in the table sorted at once."""
+    """Return the blocks that reads of the columns of a curve open, now and in a sorted table."""
     key, rows = table.key, int(blocks.rows.sum())
     if rows:
         block_rows = min(block_rows, rows * table.block_bytes // max(1, int(blocks.bytes.sum())))
@@ -84,11 +84,7 @@ def _on_curve(table: ClusteredTable, blocks: BlockMetadata, block_rows: int) -> 
 
 
 def count_blocks_opened(table: ClusteredTable, where: str) -> int:
-    """Return how many blocks a query with this predicate opens, by Iceberg's own scan planning.
-
-    Raises:
-        PredicateError: The predicate cannot choose blocks.
-    """
+    """Return how many blocks a query with a predicate opens, by Iceberg's scan planning; may raise PredicateError."""
     predicate = table.predicate(where)
     snapshot_id = table.iceberg.snapshot_id
     return 0 if snapshot_id is None else len(file_paths(table.iceberg, snapshot_id, predicate.expression))
@@ -143,10 +139,7 @@ class ReadsInformation(Figures):
 
 
 def reads_information(table: ClusteredTable) -> ReadsInformation:
-    """Return the reads that a table follows, by its blocks' bounds of the key; partitions are not pruned.
-
-    Under a key with a curve, a read opens the blocks whose bounds of every column of the key meet its range.
-    """
+    """Return the reads that a table follows, and what they open by the bounds of its key, without partition pruning."""
 
     def of_read(read: ReadRange, *figures: Any) -> ReadInformation:
         columns = {column: list(ends) for column, ends in read.columns.items()}
@@ -177,7 +170,7 @@ def reads_information(table: ClusteredTable) -> ReadsInformation:
 
 
 def read_costs_of(table: ClusteredTable, metadata: BlockMetadata) -> ReadCosts | None:
-    """Return what the reads that restrict the key open, in their order; None if there are none."""
+    """Return what each read that restricts the key opens, or None if none does."""
     key, reads = table.key, table.reads.restricting(table.key).reads
     if reads is None:
         return None

@@ -23,12 +23,11 @@ _HALF_LIFE = timedelta(days=14)
 MOST_READS = 300
 # Different reads that are added up before they are sampled.
 _MOST_HELD = 5_000
-# Of one read. Longer ones have a long text or conditions on many columns.
+# Longer reads, with long texts or many columns, are left out.
 _MOST_CHARACTERS_OF_READ = 400
-# Directories of event logs. The oldest of more is forgotten, and its queries may count twice.
+# The oldest directories of event logs are forgotten, and their queries may count twice.
 _MOST_LOGS = 20
-# The sum of many must stay finite.
-_GREATEST_WEIGHT = 1e12
+_GREATEST_WEIGHT = 1e12  # so that sums stay finite
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,17 @@ class ReadRange:
 
 @dataclass(frozen=True)
 class RecordedReads:
-    """The reads on record."""
+    """The recorded reads.
 
-    reads: tuple[ReadRange, ...] = ()  # the ranges
-    # The time of the last import, from the project and from event logs.
+    Attributes:
+        reads: The ranges.
+        at: The time of the last import of each kind.
+        state: A digest of the project's queries, for each log the time after its last imported query, and under
+            `EVENT_LOG` the time of the first query of any log.
+    """
+
+    reads: tuple[ReadRange, ...] = ()
     at: Mapping[str, datetime] = field(default_factory=dict)
-    # What the next import needs: a digest of the project's queries, for each log the time after its last imported
-    # query, and under `EVENT_LOG` the time of the first query of any log.
     state: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -97,7 +100,7 @@ class RecordedReads:
     def with_import(
         self, imported_from: str, new: Iterable[ReadRange], state: Mapping[str, str], now: datetime
     ) -> RecordedReads:
-        """Return these reads with those of an import. The project's replace its earlier ones, others are added."""
+        """Add the reads of an import; those of the project replace its earlier ones."""
         left = 0.0 if imported_from == PROJECT else faded(self.at.get(imported_from, now), now)
         kept = [
             read if read.imported_from != imported_from else replace(read, weight=left * read.weight)
@@ -112,7 +115,7 @@ class RecordedReads:
         )
 
     def daily(self, read: ReadRange) -> float:
-        """Return how often a read happens in a day. A project runs once a day, and a declared weight is for a day."""
+        """Return how often a read runs in a day; a project runs once a day, and a declared weight is for a day."""
         first = self.time_of(EVENT_LOG)
         if read.imported_from != EVENT_LOG or EVENT_LOG not in self.at or first is None:
             return read.weight
@@ -130,17 +133,15 @@ class RecordedReads:
 
 
 def faded(when: datetime, now: datetime) -> float:
-    """Return the share of its weight that a read of another time has today, from 0 to 1."""
+    """Return the share of its weight that a read has left, from 0 to 1."""
     return float(0.5 ** (max(now - when, timedelta()) / _HALF_LIFE))
 
 
 def compact(reads: Iterable[ReadRange], most: int) -> tuple[ReadRange, ...]:
-    """Add up equal reads, and replace more than ``most`` by a sample in which every read has its weight on average.
+    """Add up equal reads, and replace more than ``most`` by an unbiased sample.
 
-    Reads that have more than their share stay as they are. The others are taken at even steps of their total weight, in
-    the order of their values, so that the ends stay where they are dense.
-
-    However many reads there are, only some thousands are held at a time.
+    Heavy reads stay. The others are sampled at even steps of their total weight in the order of their values, so that
+    ends stay dense where they are. Only some thousands are held at a time.
     """
     # By where they were imported from, and their columns as text.
     weights: dict[tuple[str | None, str], float] = {}
@@ -169,14 +170,13 @@ def _sampled(weights: Mapping[Any, float], most: int) -> dict[Any, float]:
         if not more.any():
             break
         heavy |= more
-    # Of the others, those at the middle of every step of their cumulated weight.
     steps = np.floor(np.cumsum(np.where(heavy, 0.0, weight)) / step + 0.5)
     kept = np.flatnonzero(heavy | (np.diff(steps, prepend=0) > 0))
     return {keys[place]: float(weight[place] if heavy[place] else step) for place in kept}
 
 
 def _in_order(columns: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """Return what columns are sorted by: open ends before values, and values of one type together."""
+    """Return the sort key of columns: open ends before values, and values of one type together."""
     return [
         (column, [("", 0) if end is None else (type(end).__name__, end) for end in pair])
         for column, pair in sorted(columns.items())

@@ -1,4 +1,4 @@
-"""A suspension: who keeps everybody from reclustering a table, why and until when, as a property of the table."""
+"""The suspension of a table, recorded in its properties: until when nobody reclusters it, and why."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Suspension:
 
     @classmethod
     def of_table(cls, properties: Mapping[str, str]) -> Suspension | None:
-        """Return the suspension that a table records; None if there is none, or it has ended.
+        """Return the suspension that a table records and that has not ended, or None.
 
-        A text that is no such record, as earlier versions wrote it, is the time since when, without an end.
+        A damaged record, or one of earlier versions, suspends without an end; its text stands for the time.
         """
         if (text := properties.get(SUSPENDED)) is None:
             return None

@@ -123,7 +123,7 @@ class TableReads:
     def record(
         self, imported_from: str, new: Iterable[ReadRange] | None, state: Mapping[str, str], now: datetime
     ) -> int:
-        """Record the reads of an import, None for those of the last one; return how many are on record now."""
+        """Record the reads of an import, None for those of the last one; return how many are recorded now."""
         self._iceberg.refresh()  # another process may have recorded reads since
         recorded = self.recorded
         if new is None:
