@@ -1,4 +1,4 @@
-"""Spark's event logs: the scans of all queries of applications, their times, and what they filter by.
+"""The scans of a table in Spark's event logs, and the ranges that they filter by.
 
 Iceberg writes filters for people: names and texts are not escaped, dates are days and times are microseconds since
 1970. A filter that cannot be parsed restricts nothing.
@@ -23,13 +23,13 @@ from dbt_recluster.iceberg.value_types import ValueType
 # An event is a line of JSON that begins with its name.
 _STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 _BEGINNING = 200
-# A longer line is passed over. A plan of 1,000 scans takes about one megabyte.
+# Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
 LONGEST_LINE = 16 * 2**20
 # Tables of the same name in other catalogs.
 _MOST_NAMED = 10
 
-# The texts of Iceberg's scans: those of Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and
-# those of Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
+# The texts of Iceberg's scans: with Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and with
+# Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
 _BRANCH, _FILTERS, _GROUPED = " (branch=", ") [filters=", ", groupedBy="
 _KIND, _LIST, _RUNTIME = "Scan(table=", ", filters=", ", runtimeFilters="
 _NODE = "BatchScan "
@@ -57,7 +57,7 @@ class EventLogs:
 
     Attributes:
         files: The logs.
-        faults: The logs, or parts of logs, that could not be read as a whole, a line for each.
+        faults: The logs, or parts of logs, that could not be read, a line for each.
         scanned: Scans of the table so far.
         unknown: Scans of the table whose text is not known, so far; they are among the faults.
         first: When the first query of any table began, or None.
@@ -73,7 +73,7 @@ class EventLogs:
         self.namesakes: set[str] = set()
 
     def scans(self, since: datetime) -> Iterator[LoggedScan]:
-        """Yield the scans of the table by queries that began at a time or later."""
+        """Yield the scans of queries that began at a time or later."""
         for path in self.files.paths(since):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
@@ -122,8 +122,7 @@ class EventLogs:
 
 def scans(plan: str) -> Iterator[tuple[str, str | None]]:
     """Yield the table and the filters of each scan in the text of a physical plan; None if the text is not known."""
-    # The table of an operator whose text has not come yet.
-    waiting = None
+    waiting = None  # the table of an operator whose text has not come yet
     for line in plan.split("\n"):
         if known := _scan(line):
             table, filters = known
@@ -142,7 +141,7 @@ def scans(plan: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _scan(line: str) -> tuple[str, str | None] | None:
-    """Return the table and the filters in the text of a scan, None for one of given files; or None for another line."""
+    """Return the table and the filters of a scan, None for a scan of given files; or None for any other line."""
     line = line.strip()
     kind, is_named, rest = line.partition(_KIND)
     if is_named and kind == "IcebergStaged":
@@ -158,7 +157,7 @@ def _scan(line: str) -> tuple[str, str | None] | None:
 
 
 def _query(line: bytes) -> tuple[datetime, str]:
-    """Return when the query of an event began, and its plan; any other event raises, as does one too deep."""
+    """Return when the query of an event began, and its plan; raise for any other event."""
     event = json.loads(line.decode("utf-8", errors="replace"))
     plan = event["physicalPlanDescription"]
     if not isinstance(plan, str):
@@ -167,10 +166,7 @@ def _query(line: bytes) -> tuple[datetime, str]:
 
 
 class LoggedFilters:
-    """Parses filters from left to right; an unknown filter restricts nothing.
-
-    ``kinds`` are the types of the columns that have ranges.
-    """
+    """Parses filters of columns with these types from left to right; an unknown filter restricts nothing."""
 
     def __init__(self, kinds: Mapping[str, ValueType]) -> None:
         self._kinds = {column: replace(kind, read=partial(_value, kind)) for column, kind in kinds.items()}
@@ -180,7 +176,7 @@ class LoggedFilters:
     def ranges(self, text: str) -> list[ColumnRanges]:
         """Return the ranges of each alternative of a scan's filters; none if they restrict no column to a range."""
         self._text, self._at = text, 0
-        # Of every open bracket the operands and the words between them so far; the filters themselves come first.
+        # For every open bracket, the operands and the words between them so far; first, for the filters.
         groups: list[list[Any]] = [[]]
         try:
             while self._at < len(text):
@@ -227,7 +223,7 @@ class LoggedFilters:
         return next(group for group in match.groups() if group is not None)
 
     def _skip(self) -> None:
-        """Pass over a filter without a range, up to the next filter or the end of the brackets around it."""
+        """Skip a filter without a range, up to the next filter or the end of the brackets around it."""
         depth = 0
         while self._at < len(self._text):
             if self._text[self._at] == "'":
@@ -247,7 +243,7 @@ class LoggedFilters:
 
 
 def _joined(operands: Sequence[Any], words: Sequence[str]) -> list[ColumnRanges]:
-    """Return the alternatives of operands with one of these words between them; otherwise raise a ValueError."""
+    """Return the alternatives of operands that are joined by one of these words, or raise a ValueError."""
     values, between = operands[::2], operands[1::2]
     is_complete = len(values) == len(between) + 1 and all(isinstance(value, list) for value in values)
     if not is_complete or not any(all(word == given for given in between) for word in words):

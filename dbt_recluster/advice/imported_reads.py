@@ -60,10 +60,7 @@ def has_recorded(table: ClusteredTable, queries: Mapping[str, str]) -> bool:
 
 
 def record_queries(table: ClusteredTable, queries: Mapping[str, str]) -> ImportedReads:
-    """Record the ranges that the queries of a project read, in place of those recorded before.
-
-    ``queries`` has the compiled SQL of the nodes that read the table, by name. Each counts once; none is run.
-    """
+    """Record the ranges that the queries of a project read, by name, in place of earlier ones; no query is run."""
     new: list[ReadRange] = []
     scans, left_out = 0, []
     for name, query in queries.items():
@@ -82,9 +79,7 @@ def record_queries(table: ClusteredTable, queries: Mapping[str, str]) -> Importe
 def import_event_logs(
     table: ClusteredTable, directory: str, since: datetime | None = None, logged_as: str | None = None
 ) -> ImportedReads:
-    """Record the ranges that the queries in Spark's event logs read, beside those recorded before.
-
-    Queries up to the last one of an earlier import from this place are not counted again.
+    """Add the ranges that the queries in Spark's event logs read, after those of an earlier import from there.
 
     Raises:
         EventLogError: There are no logs there.
