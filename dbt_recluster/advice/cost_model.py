@@ -38,9 +38,6 @@ from dbt_recluster.planner import (
 )
 from dbt_recluster.planner.planning import simulate_rounds
 
-# How long a threshold holds: reads and loads change little from one build to the next.
-_DEPTH_HOLDS = timedelta(days=1)
-
 
 @dataclass(frozen=True)
 class Balance:
@@ -309,7 +306,7 @@ def auto_depth(table: ClusteredTable) -> AutoDepth:
     Without reads of the key it is the default; without new blocks in the past week it stays.
     """
     recorded = recorded_depth(table)
-    if recorded is not None and datetime.now(timezone.utc) - recorded.at < _DEPTH_HOLDS:
+    if recorded is not None and datetime.now(timezone.utc) - recorded.at < timedelta(days=1):
         return recorded
     week = Week(table, Policy())
     rewriting = 1.0 if recorded is None else recorded.rewriting

@@ -20,13 +20,10 @@ from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.predicates import ColumnRanges, alternatives_of, both_alternatives
 from dbt_recluster.iceberg.value_types import ValueType
 
-# An event is a line of JSON that begins with its name.
+# The event's name, at the beginning of its line of JSON.
 _STARTED = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-_BEGINNING = 200
 # Longer lines are skipped. A plan of 1,000 scans takes about one megabyte.
 LONGEST_LINE = 16 * 2**20
-# Tables of the same name in other catalogs.
-_MOST_NAMED = 10
 
 # The texts of Iceberg's scans: with Spark 3.5 and 4.0, `lake.s.t (branch=null) [filters=k = 1, groupedBy=]`, and with
 # Spark 4.1, `IcebergScan(table=lake.s.t, ..., filters=k = 1, runtimeFilters=, groupedBy=)`.
@@ -77,7 +74,7 @@ class EventLogs:
         for path in self.files.paths(since):
             malformed, unknown = 0, self.unknown
             for line in self._lines(path):
-                if _STARTED not in line[:_BEGINNING]:
+                if _STARTED not in line[:200]:
                     continue
                 try:
                     at, plan = _query(line[:LONGEST_LINE])
@@ -102,7 +99,7 @@ class EventLogs:
             self.first = min(self.first or at, at)
             if table.lower() != self._table:
                 if table.lower().split(".")[-2:] == self._table.split(".")[-2:]:
-                    self.namesakes.update([table] if len(self.namesakes) < _MOST_NAMED else [])
+                    self.namesakes.update([table] if len(self.namesakes) < 10 else [])
             elif filters is None:
                 self.unknown += 1
             else:

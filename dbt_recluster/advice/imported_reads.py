@@ -23,10 +23,6 @@ from dbt_recluster.iceberg.event_log_files import EventLogFiles
 from dbt_recluster.iceberg.predicates import ranges_as_json
 from dbt_recluster.names import name_parts
 
-DEFAULT_SPAN = timedelta(days=7)
-
-# A query with `current_date` reads another range every day.
-_PROJECT_HOLDS = timedelta(days=1)
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -55,7 +51,8 @@ def has_recorded(table: ClusteredTable, queries: Mapping[str, str]) -> bool:
     """Whether a table records the reads of these queries of a project, as of today."""
     recorded = table.reads.recorded
     imported = recorded.at.get(PROJECT)
-    is_fresh = imported is not None and datetime.now(timezone.utc) - imported < _PROJECT_HOLDS
+    # A query with `current_date` reads another range every day.
+    is_fresh = imported is not None and datetime.now(timezone.utc) - imported < timedelta(days=1)
     return is_fresh and recorded.state.get(PROJECT) == digest(queries)
 
 
@@ -89,7 +86,7 @@ def import_event_logs(
     log = f"{EVENT_LOG} {digest({'directory': directory, 'name': name})}"
     logs = EventLogs(EventLogFiles(table.iceberg.spark, directory), name)
     filters = LoggedFilters(table.reads.column_ranges.kinds)
-    start = max(since or now - DEFAULT_SPAN, recorded.time_of(log) or _START_OF_TIME)
+    start = max(since or now - timedelta(days=7), recorded.time_of(log) or _START_OF_TIME)
     count = 0
 
     def logged() -> Iterator[ReadRange]:

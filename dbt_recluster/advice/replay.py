@@ -26,7 +26,6 @@ from dbt_recluster.planner.planning import simulate_rounds
 
 DAYS = 7
 _START_OF_TIME = datetime.min.replace(tzinfo=timezone.utc)
-_MOST_COMMITS = 200
 # The origin of a block that a simulated merge wrote.
 _MERGED = -1
 
@@ -61,7 +60,7 @@ class Week:
             parent = self.parents[self.changes[0].snapshot_ids[0]]
             if parent is not None and parent not in self.parents:
                 del self.changes[0]
-        self.replayed = self.changes[-_MOST_COMMITS:]
+        self.replayed = self.changes[-200:]
         self._snapshots = [snapshot for entry in self.replayed for snapshot in entry.snapshot_ids]
         self.loads = [entry for entry in self.changes if entry.rows_loaded]
         first = snapshots[0].at if snapshots else self.now

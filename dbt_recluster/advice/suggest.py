@@ -24,13 +24,9 @@ LEAST_BLOCKS = 8
 LEAST_GAIN = 0.1
 # A curve must open this share fewer blocks than a plain key: writers sort by a plain key without us.
 _LEAST_CURVE_GAIN = 0.1
-_MOST_COLUMNS = 12
-_MOST_PAIRED = 4
-# A query dissents if it opens more than this many times the blocks of its own best key.
-_DISSENT = 2
+_MOST_COLUMNS, _MOST_PAIRED = 12, 4
 # Each is a scan that Iceberg plans.
 _MOST_QUERIES = 20
-_SINGLE_VALUES = 5
 
 
 @dataclass(frozen=True)
@@ -239,7 +235,7 @@ def _dissent(
         best = candidates[0]
         if best in curves and best.opened[place] <= best.blocks / 2:
             continue
-        if best.opened[place] > _DISSENT * max(1, own.opened[place]):
+        if best.opened[place] > 2 * max(1, own.opened[place]):
             short = " ".join(name.split())[:60]
             lines.append(
                 f"{short} opens {best.opened[place]:,} blocks by {best.name}, and {own.opened[place]:,} by {own.name}"
@@ -341,7 +337,7 @@ class KeyTrial:
         )
 
     def _single_values(self, name: str) -> list[Query]:
-        examples = self._rows.columns[name].examples(_SINGLE_VALUES)
+        examples = self._rows.columns[name].examples(5)
         ranges = self._table.reads.column_ranges
         texts = Counter(ranges.sql({name: (value, value)}) for value in examples)
         return [self._query(text, count) for text, count in texts.items()]

@@ -25,8 +25,6 @@ from dbt_recluster.key.curve import Curve
 _ROWS_OF_BLOCK, _LEAST_ROWS, _MOST_ROWS = 250, 1_000, 100_000
 # Blocks of loads beyond which loads are not told apart, as at the first clustering of a table.
 _MOST_BLOCKS = 1_000
-# Loads that came sorted along the curve move its boundaries once they have this share of the rows.
-_NEW_SHARE = 0.05
 
 
 def draw_curve(table: ClusteredTable, blocks: BlockMetadata) -> dict[str, str]:
@@ -70,7 +68,8 @@ def _new_blocks(table: ClusteredTable, blocks: BlockMetadata, curve: Curve | Non
         return np.ones(len(blocks), np.bool_)
     level, run = levels_and_runs(table.iceberg, blocks, table.key)
     new: BoolArray = (run <= 0) & (level == 0)
-    if blocks.rows[new].sum() >= _NEW_SHARE * blocks.rows.sum():
+    # Loads that came sorted along the curve move its boundaries once they have enough of the rows.
+    if blocks.rows[new].sum() >= 0.05 * blocks.rows.sum():
         return new
     layout = curve_boundaries.curve_blocks(table.key, curve, blocks).layout(run, blocks.added_by, level)
     return new if layout.load.any() else np.zeros(len(blocks), np.bool_)

@@ -24,8 +24,6 @@ PREFIX = "recluster."
 
 # In the checkpoint's property, the last snapshot that was warned of.
 _WARNED = "warned"
-# A rewrite that removed more blocks is not examined: the driver would hold an object for each.
-_MOST_REMOVED = 100_000
 
 
 @dataclass(frozen=True)
@@ -281,7 +279,8 @@ def foreign_rewrites(table: ClusteredTable, *, only_new: bool = False) -> list[F
     rewrites = []
     for snapshot in snapshots:
         added, removed = (snapshot.count(f"{name}-data-files") or 0 for name in ("added", "deleted"))
-        is_rewrite = snapshot.operation == "replace" and added < removed <= _MOST_REMOVED
+        # The driver holds an object for each removed block.
+        is_rewrite = snapshot.operation == "replace" and added < removed <= 100_000
         if not is_rewrite or snapshot.id in ours:
             continue
         try:

@@ -19,9 +19,6 @@ TRIGGERS = ("run", "manual")
 KEY_PROPERTY = table_properties.CLUSTER_BY
 OPTION_PREFIX = table_properties.OPTION_PREFIX
 
-# The most bytes in one block set, which a failed merge loses. A larger set is split along the key.
-_MAX_SET_BYTES = 100 * 2**30
-
 # Takes the name that an error mentions, and a value other than None.
 Parser = Callable[[str, Any], Any]
 
@@ -195,7 +192,7 @@ class ReclusterOptions:
         given: dict[str, Any] = {"depth": depth, "strategy": self.strategy}
         return Policy(
             max_bytes=self.max_bytes,
-            max_merge_bytes=_MAX_SET_BYTES,
+            max_merge_bytes=100 * 2**30,  # of one block set, which a failed merge loses
             max_merge_blocks=self.max_merge_blocks,
             block_rows=self.block_rows,
             **{name: value for name, value in given.items() if value is not None},

@@ -32,8 +32,6 @@ from dbt_recluster.iceberg.session.interruption import stop_if_interrupted
 from dbt_recluster.iceberg.session.jobs import job_description
 from dbt_recluster.planner import Plan, Policy
 
-# No sort order has this id.
-_NO_ORDER = -1
 _ROW_IDS_LOST = (
     "Iceberg keeps no row ids in ORC files: every rewrite, its own included, gives the rows new ids"
 )
@@ -239,7 +237,7 @@ class Recluster:
         result.conflicts += done.conflicts
         result.orphans += done.orphans
         self._conflicts_in_a_row = 0
-        self._change = replace(self._change, replaces=_NO_ORDER)
+        self._change = replace(self._change, replaces=-1)  # none: the id of no sort order
         # Excludes sets that conflicted.
         progress.report(
             committed=True, sets=done.sets, blocks=done.blocks_in, bytes=done.bytes_in, seconds=done.seconds

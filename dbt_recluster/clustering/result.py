@@ -12,8 +12,6 @@ from dbt_recluster.iceberg.session.interruption import current_interruptible
 
 # A recluster with `final` gives up after this many rounds.
 MAX_ROUNDS = 100
-# The remaining time is estimated from this share of a merge on.
-_LEAST_SHARE = 0.05
 # Sums over all rounds.
 _TOTALS = ("blocks_in", "blocks_out", "bytes_in", "bytes_out", "rows")
 
@@ -98,7 +96,7 @@ class RoundProgress:
             now = time.monotonic()
             since, share_then = self._first_report = self._first_report or (now, share)
             done = share - share_then
-            left = (now - since) * (1 - share) / done if done >= _LEAST_SHARE else None
+            left = (now - since) * (1 - share) / done if done >= 0.05 else None
             callback(replace(self._start, merged=share, merged_sets=sets, seconds=left))
 
         return report

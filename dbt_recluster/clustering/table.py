@@ -45,18 +45,9 @@ if TYPE_CHECKING:
 
 ClusterBy = str | Sequence[str] | ClusterKey
 
-# Iceberg's defaults.
-_DEFAULT_TARGET_BYTES = 512 * 1024 * 1024
-_DEFAULT_ROW_GROUP_BYTES = 128 * 1024 * 1024
-
 # Manifest list, snapshot, schema and key. Not the table's uuid, which a copy shares with its snapshots, nor the id of
 # the schema: two entries of a catalog for one table may evolve apart.
 _SnapshotKey = tuple[str, int, str, str]
-
-# Characters of a key's value.
-_LONGEST_TEXT = 24
-# Attempts to read metadata that other processes expire.
-_READ_ATTEMPTS = 5
 
 # The blocks of snapshots for the next operation or build, which opens its table anew; last used, last.
 _BLOCKS: dict[_SnapshotKey, BlockMetadata] = {}
@@ -182,7 +173,7 @@ class ClusteredTable:
     @property
     def block_bytes(self) -> int:
         """Bytes in a full block, by the table's property."""
-        return self.iceberg.number_property("write.target-file-size-bytes", _DEFAULT_TARGET_BYTES)
+        return self.iceberg.number_property("write.target-file-size-bytes", 512 * 2**20)
 
     @property
     def row_group_bytes(self) -> int | None:
@@ -190,7 +181,7 @@ class ClusteredTable:
         properties = self.iceberg.properties
         if properties.get(FILE_FORMAT, "parquet").lower() != "parquet":
             return None
-        size = whole_number(properties.get(table_properties.ROW_GROUP_BYTES, str(_DEFAULT_ROW_GROUP_BYTES)))
+        size = whole_number(properties.get(table_properties.ROW_GROUP_BYTES, str(128 * 2**20)))
         return size if size and size > 0 else None
 
     def refresh(self) -> None:
@@ -268,7 +259,7 @@ class ClusteredTable:
         if len(known) < len(texts):
             known = printed(self.iceberg.spark, values, spark_type)
         # Neighbours in the key begin alike, and differ in the end.
-        return [text if len(text) <= _LONGEST_TEXT else f"{text[:8]}...{text[-13:]}" for text in known]
+        return [text if len(text) <= 24 else f"{text[:8]}...{text[-13:]}" for text in known]
 
     def metadata(self, snapshot_id: int | None = None) -> BlockMetadata:
         """Return the blocks of the current snapshot, or of an older one that the table still has."""
@@ -314,7 +305,7 @@ class ClusteredTable:
         self, where: Predicate | None = None, added_by: Collection[int] | None = None
     ) -> SnapshotBlocks:
         """Return the blocks of the current snapshot; read again if other writers expire it meanwhile."""
-        for _ in range(_READ_ATTEMPTS - 1):
+        for _ in range(4):
             snapshot_id = self.iceberg.snapshot_id
             try:
                 return self.blocks(where, added_by=added_by)

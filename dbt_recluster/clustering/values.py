@@ -21,8 +21,6 @@ from dbt_recluster.planner import STRATEGIES
 T = TypeVar("T")
 
 MAX_BLOCK_ROWS = 2**40
-MAX_BYTES = 2**62
-MAX_SNAPSHOTS = 2**31 - 1  # Java's greatest int
 
 # The threshold that follows the cost and the benefit of a table.
 AUTO: Literal["auto"] = "auto"
@@ -85,7 +83,7 @@ def _bytes(value: Any) -> int | None:
         return None
     unit = _UNITS[match[2].lower()]
     size = float(match[1]) * unit
-    return int(size) if 1 <= size <= MAX_BYTES and (unit > 1 or size.is_integer()) else None
+    return int(size) if 1 <= size <= 2**62 and (unit > 1 or size.is_integer()) else None
 
 
 def _text(value: Any) -> str | None:
@@ -149,7 +147,7 @@ parse_strategy = parser(
 )
 parse_row_count = count_up_to(MAX_BLOCK_ROWS)
 parse_merge_blocks = count_up_to(MAX_BLOCK_ROWS, least=2)
-parse_snapshot_count = count_up_to(MAX_SNAPSHOTS)
+parse_snapshot_count = count_up_to(2**31 - 1)  # Java's greatest int
 parse_moment = parser("a date such as 2026-01-31, a time or a period such as '7 days'", moment)
 parse_end = parser(
     "a date such as 2026-12-04, or a time, that is to come",
